@@ -20,7 +20,7 @@ from chain.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from chain.agent.tree import AgentView
-    from chain.app import open_chain
+    from chain.app.open import open_chain
     from chain.chain import Chain, Submitted
     from chain.config.load import Settings, load_settings
     from chain.errors import ChainError, ConfigError, ModelError, ToolError, UserError
@@ -31,36 +31,14 @@ if TYPE_CHECKING:
     from chain.session.feed import Feed
     from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 
-__all__ = [
-    "AgentView",
-    "Chain",
-    "ChainError",
-    "ConfigError",
-    "Event",
-    "Feed",
-    "FunctionTool",
-    "Guidance",
-    "Message",
-    "Model",
-    "ModelError",
-    "Reply",
-    "Request",
-    "Settings",
-    "Submitted",
-    "Task",
-    "Tool",
-    "ToolContext",
-    "ToolError",
-    "UserError",
-    "__version__",
-    "load_settings",
-    "open_chain",
-    "tool",
-]
+__all__ = ["AgentView", "Chain", "Feed", "Settings", "Submitted", "__version__", "load_settings", "open_chain"]
+__all__ += ["ChainError", "ConfigError", "ModelError", "ToolError", "UserError"]
+__all__ += ["Event", "Message", "Model", "Reply", "Request", "Task"]
+__all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "tool"]
 
 _HOMES = {
     "agent.tree": ("AgentView",),
-    "app": ("open_chain",),
+    "app.open": ("open_chain",),
     "chain": ("Chain", "Submitted"),
     "config.load": ("Settings", "load_settings"),
     "errors": ("ChainError", "ConfigError", "ModelError", "ToolError", "UserError"),

@@ -116,22 +116,20 @@ class Chain:
             return self._intake.interrupt(sent)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
-        if problem := self._intake.problem(sent):
+        if problem := self._ledger.problem(line, id):
             return self._intake.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
             return self._intake.carry_out(sent, self.status())
         return self._intake.start(sent)
 
-    def needs_no_room(
-        self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = ""
-    ) -> Literal["stop", "now"] | None:
+    def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:
         """Whether a line would be accepted by the run that is active also if the channel is full, and as what.
 
         ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work in hand and empties the channel.
         """
         if self._session.active is None:
             return None
-        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=local), to=to))
+        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=False), to=to))
         return "stop" if line.kind == "stop" else "now" if line.urgency == "now" else None
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
@@ -153,7 +151,7 @@ class Chain:
         """Start a run with a query that is not parsed. Refused while a run is active."""
         line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
         sent = Sent(line, id, origin)
-        problem = "a run is active; wait for it to end" if self._session.active else self._intake.problem(sent)
+        problem = "a run is active; wait for it to end" if self._session.active else self._ledger.problem(line, id)
         if self._session.is_closing:
             problem = "the chain is closing"
         if not line.message:

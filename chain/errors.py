@@ -19,13 +19,8 @@ An exception of any other type that leaves this package is our bug, and keeps it
 
 from __future__ import annotations
 
-from pathlib import PurePath
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
 """How a message begins that has its file as the subject."""
@@ -117,3 +112,9 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     import difflib  # only for a mistake, and the prompt waits for every import
 
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
+
+
+def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
+    """The hint for a name that is unknown: the nearest of the names, or ``otherwise`` if none is like it."""
+    near = nearest(name, names, cutoff)
+    return f"did you mean {near}?" if near else otherwise

@@ -6,11 +6,9 @@ unknown types are kept as they came (``Opaque``): dropping them could make a rep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object. ``Any`` stops here: everything inside the package has a type of its own."""
@@ -192,6 +190,11 @@ class Overrides:
     max_tokens: int | None = None
     temperature: float | None = None
     effort: str | None = None
+
+    @property
+    def given(self) -> dict[str, object]:
+        """What is set, by the names of the parameters."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
     def without(self, *names: str) -> Overrides:
         """The same, with these parameters left to the model's own settings."""

@@ -6,13 +6,11 @@ people to watch, and only the returned reply counts. It never retries; a ``Model
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from chain.messages import Message, Overrides, StopReason, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 Memory: TypeAlias = dict[object, Any]
 """What models keep about one conversation between its requests, each under a key of its own, such as itself. It lives

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import trio
 from trio.testing import MockClock
 
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
 from chain.journal import records
@@ -23,6 +22,7 @@ from chain.replay import difference
 from chain.replay.actors import Actors, RecordedModel, patient
 from chain.replay.player import Player
 from chain.replay.script import Script, parts
+from chain.replay.tape import Difference
 from chain.retries import Retries
 from chain.session import listing
 from chain.session.listing import SUFFIX
@@ -65,11 +65,8 @@ def recorded(state: Path, id: str) -> list[bytes]:
         if os.path.isfile(id):
             raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=Path(id)) from None
         raise
-    try:
-        with path.open("rb") as rows:
-            return list(rows)
-    except OSError as error:
-        raise SessionError(f"cannot be read: {error.strerror or error}", file=path) from None
+    with listing.readable(path), path.open("rb") as rows:
+        return list(rows)
 
 
 async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Tool]) -> Replayed:
@@ -84,24 +81,7 @@ async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Too
         raise SessionError("is no journal of a session: it does not begin with its opening")
     for begin, end in parts(entries):
         script = Script(entries[begin:end], rows[: rows_before[begin]] if begin else (), entries[:begin])
-        actors = Actors(script)
-        read = read_back(script.rows) if script.rows else None
-        opened = open_chain(
-            settings,
-            workspace=Path.cwd(),
-            state=Path.cwd(),
-            tools=tools,
-            model=RecordedModel(script.opening.model),
-            journal=Journal(actors.tape, id=script.opening.id, seq=0 if read is None else read.seq),
-            plan=script.plan,
-            resume=read or "",
-            interactive=script.opening.interactive,
-            whereabouts=partial(_as_told, script),
-            actors=actors,
-        )
-        async with opened as chain:
-            await Player(chain, script, actors, clock, partial(_retries, settings)).play()
-        if (found := actors.tape.difference) is not None:
+        if (found := await _difference(settings, script, tools, clock)) is not None:
             told = (*reading.complaints, *difference.told(found))
             return Replayed("cannot be followed" if found.hangs_on_moment else "different", told)
     # What is missing cannot be compared, so a journal with a gap is not found to be the same.
@@ -109,12 +89,30 @@ async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Too
     return Replayed("different" if reading.faults else "same", (*reading.complaints, same))
 
 
-def _as_told(script: Script, workspace: Path) -> str:
-    return script.opening.whereabouts
+async def _difference(settings: Settings, script: Script, tools: Sequence[Tool], clock: MockClock) -> Difference | None:
+    """The first difference of one part of a journal."""
 
+    def retries(model: str) -> Retries | None:
+        try:
+            return patient(settings.model(model).retries)
+        except UserError:
+            return None  # it is no longer configured
 
-def _retries(settings: Settings, model: str) -> Retries | None:
-    try:
-        return patient(settings.model(model).retries)
-    except UserError:
-        return None  # it is no longer configured
+    actors = Actors(script)
+    read = read_back(script.rows) if script.rows else None
+    opened = open_chain(
+        settings,
+        workspace=Path.cwd(),
+        state=Path.cwd(),
+        tools=tools,
+        model=RecordedModel(script.opening.model),
+        journal=Journal(actors.tape, id=script.opening.id, seq=0 if read is None else read.seq),
+        plan=script.plan,
+        resume=read or "",
+        interactive=script.opening.interactive,
+        whereabouts=lambda workspace: script.opening.whereabouts,
+        actors=actors,
+    )
+    async with opened as chain:
+        await Player(chain, script, actors, clock, retries).play()
+    return actors.tape.difference

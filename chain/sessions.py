@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeAlias, assert_never, get_args
+from typing import Literal, TypeAlias, get_args
 
-from chain.errors import SessionError
 from chain.events import Event
 from chain.journal.reading import Reading
 from chain.messages import JsonObject
 from chain.session import listing
 from chain.session.listing import Summary as Summary
+from chain.session.listing import readable
 from chain.session.projection import retell
 
 Format: TypeAlias = Literal["md", "json", "html"]
@@ -47,7 +46,7 @@ def whole_id(state: Path, id: str) -> str:
 def find(state: Path, id: str) -> Summary:
     """The session whose id begins or ends so. Raises ``SessionError``."""
     path = listing.find_journal(_folder(state), id)
-    with _readable(path):
+    with readable(path):
         return listing.summary(path)
 
 
@@ -72,7 +71,7 @@ def told_again(session: Summary, report: Report = _ignore) -> Iterator[Event]:
 
     ``report`` is told at the end what of it could not be read. Raises ``SessionError``.
     """
-    with _readable(session.path), session.path.open("rb") as rows:
+    with readable(session.path), session.path.open("rb") as rows:
         reading = Reading(rows)
         yield from retell(reading)
         for what in reading.complaints:
@@ -81,25 +80,22 @@ def told_again(session: Summary, report: Report = _ignore) -> Iterator[Event]:
 
 def export(session: Summary, format: Format, report: Report = _ignore) -> Iterator[str]:
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
-    match format:
-        case "json":
-            with _readable(session.path), session.path.open("rb") as rows:
-                yield from json_document(session.id, rows)
-                rows.seek(0)
-                reading = Reading(rows)
-                for _ in reading:
-                    pass
-                for what in reading.complaints:
-                    report(what)
-        case "md" | "html":
-            from chain.export.html import html
-            from chain.export.markdown import markdown
-            from chain.export.outline import outline_of
+    if format == "json":
+        with readable(session.path), session.path.open("rb") as rows:
+            yield from json_document(session.id, rows)
+            rows.seek(0)
+            reading = Reading(rows)
+            for _ in reading:
+                pass
+            for what in reading.complaints:
+                report(what)
+    else:
+        from chain.export.html import html
+        from chain.export.markdown import markdown
+        from chain.export.outline import outline_of
 
-            written = markdown if format == "md" else html
-            yield from written(outline_of(told_again(session, report)))
-        case _:
-            assert_never(format)
+        written = markdown if format == "md" else html
+        yield from written(outline_of(told_again(session, report)))
 
 
 def json_document(id: str, rows: Iterable[bytes]) -> Iterator[str]:
@@ -132,11 +128,3 @@ def _record(row: bytes) -> JsonObject | None:
 def _folder(state: Path) -> Path:
     """Where the journals are; it is not made where only somebody asks for them."""
     return state / "sessions"
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise SessionError(f"cannot be read: {error.strerror or error}", file=path) from None

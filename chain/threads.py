@@ -18,7 +18,6 @@ T = TypeVar("T")
 MAX_THREADS = 40
 """Threads of one kind at the same time: as many as trio's own limit."""
 
-
 QUICK_S = 0.025
 """How long a write may hold up everything else: shorter than what somebody who types would notice."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.errors import ConfigError, UnreadableFile, nearest
+from chain.errors import ConfigError, UnreadableFile, did_you_mean
 
 if TYPE_CHECKING:
     import yaml
@@ -59,8 +59,7 @@ class Node:
             names = list(known)
             for key, node in self.value.items():
                 if key not in names:
-                    near = nearest(key, names, 0.5)
-                    hint = f"did you mean {near}?" if near else f"the keys here are {', '.join(names)}"
+                    hint = did_you_mean(key, names, f"the keys here are {', '.join(names)}", 0.5)
                     raise ConfigError(f"unknown key {printable(node.key)}: {hint}", file=self.file, line=node.line)
         return dict(self.value)
 

@@ -18,6 +18,7 @@ from cli.nearest import nearest_command
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
@@ -85,10 +86,10 @@ def _query_of(words: list[str], *, may_be_command: bool, has_session: bool) -> s
     if len(words) > 1:
         hint = f", or did you mean chain {near}?" if near else ""
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes{hint}")
+    word = words[0] if words else None
     if near:
-        word = words[0]
         raise UserError(f"there is no command {word}: did you mean chain {near}? To run it as a query: chain -p {word}")
-    return words[0] if words else None
+    return word
 
 
 def check_door(args: argparse.Namespace, command: str, line: str) -> None:
@@ -128,12 +129,11 @@ def read_place(args: argparse.Namespace, state: Path) -> Place:
     given = Path(args.workspace or ".")
     if not _resumes(args):
         return Place(given)
-    from chain.app import sessions
+    from chain import sessions
 
-    is_latest = vars(args)["continue"]
-    if is_latest and args.resume is not None:
-        raise UserError("--continue and --resume contradict each other; leave one out")
-    if is_latest:
+    if vars(args)["continue"]:
+        if args.resume is not None:
+            raise UserError("--continue and --resume contradict each other; leave one out")
         found = sessions.latest(state, given)
         if found is None:
             raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
@@ -168,15 +168,14 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
     within = _piped_within(args, query)
     if args.print and query is None and within is None and not is_live and not _resumes(args):
         raise UserError("-p needs a query, for example: chain -p 'List the files'")
-    scheduled = tuple(read_scheduled(args))
+    scheduled = read_scheduled(args)
     leaves_stdin = args.no_stdin or args.stdin or (args.print and not is_live)
-    notes = []
-    if os.isatty(0) and not leaves_stdin:
-        notes.append("lines typed here are not read, because the output is not a terminal; use --say or --script")
+    note = "lines typed here are not read, because the output is not a terminal; use --say or --script"
+    notes = (note,) if os.isatty(0) and not leaves_stdin else ()
     reads_stdin = not leaves_stdin and not os.isatty(0)
     if query is None and within is None and not reads_stdin and not scheduled and not _resumes(args):
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
-    return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, tuple(notes), within)
+    return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
 
 
 def _resumes(args: argparse.Namespace) -> bool:
@@ -195,9 +194,9 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
             name = "--stdin" if args.stdin else "--no-stdin"
             raise UserError(f"{name} needs --input-format text: stream-json is what standard input holds")
         return None
-    if args.stdin and query is None and not args.print:
-        raise UserError("--stdin needs a query: it appends what standard input holds to the query")
     if args.stdin:
+        if query is None and not args.print:
+            raise UserError("--stdin needs a query: it appends what standard input holds to the query")
         return math.inf
     if not args.print or args.no_stdin or not is_piped(0):
         return None
@@ -205,10 +204,10 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
     return FIRST_BYTE_S if query is not None or _resumes(args) else math.inf
 
 
-def read_scheduled(args: argparse.Namespace) -> list[ScheduledLine]:
+def read_scheduled(args: argparse.Namespace) -> Sequence[ScheduledLine]:
     """The lines of ``--script`` and ``--say`` with their moments. Raises ``UserError``."""
     if not (args.script or args.say):
-        return []
+        return ()
     from cli.input.moments import parse_moment, read_script
 
     scheduled = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -44,7 +44,7 @@ class Job:
     """
 
     query: str | None = None
-    scheduled: tuple[ScheduledLine, ...] = ()
+    scheduled: Sequence[ScheduledLine] = ()
     reads_stdin: bool = False
     output: Format = "text"
     input: Literal["text", "stream-json"] = "text"
@@ -108,11 +108,11 @@ class _Headless:
 
     def _of_before(self) -> Iterator[str]:
         """What is to be said of a session that goes on."""
-        if self._chain.resumed is None:
+        if (resumed := self._chain.resumed) is None:
             return
-        yield from self._chain.resumed.changes
+        yield from resumed.changes
         for what, lines in (
-            ("Lines from before that the model refused", self._chain.resumed.returned),
+            ("Lines from before that the model refused", resumed.returned),
             ("Lines from before, delivered with the first run", self._chain.waiting),
         ):
             if texts := "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in lines):
@@ -260,16 +260,9 @@ class _Headless:
         try:
             self._chain.drop(id)
         except UserError as error:
-            waiting = len(self._chain.waiting)
+            count, why = len(self._chain.waiting), str(error)
             refused = events.LineRefused(
-                id=id,
-                text="",
-                kind="drop",
-                urgency="next",
-                target_agent=MAIN,
-                waiting=waiting,
-                origin="json",
-                reason=str(error),
+                id=id, text="", kind="drop", urgency="next", target_agent=MAIN, waiting=count, origin="json", reason=why
             )
             self._output.put(refused)
 

@@ -96,9 +96,8 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "completion":
         from cli.subcommands.completion import completion
 
-        return _report(
-            _write(1, completion(word or "", state_folder(os.environ), partial(arguments.read_settings, args)))
-        )
+        read = partial(arguments.read_settings, args)
+        return _report(_write(1, completion(word or "", state_folder(os.environ), read)))
     if command in ("send", "watch"):
         return _by_side_door(args, command, word or "")
     if command == "sessions":
@@ -110,9 +109,8 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         if os.isatty(0):
             _write(2, acp.AT_TERMINAL)
         state = state_folder(os.environ)
-        return acp.acp(
-            lambda folder: arguments.read_settings(args, cwd=folder), state, tools, _traces(state, by_default=False)
-        )
+        traces = _traces(state, by_default=False)
+        return acp.acp(lambda folder: arguments.read_settings(args, cwd=folder), state, tools, traces)
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explanation_rows
@@ -142,9 +140,8 @@ def _help(args: argparse.Namespace, topic: str | None) -> int:
 
     if topic is None:
         return _show(args, index())
-    source = read_topic(topic)
+    source = _spelled(args, read_topic(topic))
     color, ascii, width = _looks(args, fd=1)
-    source = _spelled(args, source)
     if not color:
         return _page(source.splitlines())
     from cli.show.markdown_flow import render
@@ -168,8 +165,7 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     (what, id), state = sessions.read_words(words), state_folder(os.environ)
     color, ascii, width = _looks(args, fd=1)
     if what == "list":
-        here = Path(args.workspace or ".")
-        return _show(args, sessions.list_rows(state, here=here, width=width, ascii=ascii))
+        return _show(args, sessions.list_rows(state, here=Path(args.workspace or "."), width=width, ascii=ascii))
     if what == "delete":
         if sessions.delete_if_sure(state, id, partial(_write, 2)):
             return _show(args, ["Deleted."])
@@ -210,7 +206,8 @@ def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     import trio
 
-    from chain.app import open_chain, whereabouts
+    from chain.app.open import open_chain
+    from chain.app.whereabouts import whereabouts
     from cli import headless
     from cli.door.server import side_door
 
@@ -219,7 +216,6 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     state = state_folder(os.environ)
     place = arguments.read_place(args, state)
     notes = [*job.notes, str(settings.passed_over or ""), *place.notes]
-    traces = _traces(state, by_default=False)
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:
@@ -230,7 +226,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
                 state=state,
                 tools=tools,
                 resume=place.resume,
-                traces=traces,
+                traces=_traces(state, by_default=False),
                 whereabouts=whereabouts,
             ) as chain,
             side_door(chain, state, os.environ) as problem,
@@ -254,15 +250,13 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
         settings, typed = _ask_for_trust(args, settings, state)
     settings.model()  # an error in it is reported before there is a prompt
     if args.resume == "":
-        from cli.terminal.session_question import ask_which
+        from cli.terminal.plain_question import ask_which
 
         args.resume = ask_which(state, Path(args.workspace or "."), ascii=args.ascii or not tty.is_utf8(os.environ))
         if args.resume is None:
             return 0
-    place = arguments.read_place(args, state)
-
-    traces = _traces(state, by_default=True)
-    invocation = Invocation(settings, place, state, tools, traces, query, tuple(scheduled))
+    place, traces = arguments.read_place(args, state), _traces(state, by_default=True)
+    invocation = Invocation(settings, place, state, tools, traces, query, scheduled)
     return startup.run_at_terminal(
         lambda: nullcontext(invocation),
         history=state / "history",
@@ -275,14 +269,14 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
     """Ask about a configuration that was found, and remember a yes; returns what holds, and what was typed before."""
-    from cli.terminal import trust_question
+    from cli.terminal.plain_question import ask_for_trust, say_declined
 
     ascii = args.ascii or not tty.is_utf8(os.environ)
-    is_trusted, typed = trust_question.ask(settings, ascii=ascii)
+    is_trusted, typed = ask_for_trust(settings, ascii=ascii)
     if is_trusted:
         return remember_trust(settings, state), typed
     instead = arguments.read_settings(args, skip_here=True)
-    trust_question.say_declined(settings, instead, ascii=ascii)
+    say_declined(settings, instead, ascii=ascii)
     return instead, typed
 
 
@@ -316,16 +310,13 @@ def _show(args: argparse.Namespace, rows: Iterable[str]) -> int:
 
 def _spelled(args: argparse.Namespace, text: str) -> str:
     """A text for standard output, with ASCII signs where the user or the terminal wants no others."""
-    _, ascii, _ = _looks(args, fd=1)
-    if not ascii:
-        return text
     from cli.show.signs import in_ascii
 
-    return in_ascii(text)
+    _, ascii, _ = _looks(args, fd=1)
+    return in_ascii(text) if ascii else text
 
 
 def _report(why: str) -> int:
-    """The exit code of what is only written; says why it could not be."""
     return _fail(f"standard output cannot be written: {why}") if why else 0
 
 

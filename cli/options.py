@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from chain.errors import UserError, nearest
 from chain.version import VERSION
@@ -190,38 +189,21 @@ class _Inform(argparse.Action):
         raise Information(self.const)
 
 
-@dataclass(frozen=True, slots=True)
-class _OneOf:
-    """Reads a value that is one of a few."""
+def _one_of(*values: str) -> dict[str, Any]:
+    """What makes an option's value one of a few."""
 
-    values: tuple[str, ...]
-
-    def __call__(self, text: str) -> str:
-        if text not in self.values:
-            *others, last = self.values
+    def read(text: str) -> str:
+        if text not in values:
+            *others, last = values
             raise argparse.ArgumentTypeError(f"cannot be {text!r}; write {', '.join(others)} or {last}")
         return text
 
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option for whoever completes it: what its value is called, empty for none, and the values if they are few."""
-
-    names: tuple[str, ...]
-    value: str
-    values: tuple[str, ...]
+    return {"metavar": "FORMAT", "type": read, "choices": values}
 
 
-def all_options() -> list[Option]:
-    """Every option of the command line."""
-    return [
-        Option(
-            tuple(action.option_strings),
-            "" if action.nargs == 0 else str(action.metavar),
-            action.type.values if isinstance(action.type, _OneOf) else (),
-        )
-        for action in _parser()[1]
-    ]
+def all_options() -> list[argparse.Action]:
+    """Every option of the command line, as argparse has it."""
+    return _parser()[1]
 
 
 def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
@@ -232,8 +214,8 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("-p", "--print", action="store_true"),
         add("--no-stdin", action="store_true"),
         add("--stdin", action="store_true"),
-        add("--output-format", metavar="FORMAT", type=_OneOf(("text", "json", "stream-json")), default="text"),
-        add("--input-format", metavar="FORMAT", type=_OneOf(("text", "stream-json")), default="text"),
+        add("--output-format", **_one_of("text", "json", "stream-json"), default="text"),
+        add("--input-format", **_one_of("text", "stream-json"), default="text"),
         add("-c", "--continue", action="store_true"),
         add("-r", "--resume", metavar="ID", nargs="?", const=""),
         add("--session", metavar="ID"),
@@ -246,7 +228,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--max-iterations", metavar="N"),
         add("--config", metavar="FILE"),
         add("--chain", metavar="NAME"),
-        add("--format", metavar="FORMAT", type=_OneOf(("md", "json", "html"))),
+        add("--format", **_one_of("md", "json", "html")),
         add("--output", metavar="FILE"),
         add("--no-color", action="store_true"),
         add("--ascii", action="store_true"),

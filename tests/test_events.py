@@ -90,7 +90,11 @@ EXAMPLES: list[tuple[Event, str]] = [
         events.UsageReport(
             input_tokens=1, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4, cost_usd=None
         ),
-        "usage: input_tokens output_tokens cache_read_tokens cache_write_tokens cost_usd",
+        "usage: input_tokens output_tokens cache_read_tokens cache_write_tokens cost_usd context_tokens context_window",
+    ),
+    (
+        events.Compaction(state="ended", by="fill", tokens_before=9, tokens_after=2, summary="s"),
+        "compaction: state by tokens_before tokens_after summary",
     ),
     (
         events.Result(status="done", result="r"),

@@ -8,8 +8,7 @@ import pytest
 from support import at, open_session, settings
 
 from chain import events
-from chain.app import explain_line
-from chain.explain import Explanation, explain
+from chain.app.explain import Explanation, explain, explain_line
 from chain.interruption.prompt_file import PromptFile
 from chain.lines.parse import MAX_LINE
 

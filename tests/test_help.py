@@ -20,13 +20,13 @@ from support.house import ROOT
 
 from chain import event_json, events
 from chain.agent.tree import AgentState
+from chain.app.toolbox import read_allowances, tool_groups
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
 from chain.interruption.prompt import NAMES
 from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
 from chain.sessions import FORMATS
-from chain.toolbox import read_allowances, tool_groups
 from cli.arguments import COMMANDS
 from cli.input import moments
 from cli.input.address import split_address

@@ -27,7 +27,7 @@ from support.wire import model_at
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.tools.tool import Tool, ToolContext, tool
 

@@ -71,10 +71,27 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.PlanReplaced: st.builds(records.PlanReplaced, TEXTS, AUTHORS, WORDS),
     records.PlanRestored: st.builds(records.PlanRestored, st.lists(TASKS, max_size=4).map(tuple), AUTHORS, WORDS),
     records.Model: st.builds(records.Model, WORDS),
-    records.RequestSent: st.builds(records.RequestSent, WORDS, COUNTS, WORDS, WORDS, COUNTS, COUNTS, TEXTS, OVERRIDES),
+    records.RequestSent: st.builds(
+        records.RequestSent, WORDS, COUNTS, WORDS, WORDS, COUNTS, COUNTS, TEXTS, OVERRIDES, st.booleans()
+    ),
     records.RequestEnded: st.builds(
         *(records.RequestEnded, WORDS, COUNTS, st.none() | st.sampled_from(get_args(messages.StopReason)), USAGE),
         *(st.none() | MESSAGES, TEXTS, WORDS, st.booleans(), st.none() | SECONDS, TEXTS, st.booleans(), WORDS),
+        *(COUNTS, COUNTS, COUNTS),
+    ),
+    records.CompactionAsked: st.builds(records.CompactionAsked, WORDS, WORDS),
+    records.Compacted: st.builds(
+        *(
+            records.Compacted,
+            WORDS,
+            COUNTS,
+            st.sampled_from(get_args(events.CompactedBy)),
+            WORDS,
+            WORDS,
+            COUNTS,
+            COUNTS,
+        ),
+        *(TEXTS, COUNTS, COUNTS),
     ),
     records.Interrupted: st.builds(
         *(records.Interrupted, WORDS, COUNTS, st.sampled_from(get_args(events.Phase))),

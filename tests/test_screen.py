@@ -18,7 +18,7 @@ from support.journals import Receipt, receipts, records
 from support.program import gates
 from support.screen import DEADLINE_S, Screen
 
-from chain.providers.scripted import reader
+from chain.providers.scripted.scripted_model import ScriptedModel
 
 Start = Callable[..., Screen]
 
@@ -340,7 +340,7 @@ def test_a_gate_at_which_nobody_stands(start: Start) -> None:
 
 
 def test_the_rules_can_be_read() -> None:
-    assert reader.load(ROOT / "tests/support/terminal_rules.yaml").name == "test"
+    assert ScriptedModel.load(ROOT / "tests/support/terminal_rules.yaml").name == "test"
 
 
 def test_journals_say_what_became_of_each_line(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Pat
 
 
 def test_tools_are_defined_without_pydantic() -> None:
-    found = imported_by("import chain.app, chain.tools.files, chain.tools.plan_tools")
+    found = imported_by("import chain.app.open, chain.tools.files, chain.tools.plan_tools")
     assert "chain.agent.executor" in found
     assert "pydantic" not in found
 

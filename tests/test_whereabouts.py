@@ -10,11 +10,11 @@ import pytest
 import trio
 from support import settings
 
-from chain.app import open_chain
+from chain.app.open import open_chain
+from chain.app.whereabouts import git_branch, whereabouts
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
 from chain.replaying import recorded, replay
-from chain.whereabouts import git_branch, whereabouts
 
 NOON = 1_795_521_600.0
 

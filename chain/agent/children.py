@@ -174,7 +174,7 @@ class Children:
         finally:
             # No await from here on.
             moved = self._hand_over(node, run, parent, above, status)
-            self._end(agent, node, parent, status)
+            self._end(agent, node, parent, run, status)
             self._shared.journal.look(parent.name)
             if not above.is_ending:
                 parent.apply_urgency(moved)
@@ -183,9 +183,9 @@ class Children:
     def _begin(self, node: AgentNode, parent: AgentNode) -> None:
         spec = node.agent.spec
         record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
-        told = self._shared.journal.record(record)
+        projected = self._shared.journal.record(record)
         parent.below.append(node)
-        self._shared.journal.in_order(told.emit)
+        self._shared.journal.in_order(projected.emit)
         node.agent.check_prompt(node.iteration)
         node.agent.look()
         node.inbox.room.set()
@@ -206,14 +206,13 @@ class Children:
         node.inbox.room.set()  # what waits for room here waits for nothing now
         return moved
 
-    def _end(self, agent: _KeptAgent, node: AgentNode, parent: AgentNode, status: Status) -> None:
+    def _end(self, agent: _KeptAgent, node: AgentNode, parent: AgentNode, run: Run, status: Status) -> None:
         """Take an agent out of the tree, and keep it to be asked again."""
-        assert node.run is not None
         parent.below.remove(node)
         agent.latest = replace(node.view(), state="finished")
         self._keep(agent)
-        spec, usage = node.agent.spec, node.run.usage
-        ended = records.AgentEnded(node.name, spec.parent_id, status, node.iteration, parent.name, usage)
+        parent_id = node.agent.spec.parent_id
+        ended = records.AgentEnded(node.name, parent_id, status, node.iteration, parent.name, run.usage)
         # A full disk must not keep an agent from ending.
         self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 

@@ -47,7 +47,7 @@ class Attempted:
     sentence: str = ""
 
 
-class Compaction:
+class Compactor:
     """Compacts the conversation of one agent."""
 
     def __init__(self, context: AgentContext, model: ModelCalls) -> None:

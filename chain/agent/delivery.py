@@ -1,7 +1,8 @@
 """How lines enter the conversation: all that wait at a safe point become one message of the user.
 
 Taking them and committing the message is one step without an ``await``: between the two a cancellation would lose
-lines. What the lines want of the reply to them is left in ``run.expectation``.
+lines. Where the disk is full the commit raises ``JournalError``, and the lines are still in ``run.undelivered``, which
+every ending of a run gives back. What the lines want of the reply to them is left in ``run.expectation``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Delivery:
 
         ``calls_left``: the model calls that the run has left, if not those of the iterations to come.
         """
+        # No await from here to the commit.
         lines = self._inbox.drain()
         if not lines:
             return False

@@ -25,20 +25,23 @@ Where the user may find a run, which is any step that awaits or emits, and what 
     from the reply to its first tool     C, all are skipped        all are skipped        cancels the run
     while its tools run                  N, they are cancelled     the rest is skipped    cancels the run
     from its last tool to D, or to B     enters there              the run ends           cancels the run
-    from the ending on                   the table of endings      the table in ``state`` the table in ``state``
+    from the ending on                   waits, or goes back       as in ``state``        as in ``state``
 
-Each holds in the very step of an event as well, which a scope alone cannot do: one that is cancelled acts at the next
-checkpoint, and one that is not open yet is not there to be cancelled. So nothing is awaited or emitted between the last
-look for a line and the opening of the scope that such a line cancels from then on.
+All of this also holds for a listener that acts in the very step in which it hears of an event. A scope that is
+cancelled then stops the work at its next checkpoint only, and one that is not open yet cannot be cancelled. So nothing
+is awaited or emitted between the last look for a line and the opening of the scope that such a line cancels.
 
-``Run`` is the handle on one run. It exists from the moment a line starts the run, so a stop or an interrupt that comes
-before the loop's first step is not lost. What a stop or an interrupt leaves half done is completed after the cancelled
-scope, in ``_complete``, so that the history is valid again before anybody hears of the ending.
+``Run`` exists from the moment a line starts the run, so that no stop and no interrupt is lost that comes before the
+loop's first step. What either leaves half done is completed outside the cancelled scope, in ``_finish``, so that the
+history is valid again before anybody hears of the ending. What becomes of a started tool is in ``tool_calls``.
 
-Where the disk is full, a line is refused, and what has to be on record before it happens (a message, a request, the
-start of a call) raises ``JournalError``, which ends the run with ``error``. What only tells of an ending (a cut, a
-receipt, a result) is left out then: nothing may keep a run from ending. Calls that it could not answer on record stay
-open, and the next run answers them first (``_unfinished``).
+Where the disk is full:
+
+- A line is refused.
+- What has to be on record before it happens (a message, a request, the start of a call) raises ``JournalError``, and
+  the run ends with ``error``.
+- What only tells of an ending (a cut, a receipt, a result) is not recorded: nothing may keep a run from ending.
+- Calls whose results could not be written stay open, and the next run answers them first (``_unfinished``).
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ from typing import Literal
 import trio
 
 from chain import events
-from chain.agent.compaction import Compaction
+from chain.agent.compaction import Compactor
 from chain.agent.delivery import Delivery
 from chain.agent.model_call import BudgetSpent, ModelCalls
 from chain.agent.spec import AgentContext, Limits
@@ -80,7 +83,7 @@ class Executor:
         self.inbox = context.inbox
         self._model = ModelCalls(context)
         self._tools = ToolCalls(context)
-        self.compaction = Compaction(context, self._model)
+        self.compaction = Compactor(context, self._model)
         self._delivery = Delivery(context)
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
@@ -130,15 +133,17 @@ class Executor:
         self._finish(run, outcome)
         return outcome
 
-    def _emit(self, event: events.Event) -> None:
-        self._shared.emit(event)
-        self.context.look()
-
     async def _run(self, run: Run) -> Outcome | None:
         """How the loop ends by itself; ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
         try:
-            self._open(run)
+            self._answer_open(run)
+            self.context.words.run += 1
+            if run.query is not None:
+                self._delivery.query(run, run.query)
+            elif run.task:
+                self.context.append(user_text(run.task))
+                self.context.words.add(run.task)
             run.scope.deadline = trio.current_time() + self._limits.timeout_s
             with run.scope:
                 outcome = await self._loop(run)
@@ -152,28 +157,29 @@ class Executor:
         return outcome
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
-        """Make the history valid, whatever was cut short; where the disk is full, the next run does."""
+        """Make the history valid and say in it what cut the run short; where the disk is full, the next run does."""
+        was_stopped, was_interrupted = outcome.status.startswith("cancelled"), outcome.status == "interrupted"
+        was_cut = was_stopped or was_interrupted or outcome.status == "limit_reached"
         with suppress(JournalError):
-            self._complete(run, outcome)
+            self._answer_open(run)
+            shown = "".join(run.step.shown)
+            if was_cut and shown.strip() and not run.step.appended:
+                self._append_reply(run, assistant([Text(shown)]))
+            if run.only_compacts:
+                pass  # the conversation is as it was
+            elif was_stopped:
+                self.context.append(user_text(STOP_NOTE))
+            elif was_interrupted:
+                self.context.append(user_text(INTERRUPT_NOTE))
         self._unfinished = (self._unfinished or run) if self.conversation.open_calls else None
-
-    # ------------------------------------------------------------------------------------------------- the loop
-
-    def _open(self, run: Run) -> None:
-        """Answer what an earlier ending could not write, then append the query or the task."""
-        self._answer_open(run)
-        self.context.words.run += 1
-        if run.query is not None:
-            self._delivery.query(run, run.query)
-        elif run.task:
-            self.context.append(user_text(run.task))
-            self.context.words.add(run.task)
 
     def _answer_open(self, run: Run) -> None:
         """Answer the calls that are open with what the run that made them knows: it may be an earlier one."""
         if self.conversation.open_calls:
             self._tools.answer_open(self._unfinished or run)
             self._unfinished = None
+
+    # ------------------------------------------------------------------------------------------------- the loop
 
     async def _loop(self, run: Run) -> Outcome:
         self.context.look()
@@ -200,7 +206,7 @@ class Executor:
                 return self._limit_reached(run, str(spent_now))
             run.iteration += 1
             most = limits.max_iterations
-            self._emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
+            self.context.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
                 reply = await self._ask(run)
                 if reply is not None and reply.stop_reason == _TOO_LONG and self.compaction.may_help(run):
@@ -258,7 +264,8 @@ class Executor:
                 self._delivery.deliver(run, "N", calls_left=self._limits.max_iterations - run.iteration + 1)
                 await self._flush()
             # No await from here to the scope that a now line cancels.
-            reply = await self._model.reply(run, self._tail(run))
+            tail = tuple(text for text in (run.expectation.post_prompt, self._plan_news.send()) if text)
+            reply = await self._model.reply(run, tail)
             self.context.look()
             if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply
@@ -351,13 +358,9 @@ class Executor:
         unstarted = tuple(c.name for c in skipped if c.id not in run.step.started)
         return self._deliver_midway(run, point, unstarted)
 
-    def _tail(self, run: Run) -> tuple[str, ...]:
-        """What the next request alone carries: the post-prompt, and the plan after others than the model changed it."""
-        return tuple(text for text in (run.expectation.post_prompt, self._plan_news.send()) if text)
-
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
         """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
-        told = self.context.append(message, is_cut=not is_whole)
+        projected = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
         self._plan_news.read()
@@ -368,7 +371,7 @@ class Executor:
             run.last_reply = text
         if is_whole and not message.calls:
             run.answer = run.answer if run.expectation.asides_only else text
-        told.emit()
+        projected.emit()
         self.context.look()
 
     # --------------------------------------------------------------------------------------------------- endings
@@ -378,17 +381,17 @@ class Executor:
         return Outcome("done", run.result)
 
     def _limit_reached(self, run: Run, spent: str) -> Outcome:
-        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
+        self.context.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
         return Outcome("limit_reached", run.result or spent)
 
     def _at_limit(self, run: Run) -> Outcome:
         why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
-        self._emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
+        self.context.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
         unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
         return Outcome("max_iterations", run.last_reply or unanswered)
 
     def _failed(self, run: Run, kind: str, message: str) -> Outcome:
-        self._emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
+        self.context.emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
         return Outcome("error", message)
 
     def _empty(self, run: Run) -> Outcome | None:
@@ -408,18 +411,3 @@ class Executor:
         self._plan_news.forget()
         self._delivery.give_back(run)
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
-
-    def _complete(self, run: Run, outcome: Outcome) -> None:
-        """Make the history of a run that was cut short valid, and say in it what happened."""
-        self._answer_open(run)
-        shown = "".join(run.step.shown)
-        was_stopped, was_interrupted = outcome.status.startswith("cancelled"), outcome.status == "interrupted"
-        was_cut = was_stopped or was_interrupted or outcome.status == "limit_reached"
-        if was_cut and shown.strip() and not run.step.appended:
-            self._append_reply(run, assistant([Text(shown)]))
-        if run.only_compacts:
-            return  # the conversation is as it was
-        if was_stopped:
-            self.context.append(user_text(STOP_NOTE))
-        elif was_interrupted:
-            self.context.append(user_text(INTERRUPT_NOTE))

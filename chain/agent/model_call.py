@@ -52,9 +52,10 @@ class ModelCalls:
         """Prepare what is the same in all requests of a spec."""
         trace = self._shared.trace
         self._spec = spec
-        self._model = spec.model if trace is None else trace.traced(spec.name, spec.model)
+        self._ask_model = spec.model.reply if trace is None else trace.traced(spec.name, spec.model)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
-        tools = json.dumps([asdict(tool) for tool in self._tools], default=str)
+        fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._tools]
+        tools = json.dumps(fields, default=str)
         self._system_digest = records.text_digest(spec.system)
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(spec.system) + len(tools)
@@ -169,7 +170,8 @@ class ModelCalls:
     @property
     def window(self) -> Window | None:
         """The window of the model, as far as it is known."""
-        return window_of(self._model)
+        trace = self._shared.trace
+        return window_of(self._spec.model) if trace is None else trace.window(self._spec.name, self._spec.model)
 
     @property
     def _window(self) -> int:
@@ -179,13 +181,13 @@ class ModelCalls:
         """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
         show = self._count_cut if compacts else self._show
         try:
-            return await self._model.reply(request, lambda delta: show(run, delta))
+            return await self._ask_model(request, lambda delta: show(run, delta))
         except ModelError:
             raise
         except BaseException as error:
             if calling.holds_cancelled(error):
                 await trio.lowlevel.checkpoint_if_cancelled()  # as for tools
-            raise ModelError(calling.failure(f"the model {self._model.name}", error)) from error
+            raise ModelError(calling.failure(f"the model {self._spec.model.name}", error)) from error
 
     def _sound(self, reply: Reply) -> Reply:
         """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""
@@ -208,13 +210,12 @@ class ModelCalls:
         """The handler's settings without those that the service refused; a notice names them."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
-        ours = [p for p in error.parameters if asdict(overrides).get(p) is not None]
+        ours = [p for p in error.parameters if p in overrides.given]
         if not ours:
             raise error
         source = run.expectation.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
-        self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))
-        self._context.look()
+        self._context.emit(events.Notice(agent=self._spec.name, message=why, file=source))
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
@@ -223,8 +224,7 @@ class ModelCalls:
         if spent := self._spec.limits.spent(run.used):
             raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
         agent, n = self._spec.name, run.iteration
-        self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
-        self._context.look()
+        self._context.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
         run.step.is_asking = False
         await trio.sleep(delay_s)
         self._context.look()

@@ -244,7 +244,7 @@ class Questions:
 
     def _open_one(self, asked: PendingQuestion) -> None:
         try:
-            told = self._record_question(asked, is_open=True)
+            projected = self._record_question(asked, is_open=True)
         except JournalError as error:
             self._fail(asked, error)
             return
@@ -253,7 +253,7 @@ class Questions:
         def emit() -> None:
             if asked.failure is None:
                 asked.is_told = True
-                told.emit()
+                projected.emit()
 
         self._journal.in_order(emit)
 
@@ -302,13 +302,13 @@ class Questions:
             preview.always,
             is_open,
         )
-        told = self._journal.record(record)
+        projected = self._journal.record(record)
         asked.id = id
         self.asked += 1
-        self.latest += (event for event in told.events if isinstance(event, events.Question))
+        self.latest += (event for event in projected.events if isinstance(event, events.Question))
         while len(self.latest) > 1 and sum(len(each.preview) for each in self.latest) > KEPT_CHARS:
             self.latest.popleft()
-        return told
+        return projected
 
     def _settle(
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False

@@ -6,9 +6,10 @@ conversation never holds what the record does not.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from chain import events
 from chain.agent.conversation import CallIds, Conversation
@@ -21,7 +22,7 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
-from chain.model import Model
+from chain.model import Delta, Model, Reply, Request, Window
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
@@ -62,6 +63,10 @@ class AgentSpec:
     compaction: CompactionRules = field(default_factory=CompactionRules)
 
 
+Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
+"""Asks a model (``Model.reply``)."""
+
+
 class TraceFile(Protocol):
     """The debug trace, as events name it."""
 
@@ -69,8 +74,11 @@ class TraceFile(Protocol):
     def path(self) -> str | None:
         """The file of the run that is active, or of the last one."""
 
-    def traced(self, agent: str, model: Model) -> Model:
-        """The model, with its calls for this agent traced."""
+    def traced(self, agent: str, model: Model) -> Ask:
+        """Asks the model for this agent, and traces that."""
+
+    def window(self, agent: str, model: Model) -> Window | None:
+        """The window of the model of this agent, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +128,10 @@ class AgentContext:
         Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
         after = self.conversation.check(record.message)
-        told = self.shared.journal.record(record)
+        projected = self.shared.journal.record(record)
         self.conversation.append_checked(record.message, after)
         self.fill.add(record.message)
-        return told
+        return projected
 
     def compact(self, record: records.Compacted) -> Projected:
         """Validates, journals and carries out a compaction; returns its events.
@@ -132,10 +140,15 @@ class AgentContext:
         """
         messages = messages_after(self.conversation.messages, record)
         Conversation(messages)
-        told = self.shared.journal.record(record)
+        projected = self.shared.journal.record(record)
         self.conversation.begin_anew(messages)
         self.fill.begin_anew(messages)
-        return told
+        return projected
+
+    def emit(self, event: events.Event) -> None:
+        """Emits an event of the agent's own, on which others may act at once."""
+        self.shared.emit(event)
+        self.look()
 
     def look(self) -> None:
         """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""

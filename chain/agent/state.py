@@ -113,7 +113,7 @@ class Step:
     clocks: dict[str, Clock] = field(default_factory=dict)
     """Of the calls that have begun."""
     cut_by: list[tuple[trio.CancelScope, Sequence[str]]] = field(default_factory=list)
-    """The work in hand, and what had been, with the acts of the user that cut it short."""
+    """The scopes of the step's work, each with the acts of the user that cut it short."""
     children_findings: dict[str, list[PartialResult]] = field(default_factory=dict)
     """By calls: what their agents had found that ended without an answer."""
 
@@ -192,27 +192,24 @@ class Run:
     def stop(self) -> None:
         """End the run at the next safe point; a reply that streams is cut, a running tool finishes."""
         self._enter("stop asked")
-        self._cut("stop")
+        self.cut("stop")
 
     def interrupt(self) -> None:
         """Cancel the work in hand."""
         self._enter("interrupted")
         self.scope.cancel()
 
-    def cut(self) -> None:
-        """Cut the work in hand for a now line: the reply that streams, or the tools that run. The run goes on."""
-        self._cut("now")
+    def cut(self, act: Literal["stop", "now"]) -> None:
+        """Cut the work of this step that the act cuts short: a reply that streams, for a now line also its tools."""
+        for scope, acts in self.step.cut_by:
+            if act in acts:
+                scope.cancel()
 
     def cut_by(self, *acts: Literal["stop", "now"]) -> trio.CancelScope:
         """A scope for work of this step that these acts of the user cut short."""
         scope = trio.CancelScope()
         self.step.cut_by.append((scope, acts))
         return scope
-
-    def _cut(self, act: str) -> None:
-        for scope, acts in self.step.cut_by:
-            if act in acts:
-                scope.cancel()
 
     def _enter(self, state: RunState) -> None:
         if _STATES.index(state) > _STATES.index(self.state):

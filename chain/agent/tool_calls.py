@@ -10,9 +10,12 @@ what it still would do. One whose question was withdrawn never started.
 A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
 have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
 
-An interrupt (Esc) cancels the scope of the run, and so the tools that run, and a now line those of the batch. A result
-that is there is kept. Each call that has none then gets one in ``answer_open``, outside of the cancelled scope:
-"[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc) cancels it with the scope of the run,
+a now line with the scope of its batch. A result that is there is kept. Each call that has none then gets one in
+``answer_open``, outside of the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+
+Where the disk is full: a tool whose start cannot be recorded does not run. A result is emitted in any case, and one
+that cannot be recorded ends the run, whose open calls the next run answers.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from chain.journal.journal import Projected
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
-from chain.tools.tool import Guidance, Preview, Tool, ToolContext, may_run_beside_others
+from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
 
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -137,26 +140,18 @@ class ToolCalls:
         run.step.clocks[call.id] = Clock(limit)
         context = self._tool_context(run, call)
         if not isinstance(tool, str) and tool.needs_approval:
-            try:
-                context = replace(context, approved=await self._approved(tool, call, context))
-            except _QuestionWithdrawn:
-                return  # it never started, and is answered as all that was skipped
-            except ToolError as error:
-                self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
+            approved = await self._approved(run, call, tool, context)
+            if approved is None:
                 return
-            # A stop or an urgent line may have come since the answer.
-            self._context.look()
-            if self._is_held_up(run):
-                return
-            await trio.lowlevel.checkpoint_if_cancelled()
+            context = approved
         started = records.ToolStarted(call.id, call.name, self._context.name)
         if isinstance(tool, str):
-            told = self._shared.journal.unrecorded(started)
+            projected = self._shared.journal.unrecorded(started)
         else:
-            told = self._shared.journal.record(started)
-            run.step.started.add(call.id)
+            projected = self._shared.journal.record(started)
+            run.step.started.add(call.id)  # what cuts the call from here on is answered with "[Interrupted: ...]"
         run.step.tools = "running"
-        told.emit()
+        projected.emit()
         self._context.look()
         on_start()
         if isinstance(tool, str):
@@ -169,19 +164,28 @@ class ToolCalls:
         result = await calling.run(tool, call, context, self._shared.tool_rules, limit)
         self._ended(run, call, result, trio.current_time() - begun)
 
-    async def _approved(self, tool: Tool, call: ToolCall, context: ToolContext) -> Preview | None:
-        """What the user approved, if anything. Raises ``ToolError`` if it may not start, and ``_QuestionWithdrawn``."""
-        shown = await calling.preview(tool, call, context, self._shared.tool_rules)
-        if shown is None:
+    async def _approved(self, run: Run, call: ToolCall, tool: Tool, context: ToolContext) -> ToolContext | None:
+        """The context with what the user approved; ``None`` if the call does not start."""
+        rules = self._shared.tool_rules
+        try:
+            shown = await calling.preview(tool, call, context, rules)
+            if shown is not None:
+                verdict = await context.asking.approve(shown)
+                if verdict.withdrawn:
+                    return None  # it is answered as all that was skipped
+                if not verdict.allowed:
+                    raise ToolError(verdict.reason)
+                if await calling.preview(tool, call, context, rules) != shown:
+                    raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
+        except ToolError as error:
+            self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
             return None
-        verdict = await context.asking.approve(shown)
-        if verdict.withdrawn:
-            raise _QuestionWithdrawn
-        if not verdict.allowed:
-            raise ToolError(verdict.reason)
-        if await calling.preview(tool, call, context, self._shared.tool_rules) != shown:
-            raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
-        return shown
+        # A stop or an urgent line may have come since the answer.
+        self._context.look()
+        if self._is_held_up(run):
+            return None
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return replace(context, approved=shown)
 
     def _shortened(self, text: str) -> str:
         return calling.shortened(text, self._shared.tool_rules.result_limit)
@@ -190,12 +194,12 @@ class ToolCalls:
         """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
         finished = records.ToolFinished(call.id, self._context.name, result.is_error, seconds, result.text)
-        told: Projected | None = None
+        projected: Projected | None = None
         try:
             if call.id in run.step.started:
-                told = self._record_finished(run, finished)
+                projected = self._record_finished(run, finished)
         finally:
-            (told or self._shared.journal.unrecorded(finished)).emit()
+            (projected or self._shared.journal.unrecorded(finished)).emit()
             self._context.look()
 
     def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
@@ -224,17 +228,11 @@ class ToolCalls:
         self._context.append(tool_results(run.step.answered[call.id] for call in calls)).emit()
 
     def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
-        shared, agent, iteration = self._shared, self._context.name, run.iteration
+        shared, agent, n = self._shared, self._context.name, run.iteration
+        clocks, look = run.clocks_of(call.id), self._context.look
 
         def report(text: str) -> None:
-            event = events.ToolProgress(agent=agent, iteration=iteration, id=call.id, name=call.name, text=text)
-            shared.emit(event)
-
-        def notice(text: str) -> None:
-            shared.emit(events.Notice(agent=agent, iteration=iteration, message=text))
-
-        def may_ask() -> bool:
-            return not self._is_held_up(run)
+            shared.emit(events.ToolProgress(agent=agent, iteration=n, id=call.id, name=call.name, text=text))
 
         return ToolContext(
             shared.workspace,
@@ -243,10 +241,10 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, run.clocks_of(call.id), may_ask, self._context.look),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), look),
             agent=agent,
             delegating=run.delegating,
-            notice=notice,
+            notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),
             result_limit=shared.tool_rules.result_limit,
         )
 
@@ -257,10 +255,6 @@ def _found_by(run: Run, call: ToolCall) -> list[PartialResult]:
     if answer is not None and not answer.is_error:
         return [PartialResult(call.name, answer.text)]
     return run.step.children_findings.get(call.id, [])
-
-
-class _QuestionWithdrawn(Exception):
-    """The question whether a call may run was withdrawn."""
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -125,7 +125,7 @@ class AgentNode:
             for below in tuple(self.below):
                 below.interrupt()
             if self.run is not None:
-                self.run.cut()
+                self.run.cut("now")
         elif "urgent" in urgencies:
             questions.withdraw({self.name})
 

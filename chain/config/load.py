@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 from chain import yamlfile
 from chain.config import trust
@@ -27,12 +28,12 @@ from chain.config.settings import (
     ShellSettings,
     read_chain,
     read_kind,
-    read_notify,
     read_shell,
+    read_word,
 )
-from chain.config.system_prompt import AgentPrompt, read_agent_prompt
-from chain.config.trust import Sensitive, is_trusted
-from chain.errors import ConfigError, UnreadableFile, nearest
+from chain.config.system_prompt import KEYS, AgentPrompt, system_text
+from chain.config.trust import HANDLER, Sensitive, as_written, is_trusted
+from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
 from chain.values import MissingVariable, Values, variables, variables_within
@@ -41,7 +42,6 @@ from chain.yamlfile import Node
 _NAME = re.compile(r"\w[\w.-]*")
 """Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
 end a line or steer a terminal."""
-
 
 _VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
 """What a flag may set, with the environment variable that may set it as well."""
@@ -199,21 +199,24 @@ class Settings:
             return AgentPrompt()
         key = f"agents.{kind.name}.prompt"
         try:
-            prompt = read_agent_prompt(kind.prompt, self.within(key), self._values)
+            root = yamlfile.read(kind.prompt, self.within(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
-        is_judged = trust.named_value(key, prompt.written) in (self._judged or ())
-        return replace(prompt, within=None if is_judged else self._folder(key))
+        system, handler = system_text(root, (*KEYS, HANDLER)), root.entries().get(HANDLER)
+        if handler is None:
+            return AgentPrompt(system)
+        within = self.within(key, trust.named_value(key, as_written(handler)))
+        return AgentPrompt(system, self._values.path(handler), within, f"{handler.file}:{handler.line}")
 
-    def within(self, key: str) -> Path | None:
-        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed."""
-        return None if key in (self._judged or ()) else self._folder(key)
+    def within(self, key: str, judged: str = "") -> Path | None:
+        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed.
 
-    def _folder(self, key: str) -> Path | None:
-        """The folder of a file that was merely found, if the value at a dotted key is from it."""
+        ``judged`` is what trust would hold for, if not for the key itself.
+        """
+        if self.file is None or self._judged is None or (judged or key) in self._judged:
+            return None
         node = _find(self._root, key)
-        is_found = self._judged is not None and node is not None and node.file == str(self.file)
-        return self.file.parent if is_found and self.file is not None else None
+        return self.file.parent if node is not None and node.file == str(self.file) else None
 
     def source(self, key: str) -> str:
         """Where a value is from, and its variables: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
@@ -276,7 +279,7 @@ def load_settings(
         default_model=given["model"].text() if "model" in given else values.text(models["default"]),
         default_chain=given["chain"].text() if "chain" in given else own[0] if len(own) == 1 else "default",
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
-        notify=read_notify(values, top["notify"]),
+        notify=read_word(values, top["notify"], get_args(Notify)),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
@@ -378,10 +381,8 @@ def _check(settings: Settings, default: Node, definitions: Node, chains: Node, a
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
     known = list(names)
-    near = nearest(name, known, 0.5)
     all_known = f"the only {kind} is {known[0]}" if len(known) == 1 else f"the {kind}s are {', '.join(known)}"
-    hint = f"did you mean {near}?" if near else all_known
-    return f"there is no {kind} {name!r:.60}: {hint}"
+    return f"there is no {kind} {name!r:.60}: {did_you_mean(name, known, all_known, 0.5)}"
 
 
 def _find(node: Node, key: str) -> Node | None:

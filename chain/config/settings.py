@@ -72,6 +72,7 @@ class AgentsSettings:
 
 Sandbox = Literal["auto", "strict", "off"]
 Notify = Literal["bell", "off"]
+"""How a terminal tells that it waits for its user."""
 Word = TypeVar("Word", bound=str)
 
 
@@ -91,8 +92,6 @@ BUILT_IN = ("explore", "plan", "agent")
 BOUNDS = tuple(f.name for f in fields(AgentsSettings) if f.name != "kinds")
 KIND_KEYS = tuple(f.name for f in fields(KindSettings) if f.name != "name")
 CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
-_SANDBOXES: tuple[Sandbox, ...] = get_args(Sandbox)
-_NOTIFY: tuple[Notify, ...] = get_args(Notify)
 
 LEAST_SHARE = 0.05
 """Less of a window has no room for a message."""
@@ -150,19 +149,15 @@ def read_shell(values: Values, node: Node) -> ShellSettings:
     keys = node.mapping([f.name for f in fields(ShellSettings)])
     writable = [values.path(item) for item in keys["writable"].items()] if keys["writable"].value else []
     return ShellSettings(
-        sandbox=_read_word(values, keys["sandbox"], _SANDBOXES),
+        sandbox=read_word(values, keys["sandbox"], get_args(Sandbox)),
         network=values.boolean(keys["network"]),
         env=values.names(keys["env"]),
         writable=tuple(path for path in writable if path is not None),
     )
 
 
-def read_notify(values: Values, node: Node) -> Notify:
-    """How a terminal tells that it waits for its user. Raises ``ConfigError``."""
-    return _read_word(values, node, _NOTIFY)
-
-
-def _read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
+def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
+    """One of a few words. Raises ``ConfigError``."""
     # YAML reads a bare `off` as false, and `on` as true.
     chosen = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.text(node)
     word = next((each for each in words if each == chosen), None)
@@ -199,12 +194,13 @@ def is_kind(node: Node) -> bool:
 
 def _check_name(name: str, node: Node) -> None:
     if not isinstance(node.value, dict | None) and (near := nearest(name, BOUNDS)):
-        raise ConfigError(f"unknown key {printable(node.key)}: did you mean {near}?", file=node.file, line=node.line)
-    if name.casefold() in _TAKEN:
-        taken = f"{name} cannot be a kind of agent, since {' and '.join(_TAKEN)} are names of the program's own"
-        raise ConfigError(f"{taken}: take another name", file=node.file, line=node.line)
-    if not _NAME.fullmatch(name):
+        why = f"unknown key {printable(node.key)}: did you mean {near}?"
+    elif name.casefold() in _TAKEN:
+        taken = f"{' and '.join(_TAKEN)} are names of the program's own"
+        why = f"{name} cannot be a kind of agent, since {taken}: take another name"
+    elif not _NAME.fullmatch(name):
         allowed = "1 to 56 letters of a-z and A-Z, digits, _ and -"
-        raise ConfigError(
-            f"{name!r:.60} cannot be a kind of agent: its name is {allowed}", file=node.file, line=node.line
-        )
+        why = f"{name!r:.60} cannot be a kind of agent: its name is {allowed}"
+    else:
+        return
+    raise ConfigError(why, file=node.file, line=node.line)

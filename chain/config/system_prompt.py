@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 
 from chain import yamlfile
-from chain.config.trust import HANDLER, as_written
 from chain.errors import ConfigError
-from chain.values import Values
 from chain.yamlfile import Node
 
 FOCUS_NAME = "focus"
@@ -23,16 +21,14 @@ KEYS = ("version", "description", "messages")
 class AgentPrompt:
     """What an agent of a kind is told.
 
-    ``interruption_prompt`` is its handler prompt, ``None`` for the chain's, ``written`` how the file has it,
-    ``named_at`` the place that names it. It must be in the folder ``within`` whenever it is read, ``None`` for
-    anywhere.
+    ``interruption_prompt`` is its handler prompt, ``None`` for the chain's, ``named_at`` the place that names it. It
+    must be in the folder ``within`` whenever it is read, ``None`` for anywhere.
     """
 
     system: str = ""
     interruption_prompt: Path | None = None
     within: Path | None = None
     named_at: str = ""
-    written: str = field(default="", repr=False)
 
 
 def read_system_prompt(path: Path, within: Path | None = None) -> str:
@@ -74,13 +70,3 @@ def read_compaction_prompt(path: Path, within: Path | None = None) -> str:
     if unknown := sorted({*template.get_identifiers()} - {FOCUS_NAME}):
         raise place.error(f"unknown name ${{{unknown[0]}}}: the only one is ${{{FOCUS_NAME}}}")
     return text if FOCUS_NAME in template.get_identifiers() else f"{text}\n\n${{{FOCUS_NAME}}}"
-
-
-def read_agent_prompt(path: Path, within: Path | None, values: Values) -> AgentPrompt:
-    """The content of a prompt file in ``within``, which its handler prompt must be in, too. Raises ``ConfigError``."""
-    root = yamlfile.read(path, within)
-    system = system_text(root, (*KEYS, HANDLER))
-    handler = root.entries().get(HANDLER)
-    if handler is None:
-        return AgentPrompt(system)
-    return AgentPrompt(system, values.path(handler), within, f"{handler.file}:{handler.line}", as_written(handler))

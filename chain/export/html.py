@@ -11,7 +11,6 @@ import base64
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import assert_never
 
@@ -52,7 +51,7 @@ _KEY = (
 
 def html(session: outline.Outline) -> Iterator[str]:
     """The page, in pieces."""
-    style, script = _file("page.css"), _file("page.js")
+    style, script = (Path(__file__).with_name(f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
@@ -78,8 +77,7 @@ def html(session: outline.Outline) -> Iterator[str]:
     few = sum(agent.iterations for agent in session.agents()) <= FEW_ITERATIONS
     plans = (item for agent in session.agents() for item in agent.items() if isinstance(item, outline.PlanItem))
     record = _Record(is_unfolded=few, last_plan=max(plans, key=lambda plan: plan.at, default=None))
-    if session.before is not None:
-        yield from record.items(session.before.items, depth=0)
+    yield from record.items(session.before)
     for run in session.runs:
         yield from record.run(run)
     yield "</main>\n"
@@ -91,7 +89,7 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
     """What a session is known by: names, and values as HTML."""
     init = session.init
     if began := session.times[0] if session.times else init.time if init else None:
-        lasted = sum((run.main.ended - run.main.time for run in session.runs), 0.0)
+        lasted = sum((run.seconds for run in session.runs), 0.0)
         yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
         yield "At work for", phrases.duration(lasted)
     if init is not None:
@@ -114,11 +112,6 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
-
-
-@cache
-def _file(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------------------------- the timeline
@@ -145,8 +138,9 @@ def _timeline(session: outline.Outline) -> Iterator[str]:
 
 def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
     name = escaped(lane.first.agent)
+    levels = max((pin.level + 1 for pin in lane.pins), default=0)
     yield (
-        f'<div class="lane" style="--depth:{lane.first.depth};--levels:{lane.levels}">\n'
+        f'<div class="lane" style="--depth:{lane.first.depth};--levels:{levels}">\n'
         f'<div class="agent"><a href="#{lane.first.anchor}" title="{name}">{name}</a></div>\n<div class="track">\n'
     )
     for left, run in drawn.starts if len(drawn.starts) > 1 else ():
@@ -175,7 +169,7 @@ def _link(kind: str, bar: Bar, about: str) -> str:
 
 def _iterations(bar: Bar, agent: str) -> str:
     steps = [part for part in bar.parts if isinstance(part, outline.Iteration)]
-    took = phrases.duration(sum(step.ended - step.time for step in steps))
+    took = phrases.duration(sum(step.seconds for step in steps))
     if len(steps) == 1:
         return f"{agent}, iteration {steps[0].number}: {took}"
     return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
@@ -227,45 +221,42 @@ class _Record:
 
     def run(self, run: outline.SessionRun) -> Iterator[str]:
         """A run from its query to its result."""
-        main, answer = run.main, run.main.answer
-        facts = [counted(main.iterations, "iteration"), phrases.duration(main.ended - main.time)]
+        facts = [counted(run.iterations, "iteration"), phrases.duration(run.seconds)]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
-            f'<section class="run">\n<h2 id="{main.anchor}"><a href="#{main.anchor}">Run {run.number}</a> '
-            f"<small>{phrases.when(main.time)} · {' · '.join(facts)}</small></h2>\n"
+            f'<section class="run">\n<h2 id="{run.anchor}"><a href="#{run.anchor}">Run {run.number}</a> '
+            f"<small>{phrases.when(run.time)} · {' · '.join(facts)}</small></h2>\n"
         )
-        if main.task.strip():
-            words = shown(main.task.strip())
+        if run.task.strip():
+            words = shown(run.task.strip())
             yield f'<div class="query"><p class="by">The user</p><p class="words">{words}</p></div>\n'
-        for step in main.steps:
-            yield from self._step(step, 0, answer)
+        yield from self._steps(run)
         status = "good" if run.status == "done" else "bad"
-        yield f'<div class="ending" id="{main.anchor}-end"><p><strong class="{status}">'
+        yield f'<div class="ending" id="{run.anchor}-end"><p><strong class="{status}">'
         yield f"{escaped(phrases.outcome(run.status).capitalize())}</strong></p>"
         text = "" if run.result is None else phrases.beyond_replies(run.result)
         # The result of most runs is what the main agent said last.
-        said = [item.text.strip() for item in main.items() if isinstance(item, outline.ReplyItem)]
+        said = [item.text.strip() for item in run.items() if isinstance(item, outline.ReplyItem)]
         if text and not (said and text in said[-1]):
             yield f'<p class="words">{shown(text)}</p>'
         yield "</div>\n</section>\n"
 
-    def _step(self, step: outline.Iteration, depth: int, answer: outline.ReplyItem | None) -> Iterator[str]:
-        if not step.number:
-            yield from self.items(step.items, depth)
-            return
-        level = min(3 + depth, 6)
-        tokens = f" · {counted(step.tokens, 'token')}" if step.tokens else ""
-        yield (
-            f'<section class="step" id="{step.anchor}">\n<h{level}>'
-            f'<a href="#{step.anchor}">Iteration {step.number}</a> '
-            f"<small>{phrases.duration(step.ended - step.time)}{tokens}</small></h{level}>\n"
-        )
-        yield from self.items(step.items, depth, answer)
-        yield "</section>\n"
+    def _steps(self, work: outline.AgentRun) -> Iterator[str]:
+        answer, level = work.answer, min(3 + work.depth, 6)
+        for step in work.steps:
+            if not step.number:
+                yield from self.items(step.items)
+                continue
+            tokens = f" · {counted(step.tokens, 'token')}" if step.tokens else ""
+            yield (
+                f'<section class="step" id="{step.anchor}">\n<h{level}>'
+                f'<a href="#{step.anchor}">Iteration {step.number}</a> '
+                f"<small>{phrases.duration(step.seconds)}{tokens}</small></h{level}>\n"
+            )
+            yield from self.items(step.items, answer)
+            yield "</section>\n"
 
-    def items(
-        self, items: Iterable[outline.Item], depth: int, answer: outline.ReplyItem | None = None
-    ) -> Iterator[str]:
+    def items(self, items: Iterable[outline.Item], answer: outline.ReplyItem | None = None) -> Iterator[str]:
         """What is in an iteration."""
         for item in items:
             match item:
@@ -288,13 +279,13 @@ class _Record:
                     kind, text = phrases.remark(item.event)
                     yield f'<p class="told {kind}" id="{item.anchor}"><span class="words">{shown(text)}</span></p>\n'
                 case outline.CallItem():
-                    yield from self._call(item, depth)
+                    yield from self._call(item)
                 case outline.AgentRun():
-                    yield from self._agent(item, depth)
+                    yield from self._agent(item)
                 case _:
                     assert_never(item)
 
-    def _call(self, call: outline.CallItem, depth: int) -> Iterator[str]:
+    def _call(self, call: outline.CallItem) -> Iterator[str]:
         is_bad = call.input is not None and (call.result is None or call.result.is_error)
         kind = " unstarted" if call.input is None else " failed" if is_bad else ""
         short = phrases.short_input(call.input or {})
@@ -307,22 +298,21 @@ class _Record:
             body = f'<pre class="text" tabindex="0">{shown(phrases.whole_input(call.input))}</pre>'
             yield f'<details class="more"><summary>input</summary>{body}</details>\n'
         for agent in call.agents:
-            yield from self._agent(agent, depth)
+            yield from self._agent(agent)
         if call.result is not None and not call.repeats:
             yield _folded(call.result.text)
         yield "</div>\n"
 
-    def _agent(self, agent: outline.AgentRun, depth: int) -> Iterator[str]:
-        facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.ended - agent.time)}"
-        good, answer = "good" if agent.status == "done" else "bad", agent.answer
+    def _agent(self, agent: outline.AgentRun) -> Iterator[str]:
+        facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.seconds)}"
+        good = "good" if agent.status == "done" else "bad"
         yield (
             f'<details class="work" id="{agent.anchor}"{" open" if self.is_unfolded else ""}>\n'
             f"<summary><strong>{escaped(agent.agent)}</strong> {shown(agent.task)} "
             f'<small id="{agent.anchor}-end"><span class="{good}">{escaped(phrases.outcome(agent.status))}</span>'
             f" · {facts}</small></summary>\n"
         )
-        for step in agent.steps:
-            yield from self._step(step, depth + 1, answer)
+        yield from self._steps(agent)
         yield "</details>\n"
 
 

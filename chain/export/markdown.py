@@ -52,21 +52,19 @@ def _rows(session: outline.Outline) -> Iterator[str]:
     if session.cost_usd is not None:
         yield f"- Cost: {phrases.cost(session.cost_usd)}"
     yield ""
-    if session.before is not None:
-        yield from _items(session.before.items)
+    yield from _items(session.before)
     for run in session.runs:
         yield from _run(run)
 
 
 def _run(run: outline.SessionRun) -> Iterator[str]:
-    main = run.main
-    facts = [phrases.outcome(run.status), counted(main.iterations, "iteration")]
-    yield from _paragraph(f"## Run {run.number} ({', '.join([*facts, phrases.duration(main.ended - main.time)])})")
-    if main.task.strip():
-        yield from quoted("The user", main.task)
-    yield from _steps(main.steps, "###")
+    facts = [phrases.outcome(run.status), counted(run.iterations, "iteration")]
+    yield from _paragraph(f"## Run {run.number} ({', '.join([*facts, phrases.duration(run.seconds)])})")
+    if run.task.strip():
+        yield from quoted("The user", run.task)
+    yield from _steps(run.steps, "###")
     text = "" if run.result is None else phrases.beyond_replies(run.result)
-    words = [item.text.strip() for item in main.items() if isinstance(item, outline.ReplyItem)]
+    words = [item.text.strip() for item in run.items() if isinstance(item, outline.ReplyItem)]
     if text and text not in words[-1:]:
         yield from quoted(f"Result ({phrases.outcome(run.status)})", text)
 
@@ -74,7 +72,7 @@ def _run(run: outline.SessionRun) -> Iterator[str]:
 def _steps(steps: Iterable[outline.Iteration], heading: str) -> Iterator[str]:
     for step in steps:
         if step.number:
-            yield from _paragraph(f"{heading} Iteration {step.number} ({phrases.duration(step.ended - step.time)})")
+            yield from _paragraph(f"{heading} Iteration {step.number} ({phrases.duration(step.seconds)})")
         yield from _items(step.items)
 
 

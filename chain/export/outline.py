@@ -26,7 +26,6 @@ _URGENCIES = ("next", "urgent", "now")
 class _Part:
     at: int
     """Its place in the order of everything that happened, from 0."""
-    time: float
 
     @property
     def anchor(self) -> str:
@@ -36,17 +35,19 @@ class _Part:
 
 @dataclass(slots=True, kw_only=True)
 class _Stretch(_Part):
-    """What has a last event: ``until`` is its place, ``ended`` its time."""
+    """What began at a time and has a last event: ``until`` is its place, ``ended`` its time."""
 
+    time: float
     until: int = 0
     ended: float = 0.0
 
     def __post_init__(self) -> None:
         self.until, self.ended = self.at, self.time
 
-    def reach(self, at: int, time: float) -> None:
-        """It has come this far."""
-        self.until, self.ended = max(self.until, at), max(self.ended, time)
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.time
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,19 +164,13 @@ class AgentRun(_Stretch):
 
 
 @dataclass(slots=True, kw_only=True)
-class SessionRun:
-    """A run of the session: what the main agent did, and how it ended."""
+class SessionRun(AgentRun):
+    """A run of the session: what the main agent did, and what all agents used."""
 
     number: int
-    main: AgentRun
     tokens: int = 0
     cost_usd: float | None = None
     result: events.Result | None = None
-
-    @property
-    def status(self) -> events.Status | None:
-        """How it ended, if it did."""
-        return None if self.result is None else self.result.status
 
 
 Item: TypeAlias = ReplyItem | ThoughtItem | Delivered | QuestionItem | PlanItem | Remark | CallItem | AgentRun
@@ -186,7 +181,7 @@ class Outline:
     """A whole session."""
 
     init: events.Init | None = None
-    before: Iteration | None = None
+    before: list[Item] = field(default_factory=list)
     """What was before the first run."""
     runs: list[SessionRun] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
@@ -195,7 +190,7 @@ class Outline:
     @property
     def title(self) -> str:
         """The first row of the first query."""
-        rows = (row.strip() for run in self.runs for row in run.main.task.splitlines())
+        rows = (row.strip() for run in self.runs for row in run.task.splitlines())
         return next((row for row in rows if row), "A session without a query")
 
     @property
@@ -211,7 +206,7 @@ class Outline:
 
     def agents(self) -> Iterator[AgentRun]:
         """What every agent did, a parent's before its children's."""
-        left = [run.main for run in reversed(self.runs)]
+        left: list[AgentRun] = list(reversed(self.runs))
         while left:
             agent = left.pop()
             yield agent
@@ -263,29 +258,28 @@ class _OutlineBuilder:
             case _:
                 pass
         self._thoughts.pop(event.agent, None)
-        at, time = len(self.outline.times), event.time
-        self.outline.times.append(time)
-        self._place(event, at, time)
+        at = len(self.outline.times)
+        self.outline.times.append(event.time)
+        self._place(event, at)
         # What is told after a run's end does not make it longer.
         agent = self._working.get(event.agent)
         if agent is None or (event.agent == MAIN and self.outline.runs[-1].result is not None and agent.until != at):
             return
-        agent.reach(at, time)
-        if agent.steps:
-            agent.last_step.reach(at, time)
+        for stretch in (agent, *agent.steps[-1:]):
+            stretch.until, stretch.ended = max(stretch.until, at), max(stretch.ended, event.time)
 
-    def _place(self, event: Event, at: int, time: float) -> None:
+    def _place(self, event: Event, at: int) -> None:
         match event:
             case events.RunStarted():
-                self._start_run(event.query, at, time)
+                self._start_run(event, at, event.query)
             case events.IterationStarted():
-                self._agent(event).steps.append(Iteration(at=at, time=time, number=event.iteration))
+                self._agent(event).steps.append(Iteration(at=at, time=event.time, number=event.iteration))
             case events.ThinkingDelta():
-                self._thoughts[event.agent] = thought = ThoughtItem(at=at, time=time, text=event.text)
+                self._thoughts[event.agent] = thought = ThoughtItem(at=at, text=event.text)
                 self._put(event, thought)
             case events.Reply(text=text):
                 if text.strip():
-                    self._put(event, ReplyItem(at=at, time=time, text=text))
+                    self._put(event, ReplyItem(at=at, text=text))
             case events.ToolCall():
                 self._calls[event.id] = self._call(event, at, dict(event.input))
             case events.ToolResult():
@@ -293,43 +287,44 @@ class _OutlineBuilder:
                 call.result, call.until = event, at
             case events.UserInterruption(ids=ids):
                 urgency = max((self._urgency.pop(id, "next") for id in ids), key=_URGENCIES.index, default="next")
-                delivered = Delivered(at=at, time=time, event=event, urgency=urgency, waited_s=event.waited_s)
+                delivered = Delivered(at=at, event=event, urgency=urgency, waited_s=event.waited_s)
                 self._delivered |= dict.fromkeys(ids, delivered)
                 self._put(event, delivered)
             case events.Question():
-                self._asked[event.id] = asked = QuestionItem(at=at, time=time, event=event)
+                self._asked[event.id] = asked = QuestionItem(at=at, event=event)
                 self._put(event, asked)
             case events.Answer():
                 if (question := self._asked.pop(event.id, None)) is not None:
                     question.answer = event
             case events.PlanChanged():
-                self._put(event, PlanItem(at=at, time=time, event=event, before=self._tasks))
+                self._put(event, PlanItem(at=at, event=event, before=self._tasks))
                 self._tasks = event.tasks
             case events.AgentStarted():
                 self._start_agent(event, at)
             case events.AgentEnded():
                 if (agent := self._working.pop(event.name, None)) is not None:
-                    agent.status, agent.until, agent.ended = event.status, at, time
+                    agent.status, agent.until, agent.ended = event.status, at, event.time
             case events.Result():
                 self._end_run(event, at)
             case events.Notice() | events.Error() | events.Retry() | events.LineRefused() | events.Receipt():
-                self._put(event, Remark(at=at, time=time, event=event))
+                self._put(event, Remark(at=at, event=event))
             case events.Compaction(state="ended"):
-                self._put(event, Remark(at=at, time=time, event=event))
+                self._put(event, Remark(at=at, event=event))
             case _:
                 pass
 
-    def _start_run(self, query: str, at: int, time: float) -> None:
-        self._working = {MAIN: AgentRun(at=at, time=time, task=query)}
+    def _start_run(self, event: Event, at: int, query: str = "") -> None:
+        run = SessionRun(at=at, time=event.time, task=query, number=len(self.outline.runs) + 1)
+        self._working = {MAIN: run}
         self._calls.clear()
-        self.outline.runs.append(SessionRun(number=len(self.outline.runs) + 1, main=self._working[MAIN]))
+        self.outline.runs.append(run)
 
     def _end_run(self, event: events.Result, at: int) -> None:
         if not self.outline.runs or self.outline.runs[-1].result is not None:
             return  # the last result may come twice, for its run and for the process
         run = self.outline.runs[-1]
         run.result, run.tokens, run.cost_usd = event, event.usage.total_tokens, event.usage.cost_usd
-        run.main.status = event.status
+        run.status = event.status
         for agent in self._working.values():
             agent.until, agent.ended = at, event.time
 
@@ -359,12 +354,8 @@ class _OutlineBuilder:
                 run.cost_usd = (run.cost_usd or 0.0) + event.cost_usd
 
     def _put(self, event: Event, item: Item) -> None:
-        if self.outline.runs:
-            self._agent(event).last_step.items.append(item)
-            return
-        if self.outline.before is None:
-            self.outline.before = Iteration(at=item.at, time=item.time)
-        self.outline.before.items.append(item)
+        items = self._agent(event).last_step.items if self.outline.runs else self.outline.before
+        items.append(item)
 
     def _agent(self, event: Event) -> AgentRun:
         """The agent that an event belongs to; for one that nobody told of, the run's."""
@@ -372,5 +363,5 @@ class _OutlineBuilder:
 
     def _main(self, event: Event) -> AgentRun:
         if not self.outline.runs:
-            self._start_run("", len(self.outline.times), event.time)
-        return self.outline.runs[-1].main
+            self._start_run(event, len(self.outline.times))
+        return self.outline.runs[-1]

@@ -65,11 +65,6 @@ class Lane:
     left_out: int
     """Pins that are not drawn."""
 
-    @property
-    def levels(self) -> int:
-        """How many levels of pins it has."""
-        return max((pin.level + 1 for pin in self.pins), default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class Silence:
@@ -105,8 +100,8 @@ def draw(outline: Outline) -> Timeline:
     runs = outline.runs if len(outline.runs) <= MOST_RUN_STARTS else ()
     return Timeline(
         lanes=tuple(lanes),
-        starts=tuple((axis.percent(run.main.at), run) for run in runs),
-        silences=tuple(axis.silences()),
+        starts=tuple((axis.percent(run.at), run) for run in runs),
+        silences=axis.silences,
         left_out=len(agents) - len(drawn),
         is_timed=axis.is_timed,
     )
@@ -126,17 +121,13 @@ class Axis:
         for gap in shown:
             self._places.append(self._places[-1] + gap + for_order)
         self._end = self._places[-1] or 1.0
-        self._cut = [(n, gap) for n, gap in enumerate(gaps) if gap > longest]
+        cut = [(self.percent(n), self.percent(n + 1), gap) for n, gap in enumerate(gaps) if gap > longest]
+        self.silences = tuple(Silence(left, right - left, gap) for left, right, gap in cut if gap >= NOTICED_S)
+        """Those that are drawn shorter than they were, and that a person would call one."""
 
     def percent(self, at: int) -> float:
         """The place of what happened as number ``at``."""
         return 100 * self._places[min(at, len(self._places) - 1)] / self._end
-
-    def silences(self) -> Iterator[Silence]:
-        """Those that are drawn shorter than they were, and that a person would call one."""
-        for n, gap in self._cut:
-            if gap >= NOTICED_S:
-                yield Silence(self.percent(n), self.percent(n + 1) - self.percent(n), gap)
 
 
 def longest_drawn(gaps: Sequence[float]) -> float:

@@ -1,8 +1,4 @@
-"""A handler prompt, and what it makes of the lines that wait at a safe point. Pure: lines in, texts out.
-
-``prompt_file`` reads one, and again when it changed. Every text is a ``string.Template`` that was checked when it was
-read, so ``compose`` cannot fail while a chain runs.
-"""
+"""A handler prompt, and what it makes of the lines that wait at a safe point. Pure: lines in, texts out."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ Of ``rules`` the first that matches a line decides. What the format leaves open 
   rule.
 - What a rule leaves out is the handler's, each setting and each role by itself. ``resume: true`` is the handler's text.
 - An action only adds: ``deliver`` leaves a ``!`` in force.
-- The rules together have ``MAX_SEARCH_S`` for a line. If that is not enough, no rule decides, and the rule that took
-  most of it is a mistake in the file that shows only in use: ``mistake`` reports it, and the file is given up.
+- The rules together have ``MAX_SEARCH_S`` for a line. Where that is not enough no rule decides: the one that took most
+  of it is a mistake in the file (``InterruptionPrompt.mistake``), and the file is given up.
 """
 
 from __future__ import annotations

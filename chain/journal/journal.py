@@ -67,7 +67,8 @@ class Journal:
         self.id = id
         self.path = path
         self._file = file
-        self._seq = seq
+        self.seq = seq
+        """That of the last record."""
         self.looks: dict[str, int] = {}
         """By agents, how often each has looked since the last record of its own course."""
         self.before_look: Callable[[str], None] | None = None
@@ -82,18 +83,9 @@ class Journal:
         self._waiters = trio.lowlevel.ParkingLot()
         self._late = self._late_synced = 0
         """How many records were late, and how many of these are on the disk by now."""
-        self._failure: str | None = None
-        self._at_failure: list[Callable[[JournalError], None]] = []
-
-    @property
-    def seq(self) -> int:
-        """That of the last record."""
-        return self._seq
-
-    @property
-    def failure(self) -> str | None:
+        self.failure: str | None = None
         """Why the disk failed, if it did. What a failed sync left on the disk is unknown, so it is final."""
-        return self._failure
+        self._at_failure: list[Callable[[JournalError], None]] = []
 
     def tells(self, project: Project, emit: Emit) -> None:
         """From now on ``project`` makes the events of records, which ``emit`` emits."""
@@ -110,11 +102,11 @@ class Journal:
 
     def record(self, record: Record | Unknown) -> Projected:
         """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
-        if self._failure is not None:
-            raise JournalError(self._failure)
-        self._seq += 1
+        if self.failure is not None:
+            raise JournalError(self.failure)
+        self.seq += 1
         looks = {agent: n for agent, n in self.looks.items() if n} if may_be_from_outside(record) else {}
-        entry = Entry(self._seq, time.time(), record, looks)
+        entry = Entry(self.seq, time.time(), record, looks)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         if looks:
             raw["looks"] = looks
@@ -123,7 +115,7 @@ class Journal:
         try:
             is_late = self._file.append(data)
         except OSError as error:
-            self._seq -= 1
+            self.seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
         if is_late:
             self._late += 1
@@ -143,11 +135,11 @@ class Journal:
 
     def unrecorded(self, record: Record) -> Projected:
         """The events of what is not recorded: it cannot be, or another record is to hold it."""
-        return Projected(self._project(Entry(self._seq, time.time(), record)), self._emit)
+        return Projected(self._project(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
         """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""
-        if self._failure is None:
+        if self.failure is None:
             self._enqueue(action, needs_sync=True)
 
     def in_order(self, action: Action) -> None:
@@ -165,10 +157,10 @@ class Journal:
         Raises ``JournalError`` when the disk failed.
         """
         target, late = self._queued, self._late
-        while (self._done < target or self._late_synced < late) and self._failure is None:
+        while (self._done < target or self._late_synced < late) and self.failure is None:
             await self._waiters.park()
-        if self._failure is not None:
-            raise JournalError(self._failure)
+        if self.failure is not None:
+            raise JournalError(self.failure)
 
     async def written(self) -> None:
         """Wait for late records, if there are any. Raises ``JournalError`` when the disk failed."""
@@ -178,7 +170,7 @@ class Journal:
     async def run(self) -> None:
         """Sync whenever it is asked for, until ``end`` is called; the task that does this outlives every run."""
         is_last = False
-        while self._failure is None and not is_last:
+        while self.failure is None and not is_last:
             await self._wanted.wait()
             is_last = self._is_over  # if the end comes during the sync, another one follows
             await self.sync()
@@ -190,7 +182,7 @@ class Journal:
 
     async def sync(self) -> None:
         """Sync once, for all that was recorded before the call; never again after a failure."""
-        if self._failure is not None:
+        if self.failure is not None:
             return
         covered, late = self._queued, self._late
         try:
@@ -217,7 +209,7 @@ class Journal:
 
     def _fail(self, why: str) -> None:
         """Drop the acknowledgements, which would be lies now, and let the rest go on in its order."""
-        self._failure = why
+        self.failure = why
         others = [entry for entry in self._queue if not entry[1]]
         self._done += len(self._queue) - len(others)
         self._queue = deque(others)

@@ -62,25 +62,19 @@ _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in g
 
 
 @cache
-def _written(kind: Any) -> tuple[tuple[str, Any], ...]:  # noqa: ANN401 - a dataclass
-    """The fields of a kind, each with the value for which the JSON leaves it out."""
-    return tuple((f.name, _default(f) if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
+def _left_out(kind: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
+    """The values for which the JSON leaves a field out, by the fields that it may leave out."""
+    brief = [f for f in fields(kind) if f.metadata == BRIEF]
+    return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in brief}
 
 
-_ALWAYS = object()
-"""The default of a field that is always written."""
-
-
-def _default(f: Any) -> Any:  # noqa: ANN401 - a field
-    return f.default if f.default_factory is MISSING else f.default_factory()
-
-
-def _fields(record: object) -> JsonObject:
+def _fields(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
     found: JsonObject = {}
     kind: Any = type(record)
-    for name, default in _written(kind):
+    left_out = _left_out(kind)
+    for name in (f.name for f in fields(record)):
         value = getattr(record, name)
-        if default is _ALWAYS or value != default:
+        if name not in left_out or value != left_out[name]:
             found[name] = _plain(value)
     return found
 

@@ -17,8 +17,6 @@ MAX_FAULTS = 5
 
 TORN = "the last record of the journal was torn, as by a crash, and was left out."
 
-_DECODER = json.JSONDecoder()
-
 _TORN_ON_PURPOSE = b"\0\n"
 """How a row ends that a writer gave up (``DiskFile.append``)."""
 
@@ -56,7 +54,7 @@ class Reading:
 
     def _read(self, row: bytes) -> Entry | None:
         try:
-            raw = _DECODER.decode(row.decode())
+            raw = json.loads(row.decode())
             if not isinstance(raw, dict):
                 raise ValueError("it is no JSON object")
             entry = record_json.from_json(raw)

@@ -305,10 +305,6 @@ class RequestEnded(_Typed):
     """How many tokens the request has that the service found too long, where it said so."""
 
 
-Request: TypeAlias = RequestSent | RequestEnded
-"""The two records of a model call."""
-
-
 @_record("compact")
 class CompactionAsked(_Typed):
     """The user asks that a conversation be compacted; ``focus`` is what they said matters."""
@@ -372,8 +368,8 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-_OfCalls: TypeAlias = Message | Withdrawn | Compacted | Request | ToolStarted | ToolFinished | Interrupted
-_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked
+_OfCalls: TypeAlias = Message | Withdrawn | Compacted | RequestSent | RequestEnded | ToolStarted | ToolFinished
+_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted
 
 Record: TypeAlias = Session | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers
 """What this version writes."""

@@ -2,11 +2,12 @@
 
 ``trio.WouldBlock`` is the notice that it is full. The bound is for lines that come in: a now line, which empties the
 queue, and what an agent leaves to the one above it need no room. Where the channel has none for them they wait beside
-it, and new lines are refused until all of these have room again. So what is beside is younger than what is inside.
+it, and new lines are refused until all of these have room again.
+
+A trio channel cannot be looked into, so all that waits is also in ``_waiting``: the channel holds the oldest of it, as
+many as it has room for, and what is beside it is in ``_waiting`` alone.
 
 Accepting a line is one synchronous step (SPEC section 3), so it is never half done: a place, an id, a record.
-
-A trio channel cannot be looked into, so a view of what waits is kept beside it, in the same steps.
 """
 
 from __future__ import annotations
@@ -38,9 +39,8 @@ class Inbox:
         self.room = room or Signal()
         self._ledger = ledger
         self._send, self._receive = trio.open_memory_channel[Accepted](size)
-        self._beside: list[Accepted] = []
         self._waiting: tuple[Accepted, ...] = ()
-        """The view of all that waits, in the order of acceptance."""
+        """All that waits, in the order of acceptance."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -81,15 +81,14 @@ class Inbox:
         except trio.WouldBlock:
             return refuse(FULL)
         except JournalError as error:
-            self._poll()
-            self._fill(self._waiting)
+            self._fill(self._waiting)  # without the line, which is in the channel already
             return refuse(str(error))
         self._waiting += (accepted,)
         return accepted
 
     def restore(self, accepted: Accepted) -> None:
         """Let a line wait that was accepted by an earlier process. All of them are put back in their order."""
-        self._fill((*self._poll(), accepted))
+        self._fill((*self._waiting, accepted))
 
     def hand_over(self, to: Inbox, undelivered: Iterable[Accepted] = (), *, iteration: int = 0) -> tuple[Accepted, ...]:
         """Move all that waits here, and what is ``undelivered``, to another agent's inbox; returns what was moved.
@@ -99,7 +98,7 @@ class Inbox:
         left = sorted((*undelivered, *self.drain_all()), key=attrgetter("number"))
         if not left:
             return ()
-        merged = sorted((*to._poll(), *left), key=attrgetter("number"))
+        merged = sorted((*to._waiting, *left), key=attrgetter("number"))
         to._fill(merged)
         return tuple(
             self._ledger.readdress(accepted, to.agent, waiting=merged.index(accepted) + 1, iteration=iteration)
@@ -159,30 +158,22 @@ class Inbox:
             # Also for what needs no room there is an end to how many may wait.
             if accepted.line.urgency != "now" or len(self) >= 2 * self.size:
                 raise
-            self._beside.append(accepted)
 
     def _drain(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
-        if not any(map(wanted, self._waiting)):
-            return ()
-        every = self._poll()
-        self._fill(a for a in every if not wanted(a))
-        self.room.set()
-        return tuple(a for a in every if wanted(a))
-
-    def _poll(self) -> tuple[Accepted, ...]:
-        """Take out all that waits; what is to stay is put back in the same step."""
-        inside = []
-        with suppress(trio.WouldBlock):
-            while True:
-                inside.append(self._receive.receive_nowait())
-        return (*inside, *self._beside)
+        drained = tuple(a for a in self._waiting if wanted(a))
+        if drained:
+            self._fill(a for a in self._waiting if not wanted(a))
+            self.room.set()
+        return drained
 
     def _fill(self, lines: Iterable[Accepted]) -> None:
-        """Let these wait, and nothing else: in the channel as many as it holds, the youngest beside it."""
+        """Let these wait, and nothing else."""
         self._waiting = tuple(lines)
+        with suppress(trio.WouldBlock):
+            while True:
+                self._receive.receive_nowait()
         for accepted in self._waiting[: self.size]:
             self._send.send_nowait(accepted)
-        self._beside = list(self._waiting[self.size :])
 
 
 def find_waiting_line(lines: Sequence[Accepted], id: str) -> Accepted:

@@ -209,12 +209,9 @@ class Ledger:
         """The line as one that waits for another agent, whose own did not live to read it, as its ``waiting``-th."""
         line, id = accepted.line, accepted.on_record
         # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
-        told = self._journal.record_if_possible(
-            records.Line(
-                id, line.text, line.kind, line.urgency, agent, accepted.origin, iteration=iteration, waiting=waiting
-            )
-        )
-        self._journal.acknowledge(told.emit)
+        same = (id, line.text, line.kind, line.urgency, agent, accepted.origin)
+        record = records.Line(*same, iteration=iteration, waiting=waiting)
+        self._journal.acknowledge(self._journal.record_if_possible(record).emit)
         self._receipts[accepted.id] = replace(self._receipts[accepted.id], agent=agent)
         accepted.agent = agent
         return accepted
@@ -227,12 +224,12 @@ class Ledger:
 
     def settle_done(self, accepted: Accepted, reason: str) -> None:
         """Write that the line was done at once. It comes back if the disk fails before that is known to be kept."""
-        told = self._settle(accepted, "handled", 0, None, reason)
+        projected = self._settle(accepted, "handled", 0, None, reason)
         self._done.append(accepted)
 
         def tell() -> None:
             self._done.remove(accepted)
-            told.emit()
+            projected.emit()
 
         self._journal.acknowledge(tell)
 
@@ -251,25 +248,17 @@ class Ledger:
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
         # treats it as one that still waits: shown again rather than lost.
-        told = self._journal.record_if_possible(record)
-        (receipt,) = told.events
+        projected = self._journal.record_if_possible(record)
+        (receipt,) = projected.events
         assert isinstance(receipt, Receipt)
         self._receipts[accepted.id] = receipt
-        self._settled.pop(accepted.on_record, None)
+        self._settled.pop(accepted.on_record, None)  # the latest of a line comes last
         self._settled[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.origin not in OTHERS
-        return told
+        return projected
 
     def refuse(
-        self,
-        line: Line,
-        agent: str,
-        waiting: int,
-        reason: str,
-        *,
-        id: str = "",
-        origin: Origin = "prompt",
-        iteration: int = 0,
+        self, line: Line, agent: str, waiting: int, reason: str, *, id: str, origin: Origin, iteration: int
     ) -> str:
         """Emits that a line was not accepted; returns why. It is listed, unless it is of others, whose senders know."""
         text = line.text[:MAX_REFUSED]
@@ -298,7 +287,7 @@ class Ledger:
         self._emit(receipt)
         return reason
 
-    def never_sent(self, written: str, reason: str, agent: str, *, id: str = "", iteration: int = 0) -> None:
+    def never_sent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
         """Emits that a line will not be sent any more; ``written`` is the line with its moment."""
         self.unsent += 1
         self._unsent.append(written)

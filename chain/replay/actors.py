@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Protocol
 
 import trio
 
-from chain.agent.spec import AgentSpec
+from chain.agent.spec import AgentSpec, Ask
 from chain.agent.tree import AgentNode, AgentTree
 from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
@@ -56,14 +56,18 @@ class Actors:
         self._scopes: set[trio.CancelScope] = set()
         self.before_asking: Callable[[], None] = lambda: None
         """Called before a tool asks once more."""
-        self._script = script
+        self.script = script
         self._tools: dict[int, Tool] = {}
 
     # ------------------------------------------------------------------------------------------------- for the wiring
 
-    def traced(self, agent: str, model: Model) -> Model:
-        """The model of an agent, whatever it asks."""
-        return RecordedModel(model.name, agent, self)
+    def traced(self, agent: str, model: Model) -> Ask:
+        """What answers an agent, whatever it asks."""
+        return partial(self._reply, agent)
+
+    def window(self, agent: str, model: Model) -> Window | None:
+        """The window of an agent's model, as far as it was known then."""
+        return self.tape.windows.get(agent)
 
     def open_model(self, definition: Named) -> Model:
         """What stands in for the model of a definition; no key is needed for it."""
@@ -98,9 +102,9 @@ class Actors:
 
         @wraps(tool.function)
         async def run(context: ToolContext, **input: Any) -> str:  # noqa: ANN401
-            is_sure = self._script.result(context.call_id) is not None
+            is_sure = self.script.result(context.call_id) is not None
             with self._kept(is_sure and not delegates(tool)):
-                await self._turn(self._script.did_first(context.call_id))
+                await self.turn(self.script.did_first(context.call_id))
                 return await tool.function(context, **input)
 
         return replace(tool, function=run)
@@ -110,12 +114,6 @@ class Actors:
     def node(self, agent: str) -> AgentNode | None:
         """An agent that is at work."""
         return next((node for node in self.tree.main.all() if node.name == agent), None)
-
-    def release(self, at: int) -> None:
-        """Let those go on who wait for the turn of an entry."""
-        for turn, its in self.waits.items():
-            if its == at:
-                turn.set()
 
     def leave(self) -> None:
         """Keep nobody any more, and hear nothing that is written."""
@@ -137,7 +135,7 @@ class Actors:
             finally:
                 self._scopes.remove(scope)
 
-    async def _turn(self, at: int | None, *, is_sure: bool = False) -> None:
+    async def turn(self, at: int | None, *, is_sure: bool = False) -> None:
         """Wait for the turn of an entry, for ever without one; if ``is_sure``, cancelling does not change that."""
         if at is None or self.tape.is_off:
             await trio.sleep_forever()
@@ -150,68 +148,23 @@ class Actors:
             finally:
                 del self.waits[turn]
 
-    async def reply(self, agent: str, on_delta: Callable[[Delta], None]) -> Reply:
-        """What the model replied to the request that this agent has just sent. Raises ``ModelError`` as it did."""
+    async def _reply(self, agent: str, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        """What was replied to the request that the agent has just sent. Raises ``ModelError`` as it did."""
         sent = self.tape.sent.get(agent)
         if sent is None or self.tape.is_over:
             await trio.sleep_forever()  # whatever this is, it is not on record
         assert sent is not None
-        call = self._script.call(sent)
+        call = self.script.call(sent)
         is_sure = call.end is not None
         try:
             if call.shown and call.silent_until is not None:
-                await self._turn(call.silent_until + 1, is_sure=is_sure)
+                await self.turn(call.silent_until + 1, is_sure=is_sure)
         finally:  # also if it is cut just then
             if call.shown:
                 on_delta(Delta("text", call.shown))
-        await self._turn(call.end, is_sure=is_sure)
+        await self.turn(call.end, is_sure=is_sure)
         assert call.ended is not None
         return _ended(call.ended, call.message)
-
-    async def preview(self, context: ToolContext, *, is_second: bool) -> Preview | None:
-        """What was shown of a call before it was allowed. Raises ``ToolError`` where it failed."""
-        script, id = self._script, context.call_id
-        question, start, fault = script.approval(id), script.started.get(id), script.fault(id)
-        if question is not None and not is_second:
-            await self._turn(question, is_sure=True)
-            return script.preview(question)
-        if fault:
-            raise ToolError(fault)
-        # One that never began was looked at until something kept it from beginning.
-        await self._turn(script.answered(id) if start is None else start, is_sure=start is not None)
-        return None if question is None else script.preview(question)
-
-    async def run_tool(self, context: ToolContext) -> str:
-        """What a tool gave back. Raises ``ToolError`` with the text of an error result."""
-        id = context.call_id
-        result = self._script.result(id)
-        self.running[id] = context
-        try:
-            await self._ask(context, is_kept=result is not None)
-            await self._turn(None if result is None else self._script.finished[id], is_sure=True)
-        finally:
-            del self.running[id]
-        assert result is not None
-        if result.is_error:
-            raise ToolError(result.text)
-        return result.text
-
-    async def _ask(self, context: ToolContext, *, is_kept: bool) -> None:
-        """Ask what the tool asked while it ran."""
-        for n in self._script.questions(context.call_id):
-            asked = self._script.question_at(n)
-            try:
-                await self._turn(n, is_sure=is_kept)
-                self.before_asking()
-                if asked.kind == "approval":
-                    await context.asking.approve(self._script.preview(n))
-                else:
-                    with suppress(ToolError):  # what the tool made of that is in its result
-                        await context.asking.choose(asked.text, asked.options)
-            except trio.Cancelled:
-                if not is_kept or self.tape.is_off:
-                    raise
-                return  # it was cancelled, and had a result of its own all the same
 
 
 def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
@@ -234,23 +187,14 @@ def patient(retries: Retries) -> Retries:
 
 
 class RecordedModel:
-    """What one agent's model replied."""
+    """The name of a model that is on record."""
 
-    def __init__(self, name: str, agent: str = "", actors: Actors | None = None) -> None:
-        """Without ``actors`` it is a name alone."""
+    def __init__(self, name: str) -> None:
         self.name = name
-        self._agent = agent
-        self._actors = actors
-
-    @property
-    def window(self) -> Window | None:
-        """As far as it was known then."""
-        return None if self._actors is None else self._actors.tape.windows.get(self._agent)
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Answer one request as it was answered. Raises ``ModelError``."""
-        assert self._actors is not None
-        return await self._actors.reply(self._agent, on_delta)
+        """Nobody asks it: what an agent asks is answered by ``Actors.traced``."""
+        raise NotImplementedError
 
     async def prepare(self) -> None:
         """There is nothing to prepare."""
@@ -269,6 +213,7 @@ class RecordedTool:
         self.description = tool.description
         self.read_only = tool.read_only
         self.needs_approval = tool.needs_approval
+        self.check = tool.check
         self._tool = tool
         self._actors = actors
         self._shown: set[str] = set()
@@ -278,16 +223,49 @@ class RecordedTool:
         """The JSON schema of the input."""
         return self._tool.input_schema
 
-    def check(self, input: Mapping[str, Any]) -> object:
-        """Raises ``ToolError`` for input that does not fit the schema."""
-        return self._tool.check(input)
-
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
-        """What the call would have done. Raises ``ToolError`` where it would have failed."""
-        is_second = context.call_id in self._shown
-        self._shown.add(context.call_id)
-        return await self._actors.preview(context, is_second=is_second)
+        """What was shown of a call before it was allowed. Raises ``ToolError`` where it failed."""
+        script, id = self._actors.script, context.call_id
+        question, start, fault = script.approval(id), script.started.get(id), script.fault(id)
+        if question is not None and id not in self._shown:
+            self._shown.add(id)
+            await self._actors.turn(question, is_sure=True)
+            return script.preview(question)
+        if fault:
+            raise ToolError(fault)
+        # One that never began was looked at until something kept it from beginning.
+        await self._actors.turn(script.answered(id) if start is None else start, is_sure=start is not None)
+        return None if question is None else script.preview(question)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
-        """Give back the text of the result. Raises ``ToolError``."""
-        return await self._actors.run_tool(context)
+        """What a call gave back. Raises ``ToolError`` with the text of an error result."""
+        actors, id = self._actors, context.call_id
+        result = actors.script.result(id)
+        actors.running[id] = context
+        try:
+            await self._ask(context, is_kept=result is not None)
+            await actors.turn(None if result is None else actors.script.finished[id], is_sure=True)
+        finally:
+            del actors.running[id]
+        assert result is not None
+        if result.is_error:
+            raise ToolError(result.text)
+        return result.text
+
+    async def _ask(self, context: ToolContext, *, is_kept: bool) -> None:
+        """Ask what the tool asked while it ran."""
+        actors = self._actors
+        for n in actors.script.questions(context.call_id):
+            asked = actors.script.asked[n]
+            try:
+                await actors.turn(n, is_sure=is_kept)
+                actors.before_asking()
+                if asked.kind == "approval":
+                    await context.asking.approve(actors.script.preview(n))
+                else:
+                    with suppress(ToolError):  # what the tool made of that is in its result
+                        await context.asking.choose(asked.text, asked.options)
+            except trio.Cancelled:
+                if not is_kept or actors.tape.is_off:
+                    raise
+                return  # it was cancelled, and had a result of its own all the same

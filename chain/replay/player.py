@@ -7,8 +7,9 @@ An act that came in the very step of what an agent did is done in that step: bef
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
+from typing import get_args
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -16,15 +17,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain.chain import Answerer, Chain
 from chain.errors import PlanError, UserError
 from chain.journal import records
-from chain.journal.records import PlanChange, Record, Unknown
-from chain.lines.parse import Urgency, parse_line
+from chain.journal.records import Record, Unknown
+from chain.lines.parse import Urgency
 from chain.lines.receipts import origin_of
 from chain.replay.actors import Actors, RecordedModel
 from chain.replay.script import Script
 from chain.retries import Retries
 from chain.text.wording import MAIN
 
-_URGENCIES: tuple[Urgency, ...] = ("urgent", "now")
+_URGENCIES: dict[str, Urgency] = {each: each for each in get_args(Urgency)}
 
 MAX_JUMPS = 100
 """How often time may pass before the replay goes on: a call is made again after a pause, a few times at most."""
@@ -46,11 +47,6 @@ class Player:
         self._clock = clock
         self._retries = retries
         self._acts = deque(script.concerned)
-        self._acts_for: defaultdict[str, deque[int]] = defaultdict(deque)
-        """The acts by the agents that they concern."""
-        for n, agents in script.concerned.items():
-            for agent in agents:
-                self._acts_for[agent].append(n)
         self._answerer: Answerer | None = None
         self._presences = deque(script.presences)
         self._is_acting = False
@@ -62,8 +58,10 @@ class Player:
         self._tape.is_slow = True  # so that what came while an agent waited for the disk finds it there again
         self._actors.before_asking = self._be_there_for_questions
         try:
-            while not self._tape.is_over:
+            while True:
                 await wait_all_tasks_blocked()
+                if self._tape.is_over:
+                    break
                 self._go_on()
         finally:
             self._actors.leave()
@@ -72,8 +70,6 @@ class Player:
 
     def _go_on(self) -> None:
         """Let the first thing happen of those that can happen now."""
-        if self._tape.is_over:
-            return
         self._be_there_for_questions()
         act, synced = self._next_act(), self._tape.synced
         wait = min(self._actors.waits.values(), default=math.inf)
@@ -85,7 +81,9 @@ class Player:
         elif self._act(min(wait, pause)):
             pass
         elif wait < math.inf and wait <= pause:
-            self._actors.release(int(wait))
+            for turn, at in self._actors.waits.items():
+                if at == wait:
+                    turn.set()
             self._jumps = 0
         elif pause == math.inf or not self._let_time_pass():
             self._tape.part()
@@ -128,7 +126,8 @@ class Player:
 
     def _due(self, agent: str) -> int | None:
         """The next act for an agent, or one before it, if its moment has come."""
-        last = next(self._tape.left(self._acts_for[agent]), None)
+        concerned = self._script.concerned
+        last = next((n for n in self._tape.left(self._acts) if agent in concerned[n]), None)
         if last is None or not self._has_come(last):
             return None
         return next(n for n in self._tape.left(self._acts) if n == last or self._has_come(n))
@@ -140,7 +139,7 @@ class Player:
         looks = self._actors.journal.looks
         is_there = all(
             self._tape.head(each) >= n
-            and (looks.get(each, 0) >= entry.looks.get(each, 0) - early or self._tape.is_behind(each, n))
+            and (looks.get(each, 0) >= entry.looks.get(each, 0) - early or self._tape.latest.get(each, -1) > n)
             for each in self._script.concerned[n]
         )
         return is_there and self._can_be_done(n)
@@ -150,12 +149,21 @@ class Player:
     def _do(self, n: int) -> None:
         self._tape.mark(n)
         self._is_acting = True
-        if why := self._redo(self._script.entries[n].record):
+        try:
+            why = self._redo(self._script.entries[n].record)
+        except UserError as error:
+            why = f"It cannot be dropped: {error}."
+        except PlanError as error:
+            why = f"The plan cannot be changed so: {error}."
+        if why:
             self._tape.part(n, why)
         self._is_acting = False
 
     def _redo(self, record: Record | Unknown) -> str:
-        """Do what a record tells of. Why that is not possible today, as a sentence; empty if it is."""
+        """Do what a record tells of. Why a line is not accepted today, as a sentence; empty for all else.
+
+        Raises ``UserError`` for a line that cannot be dropped, ``PlanError`` for a change that the plan refuses.
+        """
         match record:
             case records.Line():
                 return self._say(record)
@@ -168,16 +176,17 @@ class Player:
             case records.Interrupted():
                 self._chain.interrupt()
             case records.Receipt(id=id, reason=reason):
-                try:
-                    self._chain.drop(id, reason)
-                except UserError as error:
-                    return f"It cannot be dropped: {error}."
+                self._chain.drop(id, reason)
             case records.Model(name=name):
                 self._chain.use_model(RecordedModel(name), retries=self._retries(name))
-            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced():
-                return self._change_plan(record)
             case records.CompactionAsked(focus=focus):
                 self._chain.compact(focus)
+            case records.TaskAdded(text, by):
+                self._chain.plan.add(text, by)
+            case records.TaskClosed(number, state, reason, by):
+                self._chain.plan.close(number, state, by, reason)
+            case records.PlanReplaced(texts, by):
+                self._chain.plan.replace_all(texts, by)
             case _:
                 self._chain.run_waiting()
         return ""
@@ -205,60 +214,36 @@ class Player:
         asked = next(self._tape.left(self._presences), None)
         if self._chain.open_question is not None or asked is None:
             return
-        if not self._script.question_at(asked).is_open:
+        if not self._script.asked[asked].is_open:
             self._leave()
         elif self._answerer is None:
             self._answerer = self._chain.answering()
 
     def _say(self, record: records.Line) -> str:
-        origin = origin_of(record)
-        parsed = parse_line(record.text, local=False)
-        if record.kind == "verbatim" and parsed.kind != "verbatim":
-            said = self._chain.start(record.text, id=record.id, origin=origin)
+        chain, text, id, origin = self._chain, record.text, record.id, origin_of(record)
+        # What made it urgent was a rule, which does so again, or its sender, by its text or by other means.
+        urgency = "next" if record.by_rule else _URGENCIES.get(record.urgency, "next")
+        to = record.agent
+        if record.kind == "stop" and to == MAIN and chain.needs_no_room(text, urgency=urgency, to="") == "stop":
+            to = ""  # it was for all, and whosever rule made it a stop, it is on record as one for the main agent
+        if record.kind == "verbatim" and not text.startswith(" "):
+            said = chain.start(text, id=id, origin=origin)
         else:
-            urgency = _marked(record, parsed.urgency)
-            to = self._address(record, urgency)
-            said = self._chain.submit(record.text, urgency=urgency, id=record.id, local=False, origin=origin, to=to)
-        is_heard = record.kind == "guidance" and record.id in self._script.heard
+            said = chain.submit(text, urgency=urgency, id=id, local=False, origin=origin, to=to)
+        is_heard = record.kind == "guidance" and id in self._script.heard
         if is_heard and (node := self._actors.node(record.agent)) is not None:
-            others = {each.on_record for each in node.inbox.waiting()} - {record.id}
+            others = {each.on_record for each in node.inbox.waiting()} - {id}
             node.inbox.adjustments(others)  # a tool heard it, sooner or later
         return f"The line is not accepted: {said.message}." if said.what in ("refused", "nothing") else ""
 
-    def _change_plan(self, change: PlanChange) -> str:
-        plan = self._chain.plan
-        try:
-            match change:
-                case records.TaskAdded(text, by):
-                    plan.add(text, by)
-                case records.TaskClosed(number, state, reason, by):
-                    plan.close(number, state, by, reason)
-                case records.PlanReplaced(texts, by):
-                    plan.replace_all(texts, by)
-                case records.PlanRestored():
-                    pass  # only at the opening
-        except PlanError as error:
-            return f"The plan cannot be changed so: {error}."
-        return ""
-
-    def _address(self, record: records.Line, urgency: Urgency) -> str:
-        """To whom a line was sent; empty where it goes there by itself."""
-        chain, text = self._chain, record.text
-        if record.kind == "stop" and chain.is_running:
-            # Without an address it is for all, and on record as one for the main agent.
-            if record.agent != MAIN:
-                return record.agent
-            return "" if chain.needs_no_room(text, urgency=urgency, local=False, to="") == "stop" else MAIN
-        return "" if chain.target(text, to="") == record.agent else record.agent
-
     def _answer(self, record: records.Answer) -> None:
-        question = self._script.question(record.id)
+        options = self._script.question(record.id).options
         if record.by == "nobody":
             self._leave()
         elif record.decision == "allowed":
             self._chain.answer(record.id, "a" if record.is_for_always else "y")
-        elif record.text in question.options:
-            self._chain.answer(record.id, str(question.options.index(record.text) + 1))
+        elif record.text in options:
+            self._chain.answer(record.id, str(options.index(record.text) + 1))
         else:
             self._chain.answer(record.id, record.text or "n")
 
@@ -266,10 +251,3 @@ class Player:
         answerer, self._answerer = self._answerer, None
         if answerer is not None:
             answerer.close()
-
-
-def _marked(record: records.Line, by_text: Urgency) -> Urgency:
-    """The urgency that its sender gave a line by other means than its text; a rule finds it by itself today."""
-    if record.by_rule or record.urgency == by_text:
-        return "next"
-    return next((urgency for urgency in _URGENCIES if urgency == record.urgency), "next")

@@ -62,6 +62,12 @@ class Script:
         """By tool calls, the entries that start them."""
         self.finished: dict[str, int] = {}
         """By tool calls, the entries that end them."""
+        self.opening: records.Session
+        """How it was opened."""
+        self.plan: Sequence[Task] = ()
+        """The plan that a new session began with."""
+        self.asked: dict[int, records.Question] = {}
+        """By entries, the questions."""
         self.presences: list[int] = []
         """The entries of the questions that show whether there was somebody who could answer."""
         self.left_to_chance = len(entries)
@@ -133,9 +139,9 @@ class Script:
                     return
                 is_act = by == "user" or (by == "nobody" and self.question(id).is_open)
                 concerned = (record.agent,) if is_act else ()
-            case records.Question(id=id, tool_call_id=call):
+            case records.Question(id=id, tool_call_id=call) as question:
                 self.presences.append(n)
-                self._places[id] = n
+                self.asked[n], self._places[id] = question, n
                 self._questions[call].append(n)
             case records.Message(message=message):
                 self._results.update({result.id: (n, result) for result in message.results})
@@ -156,7 +162,12 @@ class Script:
                 self._asking.pop(name, None)
             case records.Result():
                 self._asking.clear()
-            case records.PlanRestored() | records.Session():
+            case records.Session() as opening:
+                self.opening = opening
+                return
+            case records.PlanRestored() as restored:
+                if n < 2 and not self.rows:
+                    self.plan = tasks_after((), restored)
                 return
             case _:
                 pass
@@ -171,21 +182,6 @@ class Script:
             if parent in found:
                 found.append(name)
         return tuple(found)
-
-    # --------------------------------------------------------------------------------------------------- the process
-
-    @property
-    def opening(self) -> records.Session:
-        """How it was opened."""
-        return next(e.record for e in self.entries if isinstance(e.record, records.Session))
-
-    @property
-    def plan(self) -> Sequence[Task]:
-        """The plan that a new session began with."""
-        for entry in self.entries[:2]:
-            if isinstance(entry.record, records.PlanRestored) and not self.rows:
-                return tasks_after((), entry.record)
-        return ()
 
     # ---------------------------------------------------------------------------------------------------- model calls
 
@@ -245,14 +241,14 @@ class Script:
             return None
         finished = self.entries[at].record
         assert isinstance(finished, records.ToolFinished)
-        found = self._results.get(call_id, (at, ToolResult(call_id, finished.text, finished.is_error)))[1]
+        _, found = self._results.get(call_id, (at, ToolResult(call_id, finished.text, finished.is_error)))
         return None if found.is_error and found.text == INTERRUPTED else found
 
     def fault(self, call_id: str) -> str:
         """Why a call failed before its tool was started; empty if it did not fail, or was only skipped."""
         _, found = self._results.get(call_id, (0, None))
-        failed = found is not None and found.is_error and call_id not in self.started
-        return found.text if failed and found is not None and found.text != SKIPPED else ""
+        is_fault = found is not None and found.is_error and found.text != SKIPPED and call_id not in self.started
+        return found.text if found is not None and is_fault else ""
 
     def answered(self, call_id: str) -> int | None:
         """The entry of the message with the result of a call."""
@@ -274,17 +270,11 @@ class Script:
         ended = None if self.result(call_id) is None else self.finished[call_id]
         return asked[0] if asked else self._begun.get(call_id, ended)
 
-    def question_at(self, n: int) -> records.Question:
-        """The question of an entry."""
-        found = self.entries[n].record
-        assert isinstance(found, records.Question)
-        return found
-
     def question(self, id: str) -> records.Question:
         """The question with this id."""
-        return self.question_at(self._places[id])
+        return self.asked[self._places[id]]
 
     def preview(self, n: int) -> Preview:
         """What was shown with the question of an entry."""
-        asked = self.question_at(n)
+        asked = self.asked[n]
         return Preview(asked.preview, asked.subject, asked.preview, asked.always, asked.protections, asked.only_by_name)

@@ -71,7 +71,7 @@ class Tape:
         """Of each entry, whether it was written, or what it tells of was done."""
         self._all = deque(range(len(entries)))
         self._courses = {agent: deque(course) for agent, course in script.courses.items()}
-        self._latest: dict[str, int] = {}
+        self.latest: dict[str, int] = {}
         """Of each agent, the last entry of what it did by itself that was written."""
         self._extra: Record | Unknown | None = None
         self.is_slow = False
@@ -97,10 +97,6 @@ class Tape:
             some.popleft()
         return (n for n in some if not self._is_past[n])
 
-    def is_behind(self, agent: str, n: int) -> bool:
-        """Whether an agent has done something by itself that comes after an entry."""
-        return self._latest.get(agent, -1) > n
-
     def mark(self, n: int) -> None:
         """Note that what an entry tells of was done, whether or not that is written."""
         self._is_past[n] = True
@@ -123,8 +119,23 @@ class Tape:
         del self._missing[n]
         self._is_past[n] = True
         if isinstance(record, records.COURSE):
-            self._latest[record.agent] = n
-        self._note(n, record)
+            self.latest[record.agent] = n
+        match record:
+            case records.RequestSent(agent=agent):
+                self.sent[agent] = n
+                self.failed.discard(agent)
+            case records.RequestEnded(agent=agent, error=error, message=message):
+                ended = self._entries[n].record
+                if isinstance(ended, records.RequestEnded) and ended.window:
+                    self.windows[agent] = Window(ended.window, ended.longest_reply)
+                if error or message is not None:
+                    self.failed.add(agent)
+            case records.AgentEnded(name=agent) | records.Message(agent=agent):
+                self.failed.discard(agent)
+            case records.Result():
+                self.failed.discard(MAIN)
+            case _:
+                pass
 
     async def sync(self) -> None:
         """Bring all to the disk, which takes until somebody sets ``synced`` if it ``is_slow``."""
@@ -148,25 +159,6 @@ class Tape:
             if not (isinstance(record, _SIDE_BY_SIDE) and isinstance(other, _SIDE_BY_SIDE)):
                 return None
         return None
-
-    def _note(self, n: int, record: Record | Unknown) -> None:
-        match record:
-            case records.RequestSent(agent=agent):
-                self.sent[agent] = n
-                self.failed.discard(agent)
-            case records.RequestEnded(agent=agent, error=error, message=message):
-                ended = self._entries[n].record
-                assert isinstance(ended, records.RequestEnded)
-                if ended.window:
-                    self.windows[agent] = Window(ended.window, ended.longest_reply)
-                if error or message is not None:
-                    self.failed.add(agent)
-            case records.AgentEnded(name=agent) | records.Message(agent=agent):
-                self.failed.discard(agent)
-            case records.Result():
-                self.failed.discard(MAIN)
-            case _:
-                pass
 
     def _differs(self, n: int, today: Record | Unknown | None, why: str = "") -> Difference:
         recorded = self._entries[n].record
@@ -194,15 +186,10 @@ def _says_another(recorded: Record | Unknown, today: Record | Unknown | None, *,
             return (recorded.iteration, recorded.attempt) == (today.iteration, today.attempt) and recorded != today
         case records.Message(), records.Message():
             tells_of_plan = has_plan and any(done in recorded.message.text for done in _CARRIED_OUT)
-            is_of_the_same = _place(recorded) == _place(today)
+            is_of_the_same = replace(recorded, message=today.message, source=today.source) == today
             return recorded.point is not None and is_of_the_same and not tells_of_plan
         case _:
             return False
-
-
-def _place(message: records.Message) -> object:
-    """Where in a run lines entered, and which."""
-    return message.point, message.line_ids, message.skipped, message.iteration, message.remaining
 
 
 def _whose(record: Record | Unknown) -> str:

@@ -81,10 +81,6 @@ class Intake:
             return True  # it needs no room to be refused
         return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
-    def problem(self, sent: Sent) -> str:
-        """Why a line cannot be accepted, whatever room there is; empty if it can."""
-        return self._ledger.problem(sent.line, sent.id)
-
     def refuse(self, sent: Sent, reason: str) -> Submitted:
         """Tell the sender that a line was not accepted, and why."""
         try:
@@ -156,7 +152,7 @@ class Intake:
         that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
         a stop.
         """
-        if not node.agent.spec.prompts.is_configured or self.problem(sent):
+        if not node.agent.spec.prompts.is_configured or self._ledger.problem(sent.line, sent.id):
             return sent.line
         prompt = node.agent.current_prompt(node.iteration)
         line = by_rule(prompt, sent.line)
@@ -166,7 +162,7 @@ class Intake:
 
     def _stop(self, node: AgentNode, sent: Sent, *, by_rule: bool) -> Submitted:
         """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
-        accepted, problem = None, self.problem(sent)
+        accepted, problem = None, self._ledger.problem(sent.line, sent.id)
         if not problem:
             try:
                 accepted = self._accept_at_once(sent, node, by_rule=by_rule)

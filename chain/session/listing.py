@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,8 +30,8 @@ LEAST_END = 4
 _ROW = re.compile(rb'\{"type":"([^"\\]{1,80})","seq":\d{1,19},"time":(\d[\d.e+-]{0,30}),')
 _BRIEF = re.compile(rb'"id":"([^"\\]{1,80})",(?:"state":"(delivered|handled|returned|dropped)",|"text":")')
 """How a receipt or a line goes on after its beginning. Most records that a summary needs are these."""
-_SESSION = b'\n{"type":"session","seq":'
-"""How a row begins, after the end of the one before it, that tells in which folder a session was opened."""
+_SESSION = b'{"type":"session","seq":'
+"""How a row begins that tells in which folder a session was opened."""
 _NEEDED = frozenset({b"session", b"line", b"receipt", b"model", b"result"})
 
 HEAD = 65_536
@@ -68,7 +68,7 @@ def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None
     found = []
     for changed, path in islice(_latest_first(folder, workspace), latest):
         with suppress(OSError):
-            found.append(_summary(path, changed))
+            found.append(summary(path, changed))
     return found
 
 
@@ -105,6 +105,15 @@ def delete_journal(folder: Path, id: str) -> None:
         raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
 
 
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Says of a journal that cannot be read in the block why. Raises ``SessionError``."""
+    try:
+        yield
+    except OSError as error:
+        raise SessionError(f"cannot be read: {error.strerror or error}", file=path) from None
+
+
 def is_open(path: Path) -> bool:
     """Whether a process has the session open."""
     try:
@@ -112,11 +121,6 @@ def is_open(path: Path) -> bool:
             return has_writer(file.fileno())
     except OSError:
         return False
-
-
-def summary(path: Path) -> Summary:
-    """The summary of one session. Raises ``OSError``."""
-    return _summary(path, _last_time(path))
 
 
 def _journals(folder: Path, part: str = "", *, is_end: bool = False) -> Iterator[Path]:
@@ -165,42 +169,38 @@ def _latest_first(folder: Path, workspace: Path | None) -> Iterator[tuple[float,
 def _last_workspace(path: Path) -> str:
     """The folder that a session was opened in last; empty if that is not on record. Raises ``OSError``."""
     with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        after = b""
-        while end:
-            start = max(end - STRIDE, 0)
-            file.seek(start)
-            # A row begins after the end of another one, or the file with it.
-            part = (b"" if start else b"\n") + file.read(end - start) + after
-            at = part.rfind(_SESSION)
-            while at >= 0:
-                file.seek(start + at + (1 if start else 0))
-                entry = _entry(file.readline(MAX_ROW))
-                if entry is not None and isinstance(entry.record, records.Session):
-                    return entry.record.workspace
-                at = part.rfind(_SESSION, 0, at)
-            # What the next part may end in the middle of.
-            end, after = start, part[: len(_SESSION) - 1]
+        for row in _rows_from_end(file):
+            entry = _entry(row) if row.startswith(_SESSION) else None
+            if entry is not None and isinstance(entry.record, records.Session):
+                return entry.record.workspace
     return ""
 
 
 def _last_time(path: Path) -> float:
-    """The time of the last whole row, which is looked for from the end. Raises ``OSError``."""
+    """The time of the last whole row. Raises ``OSError``."""
     with path.open("rb") as file:
-        size = end = file.seek(0, os.SEEK_END)
-        reach = HEAD
-        while end and reach <= 2 * MAX_ROW:
-            start = max(size - reach, 0)
-            file.seek(start)
-            rows = file.read(size - start).split(b"\n")
-            # The last one is torn or empty, and the first is cut unless it begins the file.
-            for row in reversed(rows[1 if start else 0 : -1]):
-                if (found := _ROW.match(row)) is not None:
-                    return _time(found[2])
-            # Twice as far each time: all that is read is at most four times the journal.
-            end, reach = start, 2 * reach
+        for row in _rows_from_end(file):
+            if found := _ROW.match(row):
+                return _time(found[2])
         file.seek(0)
         return _first_time(file) or 0.0
+
+
+def _rows_from_end(file: BinaryIO) -> Iterator[bytes]:
+    """The whole rows, the last one first; of one longer than ``MAX_ROW`` the beginning. Raises ``OSError``."""
+    end, size, after = file.seek(0, os.SEEK_END), HEAD, b""
+    is_whole = False  # what stands after the last end of a row is empty or torn
+    while end:
+        start = max(end - size, 0)
+        file.seek(start)
+        first, *rows = (file.read(end - start) + after).split(b"\n")
+        for row in reversed(rows):
+            if is_whole:
+                yield row
+            is_whole = True
+        end, size, after = start, STRIDE, first[:MAX_ROW]
+    if is_whole:
+        yield after
 
 
 def _time(written: bytes) -> float:
@@ -265,7 +265,8 @@ class _Tally:
                 pass
 
 
-def _summary(path: Path, changed: float) -> Summary:
+def summary(path: Path, changed: float | None = None) -> Summary:
+    """The summary of one session, which has ``changed`` then if that is known. Raises ``OSError``."""
     tally = _Tally()
     with path.open("rb") as file:
         for row, body in _needed_rows(file):
@@ -275,7 +276,7 @@ def _summary(path: Path, changed: float) -> Summary:
     return Summary(
         id=path.stem,
         path=path,
-        changed=changed,
+        changed=_last_time(path) if changed is None else changed,
         workspace=tally.workspace,
         model=tally.model,
         query=next((row.strip() for row in query.splitlines() if row.strip()), ""),

@@ -260,9 +260,8 @@ class Projection:
 
     def _queued(self, id: str, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
         line = self._lines[id]
-        guidance = adjustment_view(line_of(line))
-        same = {"id": self._told_id(id), "target_agent": line.agent, "origin": origin_of(line), "adjustment": guidance}
-        return self._event(events.LineQueued, line, at, **{**same, "waiting": place, **more})
+        more |= {"id": self._told_id(id), "target_agent": line.agent, "origin": origin_of(line), "waiting": place}
+        return self._event(events.LineQueued, line, at, adjustment=adjustment_view(line_of(line)), **more)
 
     def _receipt(self, record: records.Receipt, at: float) -> Event:
         self._undone.pop(record.id, None)

@@ -48,7 +48,6 @@ class ReadBack:
     restored: Restored
     projection: Projection
     past: deque[events.Event]
-    faults: tuple[str, ...]
     complaints: tuple[str, ...]
     seq: int
 
@@ -76,7 +75,7 @@ def read_back(rows: Iterable[bytes]) -> ReadBack:
     for entry in reading:
         restored.add(entry)
         past.extend(projection.reading(entry))
-    return ReadBack(restored, projection, past, tuple(reading.faults), reading.complaints, reading.seq)
+    return ReadBack(restored, projection, past, reading.complaints, reading.seq)
 
 
 class Resuming:
@@ -124,7 +123,11 @@ class Resuming:
             shared.journal.record(records.Answer(question.id, "", "withdrawn", "user", question.agent))
         executors = {agent.name: self._keep(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in known.agents.values() if each.is_at_work]):
-            self._end_agent(agent, executors.get(agent.name))
+            if (executor := executors.get(agent.name)) is not None:
+                executor.end_here()
+            name, call, used = agent.name, agent.parent_id, agent.usage
+            ended = records.AgentEnded(name, call, "interrupted", agent.iteration, agent.parent, used)
+            shared.journal.record(ended)
         main = self._session.restore(known.main.conversation, known.main.fill, known.main.words, known.usage)
         self._restore(known.main, main)
         if known.is_running:
@@ -135,12 +138,11 @@ class Resuming:
             self._session.record_lost_run(known.main.iteration, known.main.usage)
 
     def _restore(self, agent: KnownAgent, executor: Executor) -> None:
-        lines = [self._accepted[id] for id in agent.since_answer if self._may_come_back(id)]
+        known = self._known.lines
+        # Of these a refusal would give back what code has not carried out.
+        open_ids = [id for id in agent.since_answer if id in self._accepted and not known[id].is_carried_out]
+        lines = [self._accepted[id] for id in open_ids]
         executor.restore(agent.started, agent.results, lines, has_plan_news=agent.has_plan_news)
-
-    def _may_come_back(self, id: str) -> bool:
-        """Whether a refusal would give a line back: not what code has carried out."""
-        return id in self._accepted and not self._known.lines[id].is_carried_out
 
     def _lost_agents(self) -> Iterable[str]:
         for kind, why in self._lost_kinds.items():
@@ -169,14 +171,6 @@ class Resuming:
         executor = self._children.restore(view, agent.parent_id, agent.conversation, agent.fill, agent.words)
         self._restore(agent, executor)
         return executor
-
-    def _end_agent(self, agent: KnownAgent, executor: Executor | None) -> None:
-        if executor is not None:
-            executor.end_here()
-        ended = records.AgentEnded(
-            agent.name, agent.parent_id, "interrupted", agent.iteration, agent.parent, agent.usage
-        )
-        self._shared.journal.record(ended)
 
     def _settle(self, line: KnownLine) -> None:
         """Write the receipts that a line lacks; one that is still to be delivered waits."""

@@ -19,6 +19,7 @@ from typing import Any
 import trio
 
 from chain import event_json, events
+from chain.agent.spec import Ask
 from chain.messages import Message, to_json
 from chain.model import Delta, Model, Reply, Request, ToolSpec, Window, window_of
 from chain.threads import quickly
@@ -70,9 +71,21 @@ class Trace:
             case _:
                 self.step(event.type, event_json.to_json(event))
 
-    def traced(self, agent: str, model: Model) -> Model:
-        """The model, with its calls for this agent traced."""
-        return TracedModel(model, self, agent)
+    def traced(self, agent: str, model: Model) -> Ask:
+        """Asks the model for this agent, and traces that."""
+
+        async def ask(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+            self._request(request, agent)
+            begun = trio.current_time()
+            reply = await model.reply(request, on_delta)
+            self._reply(reply, trio.current_time() - begun, agent)
+            return reply
+
+        return ask
+
+    def window(self, agent: str, model: Model) -> Window | None:
+        """The model's window."""
+        return window_of(model)
 
     def step(self, type: str, fields: Mapping[str, Any]) -> None:
         """Append one step."""
@@ -87,7 +100,7 @@ class Trace:
             self.close()
         self._is_first = False
 
-    def request(self, request: Request, agent: str) -> None:
+    def _request(self, request: Request, agent: str) -> None:
         """Append what is new in a request of its conversation."""
         written: _Written = request.memory.get(self) or _Written(self._path)
         if written.path != self._path:
@@ -113,8 +126,7 @@ class Trace:
         }
         self.step("request", fields)
 
-    def reply(self, reply: Reply, seconds: float, agent: str) -> None:
-        """Append a reply and how long it took."""
+    def _reply(self, reply: Reply, seconds: float, agent: str) -> None:
         fields = {"agent": agent, "time": time.time(), "seconds": seconds, "message": to_json(reply.message)}
         self.step("response", {**fields, "stop_reason": reply.stop_reason, "usage": asdict(reply.usage)})
 
@@ -170,38 +182,3 @@ def _append(fd: int, data: bytes) -> bool:
     os.lseek(fd, whole, os.SEEK_SET)
     os.write(fd, _END)
     return False
-
-
-class TracedModel:
-    """A model whose calls for an agent are traced."""
-
-    def __init__(self, model: Model, trace: Trace, agent: str) -> None:
-        self._model = model
-        self._trace = trace
-        self._agent = agent
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._model.name
-
-    @property
-    def window(self) -> Window | None:
-        """The model's window."""
-        return window_of(self._model)
-
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Answer one request, and trace it. Raises ``ModelError``."""
-        self._trace.request(request, self._agent)
-        begun = trio.current_time()
-        reply = await self._model.reply(request, on_delta)
-        self._trace.reply(reply, trio.current_time() - begun, self._agent)
-        return reply
-
-    async def prepare(self) -> None:
-        """Do ahead of the first call what takes long. Raises ``ModelError``."""
-        await self._model.prepare()
-
-    async def aclose(self) -> None:
-        """Give up what the model holds."""
-        await self._model.aclose()

@@ -216,19 +216,13 @@ def without_partial_results(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How a command ended: ``end`` is empty where it went well, ``left_behind`` counts what ended with it.
+    """How a command ended: ``end`` is empty where it went well.
 
-    ``said`` is the last row that it wrote.
+    ``parts`` is what there is to say of it: ``end``, how much ended with it, and the last row that it wrote.
     """
 
     end: str
-    left_behind: str
-    said: str
-
-    @property
-    def parts(self) -> list[str]:
-        """What there is to say of it, the most important first."""
-        return [part for part in (self.end, self.left_behind, self.said) if part]
+    parts: tuple[str, ...]
 
 
 def command_end(text: str) -> CommandEnd:
@@ -242,4 +236,5 @@ def command_end(text: str) -> CommandEnd:
         end = rows.pop()
     if rows and _LEFT_BEHIND.fullmatch(rows[-1]):
         left_behind = rows.pop()
-    return CommandEnd(end, left_behind, rows[-1] if rows else "")
+    said = rows[-1] if rows else ""
+    return CommandEnd(end, tuple(part for part in (end, left_behind, said) if part))

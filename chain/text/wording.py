@@ -39,7 +39,6 @@ STDIN_BEGIN, STDIN_END = "\n\n<stdin>\n", "\n</stdin>"
 
 FULL = "Interruption channel full, try again"
 
-
 ASKED_EACH_TIME = " (asked each time)"
 """Ends the text of a question whose answer \"always\" holds for this call alone."""
 

@@ -4,8 +4,7 @@ An allowance names a tool (``edit_file``), or a tool with a pattern for its subj
 the shell, the host of a page (``edit_file(docs/*)``, ``shell(git status*)``, ``research(*.example.org)``). In a pattern
 ``*`` stands for any characters, slashes too, ``?`` for one, and ``[...]`` for one of those.
 
-What else holds for a pattern is said by the tool (``Subject``): one for the shell never matches a command that the
-shell would take apart.
+What else holds for a pattern is said by the tool (``Subject``).
 
 Some paths (``Preview.only_by_name``) no allowance covers that does not name them: neither ``edit_file`` nor
 ``edit_file(*)`` covers ``.git/hooks/pre-commit``, and ``edit_file(.git/hooks/*)`` does.
@@ -20,8 +19,7 @@ from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
-from chain.tools.subject import Subject
-from chain.tools.tool import Preview
+from chain.tools.tool import Preview, Subject
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 

@@ -1,8 +1,8 @@
 """The tools that change files of the workspace: write and edit.
 
-A file that exists must have been read or written before, by any agent of the session, and be unchanged since: no agent
-overwrites what it does not know. What is shown before and what is written are made by the same function (``diff``), and
-the file is replaced in one step (``replace``), so an error, an interrupt or a kill leaves the old file or the new one.
+A file that exists must have been read or written before, by any agent of the session, and be unchanged since. What is
+shown before and what is written are made by the same function (``diff``), and the file is replaced in one step
+(``replace``), so an error, an interrupt or a kill leaves the old file or the new one.
 
 Unlike reading, writing is not left behind by an interrupt: nothing changes once a call has ended. It looks for the
 interrupt once more before the step that counts.
@@ -27,8 +27,7 @@ from chain.tools.own import powerful_part
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
 from chain.tools.replace import Changed, replace
 from chain.tools.seen import digest
-from chain.tools.subject import Subject
-from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
 
 _THREADS = Threads("edit")
 
@@ -100,7 +99,7 @@ class _Edits:
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> str:
         async with ctx.seen.editing:
             plan = await _THREADS.run(partial(_carried_out, ctx, self.own, path, edit))
-            ctx.seen.note(plan.root.joinpath(*plan.parts), digest(plan.change.content))
+            ctx.seen.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
         if plan.status is None:
             return f"Created {plan.change.diff.head}."
         return (
@@ -169,7 +168,7 @@ def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
         if real.is_dir():
             raise ToolError(f"{shown} is a folder; only files can be written.")
         status, raw = _content(root, parts, shown)
-        text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.get(real)
+        text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.digests.get(real)
         if known is None:
             raise ToolError(f"{shown} exists and was not read yet; read it first.")
         if known != now:

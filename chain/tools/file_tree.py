@@ -1,8 +1,7 @@
 """The files under a folder of the workspace, in a fixed order, and their text.
 
-Whatever looks at many files walks the same way: no link leads out, not even one that is put in the way meanwhile, and
-the number of files is bounded. All of it reads the disk, so it belongs in a worker thread; it ends when its caller is
-cancelled.
+No link leads out, not even one that is put in the way meanwhile, and the number of files is bounded. It reads the
+disk, so it belongs in a worker thread; it ends when its caller is cancelled.
 """
 
 from __future__ import annotations
@@ -22,6 +21,12 @@ LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
 
 MAX_FOUND = 20_000
 """Files of a tree that are listed, and folders; it takes about a second to find so many."""
+
+MAX_LINE = 2_000
+"""Characters of a line that are looked at: minified files have lines of megabytes."""
+
+MAX_AROUND = 200
+"""Characters of a matching line that are shown."""
 
 LOOK_UP = 1_000
 """Names of a folder between two checks whether the run goes on."""
@@ -132,3 +137,11 @@ def lines_of(text: str) -> list[str]:
     """The lines as editors count them: an end of line ends one and begins none."""
     lines = text.split("\n")
     return lines[:-1] if not lines[-1] else lines
+
+
+def around(line: str, at: int) -> str:
+    """The line, or the part of a long one that has the match."""
+    line = line.rstrip("\r")
+    start = 0 if at < MAX_AROUND * 3 // 4 else at - MAX_AROUND // 2
+    part = line[start : start + MAX_AROUND].strip()
+    return ("…" if start else "") + part + ("…" if len(line) > start + MAX_AROUND else "")

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from io import BufferedReader
@@ -24,10 +25,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import trio
 
 from chain.errors import ToolError
-from chain.text.search import BadPattern, Expressions, TooSlow
+from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
 from chain.threads import Threads
-from chain.tools import grep
-from chain.tools.file_tree import Tree, TreeEntry, lines_of, text_of, walk
+from chain.tools.file_tree import MAX_LINE, Tree, TreeEntry, around, lines_of, text_of, walk
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
@@ -59,6 +59,9 @@ BATCH = 1_000
 SEARCH_S = 20
 """Seconds for a search: 20,000 usual files take about 10, and an expression that needs longer will not end at all."""
 
+FILE_S = 3.0
+"""Seconds of processor time for one file; the largest takes half of one. No abandoned search goes on for longer."""
+
 
 @tool(kind="search", read_only=True)
 async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> str:
@@ -87,7 +90,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     text, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
         # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
-        ctx.seen.note(real, read_digest)
+        ctx.seen.digests[real] = read_digest
     return text
 
 
@@ -245,21 +248,54 @@ def _part(head: str, lines: Iterator[str], offset: int, limit: int, most: int) -
     return "\n".join([head, *shown])
 
 
+@dataclass(slots=True)
+class _Matches:
+    """What a search has found so far: at most ``MAX_MATCHES`` rows, and the counts of all."""
+
+    rows: list[str] = field(default_factory=list)
+    lines: int = 0
+    files: int = 0
+    skipped: int = 0
+
+
 async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> str:
-    files = [(entry.shown, entry.parts) for entry in tree.entries if entry.parts is not None]
-    found = grep.Findings(MAX_MATCHES)
+    files = [entry for entry in tree.entries if entry.parts is not None]
+    found = _Matches()
     for start in range(0, len(files), BATCH):
         if start:
-            ctx.progress(f"searched {start} of {len(files)} files, {found.matches} matches")
+            ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
         batch = files[start : start + BATCH]
-        await _THREADS.run(partial(grep.search, pattern, tree.root, batch, found), abandon_on_cancel=True)
-    rows, matches = found.rows, found.matches
-    if matches > len(rows):
-        rows.append(f"({matches - len(rows)} more matching lines are not shown.)")
-    rows.append(f"{_counted(matches, 'matching line')} in {found.files} of {_counted(len(files), 'file')} searched.")
+        await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
+    rows = found.rows
+    if found.lines > len(rows):
+        rows.append(f"({found.lines - len(rows)} more matching lines are not shown.)")
+    rows.append(
+        f"{_counted(found.lines, 'matching line')} in {found.files} of {_counted(len(files), 'file')} searched."
+    )
     if found.skipped:
         rows.append(f"Not searched: {found.skipped} that are binary, not readable or larger than {MAX_WHOLE} bytes.")
     return "\n".join([*rows, *tree.notes()])
+
+
+def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], found: _Matches) -> None:
+    """Add what is in these files. Raises ``TooSlow``."""
+    for entry in files:
+        trio.from_thread.check_cancelled()
+        raw = None
+        with suppress(ToolError, OSError), open_file(root, entry.parts or (), entry.shown) as file:
+            raw = file.read(MAX_WHOLE + 1)
+        if raw is None or len(raw) > MAX_WHOLE or b"\0" in raw:
+            found.skipped += 1
+            continue
+        before, budget = found.lines, SearchBudget(FILE_S)
+        for n, line in enumerate(raw.decode("utf-8", "replace").split("\n"), 1):
+            match = budget.search(pattern, line, MAX_LINE)
+            if match is None:
+                continue
+            found.lines += 1
+            if len(found.rows) < MAX_MATCHES:
+                found.rows.append(f"{entry.shown}:{n}: {around(line, match.start())}")
+        found.files += found.lines > before
 
 
 TOOLS: tuple[Tool, ...] = (list_files, read_file, search_files)

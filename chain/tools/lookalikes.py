@@ -50,7 +50,9 @@ def _spelled_out(word: str) -> str:
     others = [char for char in word if not char.isascii()]
     is_mixed = any(char.isascii() and char.isalpha() for char in word)
     known = set() if is_mixed else {_alphabet(char) for char in others if not _is_lookalike(char)}
-    return "".join(_escaped(c) if _is_lookalike(c) and _alphabet(c) not in known else c for c in word)
+    return "".join(
+        c.encode("unicode_escape").decode() if _is_lookalike(c) and _alphabet(c) not in known else c for c in word
+    )
 
 
 def _is_lookalike(char: str) -> bool:
@@ -64,7 +66,3 @@ def _is_lookalike(char: str) -> bool:
 def _alphabet(char: str) -> str:
     """The first word of the character's name, which is that of its alphabet."""
     return unicodedata.name(char, "").partition(" ")[0]
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape", "backslashreplace").decode()

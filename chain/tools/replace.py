@@ -83,7 +83,9 @@ def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None)
     descriptor = os.open(name, flags, 0o666 if old is None else 0o600, dir_fd=folder)
     try:
         try:
-            _write(descriptor, content)
+            left = memoryview(content)
+            while left:
+                left = left[os.write(descriptor, left) :]
             if old is not None:
                 _take_after(descriptor, folder, of, old)
             os.fsync(descriptor)
@@ -94,12 +96,6 @@ def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None)
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
         raise
-
-
-def _write(descriptor: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(descriptor, left) :]
 
 
 def _take_after(descriptor: int, folder: int, name: str, old: os.stat_result) -> None:
@@ -114,21 +110,18 @@ def _take_after(descriptor: int, folder: int, name: str, old: os.stat_result) ->
             os.fchown(descriptor, old.st_uid, -1)
     # Before the mode: where there is an access list the mode has its mask in the place of the group's rights.
     if sys.platform == "linux":
-        with _closing(_opened_again(folder, name)) as before:
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            now = os.open(name, flags, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
+            raise Changed from None
+        with _closing(now) as before:
             if not os.path.samestat(os.fstat(before), old):
                 raise Changed
             _take_attributes(descriptor, before)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
-def _opened_again(folder: int, name: str) -> int:
-    """The file of this name. Raises ``Changed`` if it is not there any more."""
-    try:
-        return os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ELOOP):
-            raise
-        raise Changed from None
 
 
 def _take_attributes(descriptor: int, before: int) -> None:

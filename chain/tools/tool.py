@@ -19,6 +19,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from inspect import Parameter
 from pathlib import Path
@@ -31,7 +32,6 @@ from chain.lines.parse import Adjustment
 from chain.plan import Plan
 from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
-from chain.tools.subject import Subject
 
 ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
@@ -54,6 +54,25 @@ class Steering(Protocol):
 
     def new_guidance(self) -> Guidance:
         """The adjustments since the last call, and whether a stop waits."""
+
+
+class Subject:
+    """What of a call the pattern of an allowance is matched with; as it stands, a text without rules of its own."""
+
+    plural = "subjects"
+    """What people call it."""
+
+    def pattern(self, text: str) -> str:
+        """A pattern as it is compared. Raises ``UserError`` with the reason for one that can never match."""
+        return text
+
+    def matches(self, pattern: str, subject: str) -> bool:
+        """Whether a pattern matches, in which ``*``, ``?`` and ``[...]`` stand for other characters."""
+        return fnmatchcase(subject, pattern)
+
+    def note(self, pattern: str | None) -> str:
+        """What people should know of an allowance with this pattern, or of one without, after what it allows."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +193,7 @@ PreviewFunction: TypeAlias = Callable[..., Awaitable[Preview | None]]
 
 
 class Tool(Protocol):
-    """A tool, as the agent knows it.
-
-    ``timeout_s`` is in seconds, ``None`` for the configured default. A tool that is ``read_only`` has no effects and
-    may run beside its neighbours; one that ``needs_approval`` runs only if the user allows it.
-    """
+    """A tool, as the agent knows it."""
 
     @property
     def name(self) -> str:
@@ -194,15 +209,15 @@ class Tool(Protocol):
 
     @property
     def timeout_s(self) -> float | None:
-        """Seconds until a call is stopped."""
+        """Seconds until a call is stopped; ``None`` for the configured default."""
 
     @property
     def read_only(self) -> bool:
-        """Whether it has no effects."""
+        """Whether it has no effects, and may run beside its neighbours."""
 
     @property
     def needs_approval(self) -> bool:
-        """Whether the user has to allow it."""
+        """Whether it runs only if the user allows it."""
 
     def check(self, input: Mapping[str, Any]) -> object:
         """Raises ``ToolError`` for input that does not fit the schema."""

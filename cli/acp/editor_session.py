@@ -52,13 +52,7 @@ class EditorSession:
     """An open session. All of its methods are called in trio's thread."""
 
     def __init__(
-        self,
-        chain: Chain,
-        wire: Wire,
-        kinds: Mapping[str, str],
-        notify: Callable[[str], None],
-        *,
-        tells_receipts: bool,
+        self, chain: Chain, wire: Wire, kinds: Mapping[str, str], notify: Callable[[str], None], *, tells_receipts: bool
     ) -> None:
         self.chain = chain
         self.id = chain.session_id
@@ -98,9 +92,7 @@ class EditorSession:
     def fail_prompts(self) -> None:
         """Answer the prompts that nothing answers any more."""
         self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
-        for held in self._held:
-            held.withdraw()
-        self._held.clear()
+        self._withdraw_held()
         for said in self._answers:
             if said.call is not None:
                 said.call.answer(said.result)
@@ -119,9 +111,7 @@ class EditorSession:
 
     def cancel(self) -> None:
         """Interrupt the run that is active."""
-        for held in self._held:
-            held.withdraw()
-        self._held.clear()
+        self._withdraw_held()
         self._interrupt()
 
     def cancel_prompt(self, call: IncomingCall) -> bool:
@@ -148,7 +138,6 @@ class EditorSession:
 
     @property
     def _is_ending(self) -> bool:
-        """Whether the run that is active was interrupted or stopped."""
         return self._run is not None and self._run == self._ending
 
     def _interrupt(self) -> None:
@@ -171,6 +160,10 @@ class EditorSession:
             self._held.append(_Held(call, submit))
         else:
             submit()
+
+    def _withdraw_held(self) -> None:
+        while self._held:
+            self._held.pop(0).withdraw()
 
     def _submit_held(self) -> None:
         """Submit what was held back, unless the run that has ended is an earlier one, or nothing is to follow it."""
@@ -269,9 +262,8 @@ class EditorSession:
     async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
         with scope:
             params = {"sessionId": self.id, **permission_request(question, shown)}
-            result: object
             try:
-                result = await self._wire.request("session/request_permission", params)
+                answer = permission_answer(question, await self._wire.request("session/request_permission", params))
             except RpcError as error:
-                result = error
-            self.chain.answer(question.id, permission_answer(question, result), origin="acp")
+                answer = permission_answer(question, error)
+            self.chain.answer(question.id, answer, origin="acp")

@@ -12,26 +12,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
-from chain.app import open_chain, sessions, whereabouts
+from chain import Tool, sessions
+from chain.app.open import open_chain
+from chain.app.toolbox import tool_kinds
+from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError, UserError
 from chain.text.phrases import iso
 from chain.threads import Threads
-from chain.toolbox import tool_kinds
 from cli.acp import params
 from cli.acp.editor_session import EditorSession
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, RpcError
 from cli.acp.shown_calls import as_title
 from cli.acp.wire import IncomingCall, Wire
 from cli.door.server import side_door
-
-if TYPE_CHECKING:
-    from chain import Tool
 
 MAX_SESSIONS = 50
 """Sessions that may be open: each has files, tasks and, once it runs a command, processes."""
@@ -74,16 +73,6 @@ class Opener:
         return settings, kept
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SessionRequest:
-    """A session that a request asks for: the kept one with this ``id``, or a new one."""
-
-    call: IncomingCall
-    workspace: Path
-    id: str | None
-    notes: Sequence[str]
-
-
 class Host:
     """Opens sessions, and closes all of them when it is left."""
 
@@ -94,8 +83,8 @@ class Host:
         self._opener = opener
         self._notify = notify
         self._tasks: trio.Nursery | None = None
-        self._opening: set[SessionRequest] = set()
-        """For sessions that are kept and about to be opened."""
+        self._opening: dict[str, IncomingCall] = {}
+        """Who asked for the sessions that are kept and about to be opened, by their ids."""
         self._ends: dict[str, trio.Event] = {}
         """Set when a session has ended, for those that are open or being closed."""
         self._chains = 0
@@ -120,20 +109,20 @@ class Host:
         assert self._tasks is not None
         self._tasks.start_soon(self._answer, call, lambda: work(call))
 
-    def open(self, wanted: SessionRequest) -> None:
-        """Open a session, and keep it. Raises ``RpcError``."""
+    def open(self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str]) -> None:
+        """Open the kept session with this ``id``, or a new one. Raises ``RpcError``."""
         assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
-        if wanted.id is not None:
-            session = self.sessions.get(wanted.id)
-            if any(each.id == wanted.id for each in self._opening):
-                raise RpcError(INVALID_REQUEST, f"the session {wanted.id} is being opened here already")
+        if id is not None:
+            session = self.sessions.get(id)
+            if id in self._opening:
+                raise RpcError(INVALID_REQUEST, f"the session {id} is being opened here already")
             if session is not None and not session.leaving.is_set():
-                raise RpcError(INVALID_REQUEST, f"the session {wanted.id} is open here already")
-            self._opening.add(wanted)
+                raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
+            self._opening[id] = call
         self._chains += 1
-        self._tasks.start_soon(self._answer, wanted.call, lambda: self._keep(wanted))
+        self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes))
 
     def close(self, session: EditorSession, call: IncomingCall) -> None:
         """Close a session, and answer then."""
@@ -154,21 +143,21 @@ class Host:
         finally:
             call.fail(RpcError(CANCELLED, "the program ends"))
 
-    async def _keep(self, wanted: SessionRequest) -> None:
+    async def _keep(self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str]) -> None:
         """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``."""
         session: EditorSession | None = None
         problem: UserError | RpcError | None = None
         try:
             async with trio.open_nursery() as nursery:
                 try:
-                    if wanted.id is not None and (end := self._ends.get(wanted.id)) is not None:
+                    if id is not None and (end := self._ends.get(id)) is not None:
                         await end.wait()  # it is being closed
                     opener = self._opener
-                    settings, kept = await _THREADS.run(partial(opener.find, wanted.workspace, wanted.id))
+                    settings, kept = await _THREADS.run(partial(opener.find, workspace, id))
                     async with (
                         open_chain(
                             settings,
-                            workspace=wanted.workspace,
+                            workspace=workspace,
                             state=opener.state,
                             tools=opener.tools,
                             resume="" if kept is None else kept.id,
@@ -179,12 +168,11 @@ class Host:
                         side_door(chain, opener.state, opener.environ) as doorless,
                     ):
                         kinds = tool_kinds(settings, opener.tools)
-                        session = EditorSession(
-                            chain, self._wire, kinds, self._notify, tells_receipts=self.tells_receipts
-                        )
-                        if kept is not None and wanted.call.method == "session/load":
+                        receipts = self.tells_receipts
+                        session = EditorSession(chain, self._wire, kinds, self._notify, tells_receipts=receipts)
+                        if kept is not None and call.method == "session/load":
                             await session.tell_past(sessions.told_again(kept))
-                        self._admit(wanted, session, [doorless, *_notes(settings, session)])
+                        self._admit(session, call, [*notes, doorless, *_notes(settings, session)])
                         nursery.start_soon(session.tell)
                         await session.leaving.wait()
                         self.sessions.pop(session.id)
@@ -194,23 +182,24 @@ class Host:
                     self._chains -= 1
                     if not self._chains and self._is_leaving:
                         self._all_closed.set()
-                    self._opening.discard(wanted)
+                    if id is not None and self._opening.get(id) is call:
+                        del self._opening[id]
             if problem is not None:
                 raise problem
         finally:
             if session is not None:
                 self._end(session)
 
-    def _admit(self, wanted: SessionRequest, session: EditorSession, notes: Sequence[str]) -> None:
+    def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
         """Answer the request for a session that is open; from then on it gets prompts."""
-        notes = [note for note in (*wanted.notes, *notes) if note]
+        notes = [note for note in notes if note]
         for note in notes:
             self._notify(f"{session.id}: {note}")
         self.sessions[session.id] = session
         self._ends[session.id] = trio.Event()
-        self._opening.discard(wanted)
-        result: Mapping[str, object] = {"sessionId": session.id} if wanted.id is None else {}
-        wanted.call.answer({**result, **({"_meta": {"chain": {"notices": notes}}} if notes else {})})
+        self._opening.pop(session.id, None)
+        result: Mapping[str, object] = {"sessionId": session.id} if call.method == "session/new" else {}
+        call.answer({**result, **({"_meta": {"chain": {"notices": notes}}} if notes else {})})
         if self._is_leaving:
             session.leaving.set()
 

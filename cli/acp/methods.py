@@ -6,6 +6,7 @@ takes time (opening, loading, listing, closing) is done in tasks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ import trio
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_session import EditorSession
-from cli.acp.host import Host, Opener, SessionRequest
+from cli.acp.host import Host, Opener
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
 
@@ -107,10 +108,12 @@ class EditorAgent:
 
     def _open(self, call: IncomingCall) -> None:
         id = None if call.method == "session/new" else params.text(call.params, "sessionId")
-        workspace = params.folder(call.params, "cwd")
+        workspace = params.absolute(call.params, "cwd")
+        if not os.path.isdir(workspace):  # False where Path.is_dir raises
+            raise params.wrong(f"cwd is not a folder: {workspace}")
         if id == "":
             raise params.wrong("sessionId is empty")
-        self._host.open(SessionRequest(call, workspace, id, _notes(call)))
+        self._host.open(call, workspace, id, _notes(call))
 
     async def _list(self, call: IncomingCall) -> None:
         cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
@@ -137,7 +140,7 @@ class EditorAgent:
 
 
 def _text(call: IncomingCall, session: EditorSession) -> str:
-    text = params.prompt_text(params.array(call.params, "prompt"), "prompt", session.workspace)
+    text = params.prompt_text(params.array(call.params, "prompt"), session.workspace)
     if not text.strip():
         raise params.wrong("prompt has no text")
     return text

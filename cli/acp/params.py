@@ -54,14 +54,6 @@ def mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def folder(params: Mapping[str, Any], name: str) -> Path:
-    """A folder that exists, by its absolute path. Raises ``RpcError``."""
-    path = absolute(params, name)
-    if not os.path.isdir(path):  # False where Path.is_dir raises
-        raise wrong(f"{name} is not a folder: {path}")
-    return path
-
-
 def absolute(params: Mapping[str, Any], name: str) -> Path:
     """An absolute path. Raises ``RpcError``."""
     path = Path(text(params, name))
@@ -76,17 +68,17 @@ def absolute(params: Mapping[str, Any], name: str) -> Path:
     return path
 
 
-def prompt_text(blocks: Sequence[Any], name: str, workspace: Path) -> str:
+def prompt_text(blocks: Sequence[Any], workspace: Path) -> str:
     """The text of a prompt. Raises ``RpcError`` that names the block which cannot be used."""
     if not blocks:
-        raise wrong(f"{name} has no content blocks")
+        raise wrong("prompt has no content blocks")
     if len(blocks) > MAX_BLOCKS:
-        raise wrong(f"{name} has more than {MAX_BLOCKS:,} content blocks")
+        raise wrong(f"prompt has more than {MAX_BLOCKS:,} content blocks")
     pieces: list[str] = []
     attached: list[str] = []
     was_text = False
     for number, block in enumerate(blocks):
-        here = f"{name}[{number}]"
+        here = f"prompt[{number}]"
         type = _field(block, "type", here)
         if type == "text":
             pieces.append(("\n" if was_text else "") + _field(block, "text", here))

@@ -139,11 +139,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-def result_row(id: Id, result: object) -> bytes:
-    """The row of an answer."""
-    return message_row(id=id, result=result)
-
-
 def error_response_row(id: Id, error: RpcError) -> bytes:
     """The row of an answer that is an error."""
     data = {} if error.data is None else {"data": error.data}

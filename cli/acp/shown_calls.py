@@ -100,11 +100,7 @@ def _content_of(hunk: Hunk, path: str) -> Content:
 
 def permission_request(question: events.Question, shown: Mapping[str, Any]) -> Mapping[str, Any]:
     """A question as parameters but for the session; ``shown`` is the update that has announced the call."""
-    call: dict[str, Any] = {
-        "toolCallId": question.tool_call_id,
-        "status": "pending",
-        "title": as_title(question.text),
-    }
+    call: dict[str, Any] = {"toolCallId": question.tool_call_id, "status": "pending", "title": as_title(question.text)}
     call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
     if question.kind == "choice":
         call |= {"kind": "other", "content": [text_content(visible(question.text), is_markdown=True)]}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, assert_never
 
 import trio
@@ -58,10 +58,9 @@ class Outbox:
 
     def put(self, row: bytes) -> None:
         """Add a row."""
-        if self._is_closed:
-            return
-        self._rows.append(row)
-        self._news.set()
+        if not self._is_closed:
+            self._rows.append(row)
+            self._news.set()
 
     async def wait_for_room(self, most: int = ROOM) -> None:
         """Wait until fewer than so many rows wait."""
@@ -105,17 +104,11 @@ class IncomingCall:
 
     def answer(self, result: Mapping[str, Any]) -> None:
         """Answer it, unless that was done."""
-        self.wire.settle(self, rpc.result_row(self.id, result))
+        self.wire.settle(self, rpc.message_row(id=self.id, result=result))
 
     def fail(self, error: RpcError) -> None:
         """Answer it with an error, unless it is answered."""
         self.wire.settle(self, rpc.error_response_row(self.id, error))
-
-
-@dataclass(slots=True)
-class _PendingRequest:
-    done: trio.Event = field(default_factory=trio.Event)
-    response: Response | None = None
 
 
 class Wire:
@@ -125,7 +118,7 @@ class Wire:
         self._next_row = next_row
         self._outbox = outbox
         self._calls: dict[tuple[type, Id], IncomingCall] = {}
-        self._asked: dict[Id, _PendingRequest] = {}
+        self._asked: dict[Id, trio.MemorySendChannel[Response]] = {}
         self._last_id = 0
 
     async def run(self, server: Server) -> None:
@@ -142,18 +135,17 @@ class Wire:
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
         """Ask for something and wait for the result; being cancelled withdraws it. Raises ``RpcError``."""
         self._last_id += 1
-        id, asked = self._last_id, _PendingRequest()
-        self._asked[id] = asked
+        id = self._last_id
+        self._asked[id], answer = trio.open_memory_channel[Response](1)
         self._outbox.put(rpc.message_row(id=id, method=method, params=params))
         try:
-            await asked.done.wait()
+            response = await answer.receive()
         finally:
             if self._asked.pop(id, None) is not None:
                 self._outbox.put(rpc.message_row(method="$/cancel_request", params={"requestId": id}))
-        assert asked.response is not None
-        if asked.response.error is not None:
-            raise asked.response.error
-        return asked.response.result
+        if response.error is not None:
+            raise response.error
+        return response.result
 
     def settle(self, call: IncomingCall, row: bytes) -> None:
         """Answer a request with a row, unless it is answered."""
@@ -170,8 +162,7 @@ class Wire:
             case Response(id):
                 # One that nobody waits for comes too late: what was asked was withdrawn.
                 if (asked := self._asked.pop(id, None)) is not None:
-                    asked.response = incoming
-                    asked.done.set()
+                    asked.send_nowait(incoming)
                 return
             case RpcRequest():
                 self._begin(incoming, server)
@@ -184,7 +175,6 @@ class Wire:
 
     def _begin(self, request: RpcRequest, server: Server) -> None:
         id, params = request.id, request.params
-        refusal = None
         if _key(id) in self._calls:
             refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in work already; give each request its own")
         elif len(self._calls) >= MAX_REQUESTS:
@@ -197,8 +187,8 @@ class Wire:
                 server.on_request(call)
             except RpcError as error:
                 call.fail(error)
-        if refusal is not None:
-            self._outbox.put(rpc.error_response_row(id, refusal))
+            return
+        self._outbox.put(rpc.error_response_row(id, refusal))
 
     def _hear(self, method: str, params: object, server: Server) -> None:
         if not isinstance(params, dict):

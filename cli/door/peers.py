@@ -47,15 +47,11 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
     try:
         problem = _problem_of_origin(pid)
         # A pid may be given to another process when its own has ended: so the peer has to be there still.
-        return GONE if _has_ended(handle) else problem
+        ended = select.poll()
+        ended.register(handle, select.POLLIN)
+        return GONE if ended.poll(0) else problem
     finally:
         os.close(handle)
-
-
-def _has_ended(handle: int) -> bool:
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def _problem_of_origin(pid: int) -> str:

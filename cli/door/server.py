@@ -259,13 +259,11 @@ class Door:
             self._over.clear()
 
     def _tell_of_line(self, event: _OfLine, client: Connection | None) -> None:
-        if client is None:
-            return
-        if isinstance(event, events.Receipt) and not _is_refusal(event):
+        if client is not None and isinstance(event, events.Receipt) and not _is_refusal(event):
             # One that was delivered may still come back, until a run is done. Refused lines are not kept: whoever sends
             # them without end must not make this grow.
             self._over.add(event.id)
-        if client not in self._watchers:
+        if client is not None and client not in self._watchers:
             client.tell(event)
 
     async def _tell_watchers(self) -> None:
@@ -275,8 +273,7 @@ class Door:
                 self._pass_on(batch)
 
     def _pass_on(self, batch: Iterable[events.Event]) -> None:
-        data = "".join(json_row(event) for event in batch).encode()
-        if data:
+        if data := "".join(json_row(event) for event in batch).encode():
             for client in tuple(self._watchers):
                 client.put(data)
 

@@ -30,8 +30,7 @@ def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
     for folder in (runtime, f"/run/user/{os.getuid()}"):
         if os.path.isabs(folder) and os.path.isdir(folder) and Path(folder, NAME) not in found:
             found.append(Path(folder, NAME))
-    own = found if runtime and found else []
-    return [*own, state / FALLBACK, *(folder for folder in found if folder not in own)]
+    return [*found, state / FALLBACK] if runtime else [state / FALLBACK, *found]
 
 
 def listen(state: Path, environ: Mapping[str, str], id: str) -> tuple[socket.socket, Path]:
@@ -76,15 +75,12 @@ def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True)
     try:
         with _short(path) as name:
             found.connect(name)
-    except ConnectionRefusedError:
+    except OSError as error:
         found.close()
-        with suppress(OSError):
-            # Not if the session was opened again meanwhile.
-            if removes and stat.S_ISSOCK(about.st_mode) and os.path.samestat(path.stat(), about):
-                path.unlink()
-        raise
-    except OSError:
-        found.close()
+        if removes and isinstance(error, ConnectionRefusedError) and stat.S_ISSOCK(about.st_mode):
+            with suppress(OSError):
+                if os.path.samestat(path.stat(), about):  # not if the session was opened again meanwhile
+                    path.unlink()
         raise
     return found
 

@@ -39,6 +39,8 @@ class Visit(AbstractContextManager["Visit"]):
         self._file = self._socket.makefile("rb")
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
+        self.session = self.workspace = ""
+        """The id of its session, and where that works."""
         self.was_killed = False
         """Whether the chain ended without a word, once its rows have."""
 
@@ -47,21 +49,12 @@ class Visit(AbstractContextManager["Visit"]):
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
             raise TurnedAway(str(self.init.get("message", "it has ended")))
+        self.session, self.workspace = str(self.init.get("session")), str(self.init.get("workspace"))
         self._socket.settimeout(None)
 
     def fileno(self) -> int:
         """The descriptor of the connection."""
         return self._socket.fileno()
-
-    @property
-    def session(self) -> str:
-        """The id of its session."""
-        return str(self.init.get("session"))
-
-    @property
-    def workspace(self) -> str:
-        """Where it works."""
-        return str(self.init.get("workspace"))
 
     def send(self, **row: Any) -> None:  # noqa: ANN401 - the JSON edge
         """Send a row. Raises ``OSError`` when the chain has ended."""
@@ -173,7 +166,7 @@ def _problem(path: Path, error: OSError) -> str:
 
 
 def _works_in(folder: str, id: str, state: Path) -> bool:
-    from chain.app import sessions  # only for a mistake
+    from chain import sessions  # only for a mistake
 
     try:
         return os.path.realpath(sessions.find(state, id).workspace) == folder
@@ -182,7 +175,7 @@ def _works_in(folder: str, id: str, state: Path) -> bool:
 
 
 def _named(there: Sequence[Visit], state: Path) -> Iterator[str]:
-    from chain.app import sessions  # only for a mistake
+    from chain import sessions  # only for a mistake
 
     for each in there:
         query = ""

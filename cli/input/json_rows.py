@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,15 +16,6 @@ SHOWN = 200
 """Characters that are shown of a row that was not understood."""
 MAX_ID = 200
 """Characters of an id, which is in the journal and in every receipt."""
-
-_KEYS = {
-    "line": ("text", "id", "to", "urgent", "now"),
-    "interrupt": (),
-    "drop": (),
-    "answer": ("text",),
-}
-"""What the objects of each type may have, beside ``type`` and the ``id`` that an error would be answered with."""
-_KEYS_AT_DOOR = {**_KEYS, "watch": (), "hello": ("answers",)}
 
 AS_JSON = (
     '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"}, '
@@ -123,38 +114,20 @@ def _understood(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
     if "type" not in found:
         return "it has no type" if found else "it is not a JSON object"
     type = found["type"]
-    keys = (_KEYS_AT_DOOR if at_door else _KEYS).get(type) if isinstance(type, str) else None
-    if keys is None:
+    form = _FORMS.get(type) if isinstance(type, str) and (at_door or type not in _AT_DOOR_ALONE) else None
+    if form is None:
         return f"the type {str(type)[:40]!r} is unknown"
-    if unknown := next((key for key in found if key not in ("type", "id", *keys)), ""):
-        near = nearest_command(unknown, ("type", "id", *keys))
+    make, wanted, optional, why = form
+    keys = ("type", "id", *wanted, *optional)  # the id is what an error would be answered with
+    if unknown := next((key for key in found if key not in keys), ""):
+        near = nearest_command(unknown, keys)
         return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
-    match found:
-        case {"type": "interrupt"}:
-            return Interrupt()
-        case {"type": "drop", "id": str(id)}:
-            return Drop(id)
-        case {"type": "drop"}:
-            return "its id must be a string"
-        case {"type": "answer", "id": str(id), "text": str(text)}:
-            return JsonAnswer(id, text)
-        case {"type": "answer"}:
-            return "its id and its text must be strings"
-        case {"type": "watch"}:
-            return Watch()
-        case {"type": "hello", "answers": bool(answers)}:
-            return Hello(answers)
-        case {"type": "hello"}:
-            return "its answers must be true or false"
-        case {"text": str(text)}:
-            return _line(text, found)
-        case _:
-            return "its text is missing or is not a string"
+    if not all(isinstance(found.get(key), kind) for key, kind in wanted.items()):
+        return why
+    return make(**{key: found[key] for key in (*wanted, *optional) if key in found})
 
 
-def _line(text: str, found: Mapping[str, Any]) -> JsonLine | str:
-    id, to = found.get("id", ""), found.get("to", "")
-    urgent, now = found.get("urgent", False), found.get("now", False)
+def _line(text: str, id: object = "", to: object = "", urgent: object = False, now: object = False) -> JsonLine | str:
     if not (isinstance(urgent, bool) and isinstance(now, bool)):
         return "urgent and now must be true or false"
     if not isinstance(to, str):
@@ -164,3 +137,16 @@ def _line(text: str, found: Mapping[str, Any]) -> JsonLine | str:
     if len(id) > MAX_ID or not id.isprintable():
         return "its id cannot be printed, or is too long"
     return JsonLine(text, id, "now" if now else "urgent" if urgent else "next", to)
+
+
+_Form: TypeAlias = tuple[Callable[..., JsonRow | str], Mapping[str, type], Sequence[str], str]
+_FORMS: Mapping[str, _Form] = {
+    "line": (_line, {"text": str}, ("id", "to", "urgent", "now"), "its text is missing or is not a string"),
+    "interrupt": (Interrupt, {}, (), ""),
+    "drop": (Drop, {"id": str}, (), "its id must be a string"),
+    "answer": (JsonAnswer, {"id": str, "text": str}, (), "its id and its text must be strings"),
+    "watch": (Watch, {}, (), ""),
+    "hello": (Hello, {"answers": bool}, (), "its answers must be true or false"),
+}
+"""What reads an object of each type, what it must have, what it may have, and what is wrong where it has not."""
+_AT_DOOR_ALONE = ("watch", "hello")

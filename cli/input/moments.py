@@ -141,9 +141,8 @@ def _parse(text: str) -> ScheduledLine:
         begun = next((known for known in _USAGE if len(name) > 2 and known.startswith(name)), "")
         near = begun or nearest(name, _USAGE, 0.51)
         hint = f"did you mean {near}?" if near else f"the moments are {', '.join(_USAGE)}"
-        raise UserError(
-            f"unknown moment {word[:40]}: {hint} (a line that begins with @ as text needs a space before it)"
-        )
+        as_text = "a line that begins with @ as text needs a space before it"
+        raise UserError(f"unknown moment {word[:40]}: {hint} ({as_text})")
     moment = _WITHOUT_ARGUMENT.get(name)
     if moment is None:
         argument, rest = _split(rest)
@@ -180,16 +179,16 @@ def _split(text: str) -> tuple[str, str]:
 
 def read_script(text: str, file: str) -> list[ScheduledLine]:
     """Read a script: a line each, without blank ones and those that begin with ``#``. Raises ``UserError``."""
-    says = []
+    lines = []
     for n, row in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         line = row.removesuffix("\r")
         if not line.strip() or line.startswith("#"):
             continue
         try:
-            says.append(parse_moment(line, strict=True))
+            lines.append(parse_moment(line, strict=True))
         except UserError as error:
             raise UserError(error.message, file=file, line=n) from None
-    return says
+    return lines
 
 
 MOMENT_EVENTS = (

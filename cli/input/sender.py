@@ -11,7 +11,7 @@ is one that fits, there is somebody who can be asked.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import replace
 
 import trio
@@ -69,15 +69,7 @@ class Sender:
     @property
     def has_place(self) -> bool:
         """Whether another line may wait."""
-        return not (self._has_many_held or self._has_many_scheduled)
-
-    @property
-    def _has_many_held(self) -> bool:
-        return len(self._held) >= AHEAD or self._held_chars >= AHEAD_CHARS
-
-    @property
-    def _has_many_scheduled(self) -> bool:
-        return len(self._scheduled) >= AHEAD or self._scheduled_chars >= AHEAD_CHARS
+        return not (_is_full(self._held, self._held_chars) or _is_full(self._scheduled, self._scheduled_chars))
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -173,9 +165,9 @@ class Sender:
 
     async def wait_for_place(self) -> None:
         """Wait until there is a place for another line, so that an endless input is read no faster than it is sent."""
-        if self._has_many_held:
+        if _is_full(self._held, self._held_chars):
             await self.drain()
-        while self._has_many_scheduled:
+        while _is_full(self._scheduled, self._scheduled_chars):
             may_come = self._held or any(isinstance(line.moment, After) for line in self._scheduled)
             if self._chain.is_running or may_come:
                 await self._progress.wait()
@@ -219,7 +211,6 @@ class Sender:
         self._count_answers()
 
     def _answers(self, line: ScheduledLine) -> bool:
-        """Whether a line answers the question that is open."""
         return isinstance(line.moment, AtQuestion) and (not line.to or is_same_agent(self._chain.asker or "", line.to))
 
     def _count_answers(self) -> None:
@@ -244,11 +235,11 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: ScheduledLine) -> None:
-        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, local=False, to=line.to)
+        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, to=line.to)
         if passes == "stop" and line.is_for_all:
-            held, self._held, self._held_chars = self._held, deque(), 0
-            for overtaken in held:
-                self.report_unsent(overtaken, OVERTAKEN)
+            overtaken, self._held, self._held_chars = self._held, deque(), 0
+            for each in overtaken:
+                self.report_unsent(each, OVERTAKEN)
         elif passes is None and len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
             # A line that is too long needs no room to be refused.
             self._held.append(line)
@@ -281,3 +272,7 @@ class Sender:
             line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin, to=line.to
         )
         self._on_answer(line, answer)
+
+
+def _is_full(lines: Sized, chars: int) -> bool:
+    return len(lines) >= AHEAD or chars >= AHEAD_CHARS

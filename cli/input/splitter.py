@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from chain.lines.parse import MAX_LINE
 
-_BOM = b"\xef\xbb\xbf"
-
 TEXT_BYTES = 4 * (MAX_LINE + 2)
 """Bytes of a line that is kept whole. A character has at most four; one character too many, a byte order mark and a
 carriage return are added."""
@@ -61,22 +59,22 @@ class Splitter:
 
     def _end_line(self) -> RawLine:
         self._number += 1
-        line = _decoded(bytes(self._rest), self._number, self._is_cut)
+        raw, is_cut = bytes(self._rest), self._is_cut
         self._rest.clear()
         self._is_cut = False
-        return line
+        if not is_cut:
+            raw = raw.removesuffix(b"\r")
+        text, replaced = utf8_text(raw, at_start=self._number == 1, is_cut=is_cut)
+        return RawLine(text, self._number, replaced, is_cut)
 
 
-def _decoded(raw: bytes, number: int, is_cut: bool) -> RawLine:
-    def text(errors: str) -> str:
-        # What follows a cut is missing, so a character that it has split is not invalid input.
-        return codecs.getincrementaldecoder("utf-8")(errors).decode(raw, final=not is_cut)
-
-    if number == 1:
-        raw = raw.removeprefix(_BOM)
-    if not is_cut:
-        raw = raw.removesuffix(b"\r")
+def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
+    """The text of bytes, without the mark that an input may begin with, and whether some were replaced: no UTF-8."""
+    if at_start:
+        raw = raw.removeprefix(codecs.BOM_UTF8)
+    decoder = codecs.getincrementaldecoder("utf-8")
+    # What follows a cut is missing, so a character that it has split is not invalid input.
     try:
-        return RawLine(text("strict"), number, cut=is_cut)
+        return decoder("strict").decode(raw, final=not is_cut), False
     except UnicodeDecodeError:
-        return RawLine(text("replace"), number, replaced=True, cut=is_cut)
+        return decoder("replace").decode(raw, final=not is_cut), True

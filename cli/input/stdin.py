@@ -18,7 +18,7 @@ from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
 from chain.text.wording import STDIN_BEGIN, STDIN_END
 from chain.threads import Threads
-from cli.input.splitter import TEXT_BYTES, RawLine, Splitter
+from cli.input.splitter import TEXT_BYTES, RawLine, Splitter, utf8_text
 
 _THREADS = Threads("input")
 
@@ -103,7 +103,8 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
         except OSError as error:
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin leaves it alone") from None
         if not chunk:
-            return _decoded(bytes(held))
+            text, replaced = utf8_text(bytes(held))
+            return Piped(text.rstrip("\r\n"), replaced)
         held += chunk
         if len(held) > TEXT_BYTES:
             raise UserError(
@@ -133,10 +134,3 @@ async def _is_readable_within(fd: int, seconds: float) -> bool:
     with trio.move_on_after(seconds) as waiting, suppress(OSError):
         await trio.lowlevel.wait_readable(fd)
     return not waiting.cancelled_caught
-
-
-def _decoded(raw: bytes) -> Piped:
-    try:
-        return Piped(raw.decode("utf-8-sig").rstrip("\r\n"))
-    except UnicodeDecodeError:
-        return Piped(raw.decode("utf-8-sig", errors="replace").rstrip("\r\n"), replaced=True)

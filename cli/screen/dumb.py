@@ -13,6 +13,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 import trio
@@ -132,7 +133,6 @@ class _Plain:
                 pass
 
     async def write(self) -> None:
-        """Write rows as they come, in a thread, since a write may block."""
         while True:
             await self._news.wait()
             # A question counts from when its rows, which came before it, are written.
@@ -159,8 +159,7 @@ class _Plain:
         if self._is_closed or not (typed or is_awaited):
             return
         row, before = sign(question) + typed, self._row
-        same = next((n for n, (new, old) in enumerate(zip(row, before, strict=False)) if new != old), None)
-        same = min(len(row), len(before)) if same is None else same
+        same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(row, before, strict=False))))
         if before[same:] and (same == 0 or columns(before) >= self.width):
             # Another prompt, or a line that has wrapped, out of which no backspace leads.
             self._end_row()

@@ -54,9 +54,9 @@ class Keyboard:
         self.outside = OutsideEditor()
         self.escaped = ""
         """The text at which Esc was pressed: its menu is gone."""
-        self._is_after_ctrl_x = self._was_ctrl_x = False
-        self._is_after_cut_search = self._was_search_cut = False
-        """Whether a line that came back has just ended a search: the next key, if it is Ctrl-G, was meant for that."""
+        self._before = self._last = ""
+        """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
+        came back has ended was meant for the search."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its text, which are made with the keys."""
@@ -107,8 +107,7 @@ class Keyboard:
         self._buffer.document = Document(above + lines[-1], len(above) + column)
 
     def _on_change(self, buffer: Buffer) -> None:
-        separated = self._draft.changed(buffer.text)
-        if separated is not None:
+        if (separated := self._draft.changed(buffer.text)) is not None:
             self._set_text(separated)
 
     def _submit(self) -> bool:
@@ -195,11 +194,11 @@ class Keyboard:
         for key in ("c-u", "c-k"):
             bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
-        bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: not self._is_after_cut_search))
+        bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before != "cut search"))
         bind("c-x", "c-e", to=lambda _: self._edit_outside())
         # Two keys that come one by one are no sequence here: it would make Esc wait.
         bind("c-x", to=lambda _: self._note_ctrl_x())
-        bind("c-e", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._is_after_ctrl_x))
+        bind("c-e", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before == "ctrl-x"))
         keys.add("c-z")(lambda _: self._suspend())
         return keys
 
@@ -230,11 +229,10 @@ class Keyboard:
         self.ask(lambda listener: listener.escape())
 
     def _before_key(self, _: object) -> None:
-        self._is_after_ctrl_x, self._was_ctrl_x = self._was_ctrl_x, False
-        self._is_after_cut_search, self._was_search_cut = self._was_search_cut, False
+        self._before, self._last = self._last, ""
 
     def _note_ctrl_x(self) -> None:
-        self._was_ctrl_x = True
+        self._last = "ctrl-x"
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
@@ -257,17 +255,17 @@ class Keyboard:
 
     def _up(self) -> None:
         """Go to the row above; from the first one, to a waiting line or to the history."""
-        buffer = self._buffer
-        if not buffer.text:
+        buffer, typed = self._buffer, self._buffer.text
+        if not typed:
             text = self.ask(lambda listener: listener.take_back())
             if text is not None:
                 self.put_to_edit(text)
                 return
-        elif self.pastes.has_any(buffer.text):
-            pass
-        elif (at := self._column_above()) is not None and not self._is_from_history:
-            buffer.cursor_position = at
-            return
+        elif not (self.pastes.has_any(typed) or self._is_from_history):
+            at = a_row_away(typed, buffer.cursor_position, self._room, -1)
+            if at is not None:
+                buffer.cursor_position = at
+                return
         buffer.auto_up()
 
     def _down(self) -> None:
@@ -279,18 +277,6 @@ class Keyboard:
         else:
             self._buffer.cursor_position += at - document.cursor_position_col
 
-    def _column_above(self) -> int | None:
-        """The place one row above the cursor, in the whole text."""
-        document, room = self._buffer.document, self._room
-        column, start = document.cursor_position_col, document.cursor_position - document.cursor_position_col
-        at = a_row_away(document.current_line, column, room, -1)
-        if at is not None:
-            return start + at
-        if document.cursor_position_row == 0:
-            return None
-        before = document.lines[document.cursor_position_row - 1]
-        return start - 1 - len(before) + in_last_row(before, columns(document.current_line[:column]), room)
-
     @property
     def sign(self) -> str:
         """What stands before the text."""
@@ -300,7 +286,6 @@ class Keyboard:
 
     @property
     def _room(self) -> int:
-        """The columns beside the sign."""
         return max(screen_size().columns - columns(self.sign), 1)
 
     @property
@@ -323,8 +308,9 @@ class Keyboard:
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
     def _cut_search(self) -> None:
-        self._was_search_cut |= self._app.layout.is_searching
-        self._leave_search()
+        if self._app.layout.is_searching:
+            self._last = "cut search"
+            self._leave_search()
 
     def _leave_search(self) -> None:
         """End the search, and restore what was in the editor before it."""
@@ -347,26 +333,21 @@ class Keyboard:
         self._app._redraw()
 
 
-def a_row_away(line: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
-    """The place one row above or below the place ``at`` of a line; ``None`` if that is in its first or last row.
+def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
+    """The place one row above or below the place ``at`` of a text; ``None`` if that is in its first or last row.
 
     Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
     """
-    starts = row_starts(line, width)
+    starts, begin = [], 0
+    for line in text.split("\n"):
+        starts += [begin + start for start in row_starts(line, width)]
+        begin += len(line) + 1
     row = bisect_right(starts, at) - 1
     if not 0 <= row + by < len(starts):
         return None
-    return _place(line, starts, row + by, columns(line[starts[row] : at]))
-
-
-def in_last_row(line: str, column: int, width: int) -> int:
-    """The place in the last row of a line that is nearest to a column."""
-    starts = row_starts(line, width)
-    return _place(line, starts, len(starts) - 1, column)
-
-
-def _place(line: str, starts: Sequence[int], row: int, column: int) -> int:
-    at, end = starts[row], starts[row + 1] - 1 if row + 1 < len(starts) else len(line)
-    while at < end and columns(line[starts[row] : at + 1]) <= column:
-        at += 1
-    return at
+    column = columns(text[starts[row] : at])
+    start, next_start = [*starts, begin][row + by : row + by + 2]
+    place = start
+    while place < next_start - 1 and columns(text[start : place + 1]) <= column:
+        place += 1
+    return place

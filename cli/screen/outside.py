@@ -80,12 +80,12 @@ def _wait(pid: int) -> int:
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
     """The editor that the environment names, else a usual one that is installed. Raises ``UserError`` without any."""
-    named = next((value for name in ("VISUAL", "EDITOR") if (value := environ.get(name, "").strip())), "")
+    named = environ.get("VISUAL", "").strip() or environ.get("EDITOR", "").strip()
     try:
         found = shlex.split(named)
     except ValueError as error:
         raise UserError(f"VISUAL or EDITOR cannot be read: {error}") from None
-    usual = [name for name in USUAL if shutil.which(name, path=environ.get("PATH"))]
-    if not found and not usual:
+    found = found or [name for name in USUAL if shutil.which(name, path=environ.get("PATH"))][:1]
+    if not found:
         raise UserError("there is no editor: set VISUAL or EDITOR to one")
-    return found or usual[:1]
+    return found

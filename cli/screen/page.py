@@ -108,9 +108,8 @@ class Page:
     @property
     def painted_tail(self) -> StyleAndTextTuples:
         """The unfinished rows for prompt_toolkit, as they will look: the style of a prompt is bold."""
-        if not self.tail:
-            return []
-        return [(f"nobold {part[0]}", part[1]) for part in to_formatted_text(ANSI(f"{self.tail}\n"))]
+        tail = to_formatted_text(ANSI(f"{self.tail}\n")) if self.tail else []
+        return [(f"nobold {part[0]}", part[1]) for part in tail]
 
     def drain(self) -> list[str]:
         """The rows that are left when the prompt is gone."""

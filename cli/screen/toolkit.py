@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -119,39 +120,28 @@ class FileHistory(History):
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        """The entries, the newest first."""
-        return read_entries(self._path)
+        """The latest entries, the newest first."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(max(0, self._path.stat().st_size - MAX_READ))
+                # What comes before the first mark may be half an entry.
+                entries = file.read().decode(errors="replace").split("\n# ")[1:]
+        except OSError:
+            return []
+        rows = [[row[1:] for row in entry.split("\n") if row.startswith("+")] for entry in entries]
+        return ["\n".join(found) for found in reversed(rows) if found]
 
     def store_string(self, string: str) -> None:
-        """Append an entry."""
-        quickly(lambda: append_entry(self._path, string))
+        """Append an entry, unless it is too long or the file cannot be written."""
+        if len(string) <= MAX_ENTRY:
+            quickly(lambda: self._append(string))
 
-
-def read_entries(path: Path) -> list[str]:
-    """The latest entries, the newest first."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - MAX_READ))
-            # What comes before the first mark may be half an entry.
-            entries = file.read().decode(errors="replace").split("\n# ")[1:]
-    except OSError:
-        return []
-    rows = [[row[1:] for row in entry.split("\n") if row.startswith("+")] for entry in entries]
-    return ["\n".join(found) for found in reversed(rows) if found]
-
-
-def append_entry(path: Path, entry: str) -> None:
-    """Append an entry, unless it is too long or the file cannot be written."""
-    if len(entry) > MAX_ENTRY:
-        return
-    rows = "".join(f"+{row}\n" for row in entry.split("\n"))
-    with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{rows}".encode(errors="replace"))
-        finally:
-            os.close(file)
+    def _append(self, entry: str) -> None:
+        rows = "".join(f"+{row}\n" for row in entry.split("\n"))
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(self._path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:
+                file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{rows}".encode(errors="replace"))
 
 
 def screen_size() -> Size:

@@ -41,26 +41,26 @@ _before: list[Any] | None = None
 _reset = _RESET
 
 
-def enter_raw_mode(fd: int = 0, *, is_dumb: bool = False) -> bytes:
+def enter_raw_mode(*, is_dumb: bool = False) -> bytes:
     """Turn echo and line editing off until ``restore``, which an exit calls too; returns what was typed before."""
     global _before, _reset
     with suppress(termios.error):
-        settings = termios.tcgetattr(fd)
+        settings = termios.tcgetattr(0)
         if _before is None:
             _before, _reset = settings, b"" if is_dumb else _RESET
-            atexit.register(restore, fd)
-        termios.tcsetattr(fd, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
-    return _typed_ahead(fd)
+            atexit.register(restore)
+        termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
+    return _typed_ahead()
 
 
 @contextmanager
-def hidden_typing(fd: int = 0) -> Iterator[None]:
+def hidden_typing() -> Iterator[None]:
     """Turn echo off inside the block, unless the shell has the terminal. An exit restores it, too."""
     global _before, _reset
     with suppress(termios.error):
-        if _before is None and not _is_in_background(fd):
-            _before, _reset = termios.tcgetattr(fd), b""
-            atexit.register(restore, fd)
+        if _before is None and not _is_in_background(0):
+            _before, _reset = termios.tcgetattr(0), b""
+            atexit.register(restore)
     if _before is None:
         yield
         return
@@ -68,40 +68,38 @@ def hidden_typing(fd: int = 0) -> Iterator[None]:
 
     def give_way(number: int, frame: FrameType | None) -> None:
         """Restore the terminal for whoever has it while the program is suspended, or after SIGQUIT has ended it."""
-        termios.tcsetattr(fd, termios.TCSANOW, shown)
+        termios.tcsetattr(0, termios.TCSANOW, shown)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
         # Here it goes on, perhaps in the background.
         signal.signal(number, give_way)
-        if not _is_in_background(fd):
-            termios.tcsetattr(fd, termios.TCSANOW, hidden)
+        if not _is_in_background(0):
+            termios.tcsetattr(0, termios.TCSANOW, hidden)
 
-    keys = (signal.SIGTSTP, signal.SIGQUIT)
-    handlers = [signal.signal(number, give_way) for number in keys]
+    handlers = {number: signal.signal(number, give_way) for number in (signal.SIGTSTP, signal.SIGQUIT)}
     try:
-        termios.tcsetattr(fd, termios.TCSANOW, hidden)
+        termios.tcsetattr(0, termios.TCSANOW, hidden)
         yield
     finally:
-        restore(fd)
-        for number, handler in zip(keys, handlers, strict=True):
+        restore()
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 @contextmanager
 def noted_return() -> Iterator[Callable[[], bool]]:
     """Gives a function that says whether the program was suspended since it was asked last. Only in the main thread."""
-    has_returned = False
+    returns: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal has_returned
-        has_returned = True
+        returns.append(number)
         if callable(before):
             before(number, frame)
 
     def ask() -> bool:
-        nonlocal has_returned
-        said, has_returned = has_returned, False
-        return said
+        has_returned = bool(returns)
+        returns.clear()
+        return has_returned
 
     before = signal.getsignal(signal.SIGCONT)
     signal.signal(signal.SIGCONT, note)
@@ -112,41 +110,41 @@ def noted_return() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def quiet(fd: int = 0) -> Iterator[Callable[[], bytes]]:
+def quiet() -> Iterator[Callable[[], bytes]]:
     """Turn echo and line editing off inside the block; gives a function for what was typed, unfinished lines too."""
     settings = None
     with suppress(termios.error):
-        settings = termios.tcgetattr(fd)
-        termios.tcsetattr(fd, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON))
+        settings = termios.tcgetattr(0)
+        termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON))
     try:
-        yield lambda: _typed_ahead(fd)
+        yield _typed_ahead
     finally:
-        if settings is not None:
-            with suppress(termios.error):
-                termios.tcsetattr(fd, termios.TCSANOW, settings)
+        with suppress(termios.error):
+            if settings is not None:
+                termios.tcsetattr(0, termios.TCSANOW, settings)
 
 
 def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
     return [settings[0] & ~input, *settings[1:3], settings[3] & ~local, *settings[4:]]
 
 
-def _typed_ahead(fd: int) -> bytes:
+def _typed_ahead() -> bytes:
     """What was typed and not read; nothing is held back where line editing is off."""
     with suppress(OSError):
-        if waiting := int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder):
-            return os.read(fd, waiting).replace(b"\n", b"\r")
+        if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
+            return os.read(0, waiting).replace(b"\n", b"\r")
     return b""
 
 
-def restore(fd: int = 0) -> None:
+def restore() -> None:
     """Restore the settings from before ``enter_raw_mode``, whatever changed them since."""
     global _before
     if _before is None:
         return
     settings, _before = _before, None
-    if not _is_in_background(fd):
+    if not _is_in_background(0):
         with suppress(termios.error):
-            termios.tcsetattr(fd, termios.TCSANOW, settings)
+            termios.tcsetattr(0, termios.TCSANOW, settings)
     write_briefly(_reset)
 
 
@@ -159,10 +157,15 @@ def keep_title() -> str:
 
 def _is_in_background(fd: int) -> bool:
     """Whether the shell has the terminal, and has set it as it wants it."""
+    return _foreground(fd) not in (None, os.getpgrp())
+
+
+def _foreground(fd: int) -> int | None:
+    """The group of processes that has the terminal; ``None`` if it controls no session, so that nobody else has it."""
     try:
-        return os.tcgetpgrp(fd) != os.getpgrp()
+        return os.tcgetpgrp(fd)
     except OSError:
-        return False  # it controls no session: nobody else has it
+        return None
 
 
 def is_shared(fd: int) -> bool:
@@ -178,52 +181,45 @@ def echoes(fd: int = 0) -> bool:
         return False
 
 
-def take_signal_keys(fd: int = 0) -> None:
+def take_signal_keys() -> None:
     """Let Ctrl-C and Ctrl-Z arrive as keys until ``restore``; only after ``enter_raw_mode``."""
     with suppress(termios.error):
-        settings = termios.tcgetattr(fd)
+        settings = termios.tcgetattr(0)
         settings[6][termios.VINTR] = settings[6][termios.VSUSP] = b"\0"
-        termios.tcsetattr(fd, termios.TCSANOW, settings)
+        termios.tcsetattr(0, termios.TCSANOW, settings)
 
 
-def suspend(fd: int = 0) -> None:
+def suspend() -> None:
     """Suspend the program, as Ctrl-Z does everywhere, and restore the terminal until it continues."""
-    with lent(fd):
+    with lent():
         # Sent to this thread, which therefore stops at this line until the program continues.
         signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
 
 
 @contextmanager
-def lent(fd: int = 0) -> Iterator[bool]:
+def lent() -> Iterator[bool]:
     """Restore the terminal inside the block, for another program; whether that can be a job in the foreground."""
-    now = termios.tcgetattr(fd)
+    now = termios.tcgetattr(0)
     if _asked_for_keys:
         write_briefly(_PLAIN_KEYS)
     if _before is not None:
-        termios.tcsetattr(fd, termios.TCSANOW, _before)
+        termios.tcsetattr(0, termios.TCSANOW, _before)
     try:
-        yield _is_foreground(fd)
+        yield _foreground(0) == os.getpgrp()
     finally:
-        termios.tcsetattr(fd, termios.TCSANOW, now)
+        termios.tcsetattr(0, termios.TCSANOW, now)
         if _asked_for_keys:
             write_briefly(_MODIFIED_KEYS)
 
 
-def put_in_foreground(group: int, fd: int = 0) -> None:
+def put_in_foreground(group: int) -> None:
     """Let a group of processes have the terminal."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
     try:
         with suppress(OSError):
-            os.tcsetpgrp(fd, group)
+            os.tcsetpgrp(0, group)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _is_foreground(fd: int) -> bool:
-    try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:
-        return False
 
 
 def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
@@ -236,19 +232,19 @@ def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
         write_briefly(_MODIFIED_KEYS)
 
 
-def write_briefly(data: bytes, fd: int = 1) -> None:
+def write_briefly(data: bytes) -> None:
     """Write to the terminal, but only for ``WRITE_S``: an exit must not wait for a terminal that nobody reads."""
     deadline = time.monotonic() + WRITE_S
     left = memoryview(data)
     with suppress(OSError):
-        os.set_blocking(fd, False)
+        os.set_blocking(1, False)
         while left and time.monotonic() < deadline:
             try:
-                left = left[os.write(fd, left) :]
+                left = left[os.write(1, left) :]
             except BlockingIOError:
-                select.select([], [fd], [], max(0.0, deadline - time.monotonic()))
+                select.select([], [1], [], max(0.0, deadline - time.monotonic()))
     with suppress(OSError):
-        os.set_blocking(fd, True)
+        os.set_blocking(1, True)
 
 
 def size(fd: int = 1) -> tuple[int, int]:

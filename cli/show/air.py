@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import dropwhile
 from typing import TypeAlias
 
 Piece: TypeAlias = tuple[str, Sequence[str]]
@@ -28,15 +29,9 @@ class Air:
         """The rows of pieces, with the blank ones between them."""
         found: list[str] = []
         for kind, rows in pieces:
-            if not rows:
-                continue
-            if kind == self._last:
-                found += rows
-            else:
-                shown = list(rows)
-                while shown and not shown[0]:
-                    del shown[0]
-                found += [*([""] if self.is_apart(kind) else []), *shown]
+            if self.is_apart(kind):
+                found.append("")
+            found += rows if kind == self._last else dropwhile(lambda row: not row, rows)
             self._last, self._ends_blank = kind, not rows[-1]
         return found
 

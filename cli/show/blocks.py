@@ -144,7 +144,6 @@ class Blocks:
         return [] if self._surely_goes_on(line) else self._split()
 
     def _surely_goes_on(self, line: str) -> bool:
-        """Whether this line belongs to the unfinished block and does not complete it."""
         blank = is_blank(line)
         match self.kind:
             case "":

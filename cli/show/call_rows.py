@@ -9,7 +9,7 @@ from typing import Any
 from chain import events
 from chain.text.phrases import command_end, duration
 from cli.show.place import RowPlace, rows_of
-from cli.show.text_rows import columns, flat, in_rows
+from cli.show.text_rows import columns, flat
 
 COMMAND = "shell"
 """The tool whose results say at their end how a command ended."""
@@ -84,9 +84,7 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
         # word that does not fit into the first row.
         before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
         room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
-        rows = in_rows(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", place.room)
-        rows[1:] = [" ".join(rows[1:])] if rows[1:] else []
-        return [place.paint("red", place.cut(row)) for row in rows]
+        return place.two_rows(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", "red")
     failed = has_failed(event)
     sign, style = ("✗", "red") if failed else ("✓", "green")
     before = f"{place.sign(sign)} {place.who}"

@@ -180,21 +180,17 @@ def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[st
 
     Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
     """
-    named = {agent.name: agent for agent in agents if not _can_be_asked(agent)}
+    # The main agent's run may be over as well, but lines go to it without being asked for.
+    finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]
+    named = {agent.name: agent for agent in agents if agent not in finished}
     order = in_order({agent.name: agent.parent for agent in named.values()})
     names = {name: indent(depth, width) + flat(name) for depth, name in order}
     room = max(map(columns, names.values()), default=0)
     rows = [_tree_row(names[n], room, _facts(named[n], now), named[n].task, width) for n in names]
-    finished = [agent for agent in agents if _can_be_asked(agent)]
     if finished:
         rows.append(cut("Finished, can be asked again:", width, ASCII_MARK))
     room = STEP + max((columns(flat(agent.name)) for agent in finished), default=0)
     return rows + [_tree_row(" " * STEP + flat(agent.name), room, "", agent.task, width) for agent in finished]
-
-
-def _can_be_asked(agent: AgentView) -> bool:
-    # The main agent's run may be over as well, but lines go to it without being asked for.
-    return agent.state == "finished" and agent.name != MAIN
 
 
 def _facts(agent: AgentView, now: float) -> str:

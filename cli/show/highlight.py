@@ -37,23 +37,13 @@ _FIRST_LEXER = Lock()
 
 # Of the sixteen colours of the terminal's own theme, those that can be read on dark and on light.
 _STYLES = {
+    **dict.fromkeys(("Name.Function", "Name.Class", "Generic.Heading"), "1"),
     "Comment": "2",
-    "Keyword": "35",
-    "Operator.Word": "35",
-    "Literal.String": "32",
-    "Literal.Number": "36",
-    "Name.Builtin": "36",
-    "Name.Function": "1",
-    "Name.Class": "1",
-    "Name.Decorator": "35",
-    "Name.Tag": "36",
-    "Name.Attribute": "36",
-    "Name.Variable": "36",
     "Generic.Deleted": "31",
-    "Generic.Inserted": "32",
-    "Generic.Heading": "1",
-    "Generic.Subheading": "36",
-    "Generic.Prompt": "35",
+    **dict.fromkeys(("Literal.String", "Generic.Inserted"), "32"),
+    **dict.fromkeys(("Keyword", "Operator.Word", "Name.Decorator", "Generic.Prompt"), "35"),
+    **dict.fromkeys(("Name.Builtin", "Name.Tag", "Name.Attribute", "Name.Variable"), "36"),
+    **dict.fromkeys(("Literal.Number", "Generic.Subheading"), "36"),
     "Generic.Output": "",
 }
 

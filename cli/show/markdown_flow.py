@@ -14,7 +14,7 @@ from dataclasses import replace
 from cli.show.blocks import Blocks, CodeFence, fence_of, is_blank
 from cli.show.highlight import CONTEXT
 from cli.show.markdown_layout import MarkdownPage, code_rows, is_apart
-from cli.show.spans import Look
+from cli.show.spans import Look, painted_row
 from cli.show.text_rows import Cleaner, Flow, hard_rows
 
 MAX_CHARS = 12_000
@@ -258,7 +258,7 @@ class _Code:
         language = self._fence.language if len(code) <= MAX_LINES else ""
         rows = code_rows(code, language, width, self._look, self._before)
         self._before = [*self._before, *code][-CONTEXT:]
-        return rows
+        return [painted_row(row) for row in rows]
 
     def tail(self, blocks: Blocks, width: int) -> list[str]:
         """The rows of the last lines that were not returned, and of the unfinished one."""
@@ -271,7 +271,8 @@ class _Code:
 
     def _rows_now(self, lines: list[str], width: int, before: list[str]) -> list[str]:
         code = [self._fence.code(line) for line in lines]
-        return code_rows(code, self._fence.language, width, replace(self._look, cuts_code=True), before)
+        rows = code_rows(code, self._fence.language, width, replace(self._look, cuts_code=True), before)
+        return [painted_row(row) for row in rows]
 
 
 class _Raw:

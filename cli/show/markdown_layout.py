@@ -41,14 +41,8 @@ def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
     return has_blank or before not in _CLOSE_TO_WHAT_FOLLOWS or after not in _CLOSE_TO_WHAT_PRECEDES
 
 
-def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[str]:
+def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[Line]:
     """The rows of code; ``before`` are lines of the same block that were shown before."""
-    return [painted_row(row) for row in _code_lines(lines, language, width, look, before)]
-
-
-def _code_lines(
-    lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()
-) -> Sequence[Line]:
     found = highlighted(lines, language, before)
     return [row for line in found for row in wrap_hard(line, width)] if look.cuts_code else found
 
@@ -138,7 +132,6 @@ class MarkdownPage:
             self._row(row)
 
     def _put_marker(self) -> None:
-        """A row with the markers that wait for one."""
         if any(indent.marker is not None for indent in self._indents if not indent.is_quote):
             self._row([])
 
@@ -172,7 +165,7 @@ class MarkdownPage:
         self._begin("code", token)
         room = self._width - sum(columns(indent.rest) for indent in self._indents if indent.is_quote)
         lines = token.content.removesuffix("\n").split("\n")
-        for row in _code_lines(lines, (token.info.split() or [""])[0], room, self._look):
+        for row in code_rows(lines, (token.info.split() or [""])[0], room, self._look):
             self._row(row, only_quotes=True)
 
     def _table(self, tokens: Sequence[Token]) -> None:

@@ -22,6 +22,7 @@ LINES = (
     ("<space>text", "text, nothing else", "text, whatever it looks like"),
 )
 
+# Each key with what it does, shortly and at length; without an editor the terminal has few.
 _ANYWHERE = (
     ("Enter", "sends the line", "sends the line"),
     ("Ctrl-C", "interrupts; 2x: exits", "interrupts the run, else clears the line; twice exits"),
@@ -42,23 +43,23 @@ _EDITOR = (
     ("Ctrl-R", "searches the history", "searches the history"),
     ("Ctrl-L", "redraws", "draws the screen again"),
 )
-_KEYS: dict[bool, Sequence[tuple[str, str, str]]] = {True: _EDITOR, False: _ANYWHERE}
-"""Each key with what it does, shortly and at length; without an editor the terminal has few."""
 
 TOPICS = ("lines", "keys")
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
     """Commands, lines and keys; on 80 columns at most 21 rows, which leaves 24 room for the command and the prompt."""
+    keys = _EDITOR if has_keys else _ANYWHERE
     groups = {
         "Commands:": commands,
         "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],
-        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in _KEYS[has_keys]],
+        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in keys],
     }
     return [row for head, found in groups.items() for row in (head, *side_by_side(found, width, TERM, ABOUT))]
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
     """All about ``lines`` or ``keys``."""
-    entries = LINES if name == "lines" else _KEYS[has_keys]
+    keys = _EDITOR if has_keys else _ANYWHERE
+    entries = LINES if name == "lines" else keys
     return table([(term, about) for term, _, about in entries], width)

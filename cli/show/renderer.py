@@ -21,7 +21,7 @@ from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
-from cli.show.rows import at_limit, painted_preview, rows
+from cli.show.rows import at_limit, rows
 from cli.show.table import table
 from cli.show.text_rows import Flow, flat, in_rows
 from cli.show.tour import Comment
@@ -95,7 +95,7 @@ class Renderer:
         """Whether thoughts are shown whole; one that is already goes on so."""
         self._collapses = collapses
         self._unsettled = Unsettled() if updates else None
-        self._air = Air() if updates else None
+        self._air = Air()
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
         self._replies = StreamedReplies(counts=updates) if streams else HeldReplies()
@@ -110,17 +110,17 @@ class Renderer:
         self._owe_reply = set[str]()
         """The children that have read a line and not replied yet."""
 
-    def lines(self, event: Event) -> list[str]:
-        """The rows to show for this event, and those that have waited for it, without newlines; often none."""
-        return self.lines_of(event, self._contexts.of(event))
+    def lines(self, event: Event, context: Context | None = None) -> list[str]:
+        """The rows to show for this event, and those that have waited for it, without newlines; often none.
 
-    def lines_of(self, event: Event, context: Context) -> list[str]:
-        """The same for an event whose context is known otherwise."""
+        The context is that of the main agent's view, unless it is known otherwise.
+        """
+        context = self._contexts.of(event) if context is None else context
         self._now = event.time
         if isinstance(event, events.Answer) and event.id == self._hint[0]:
             self._hint = ("", [])
         shown = self._shown([*self._before(event, context), *self._pieces(event, context)])
-        if self._air is not None and isinstance(event, events.Reply):
+        if isinstance(event, events.Reply):
             # A reply with calls says what they are for, so they follow it at once.
             self._air.join(ANSWER, WORK) if event.tool_calls else self._air.part(ANSWER)
         return shown
@@ -146,8 +146,6 @@ class Renderer:
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
         found = [*self._unheld(), *piece(ANSWER, unfinished), *piece(WORK, self._unsettled.rest(self.place))]
         return self._shown(found)
-
-    # ------------------------------------------------------------------------------------------------ beside events
 
     @property
     def tail(self) -> str:
@@ -204,8 +202,9 @@ class Renderer:
         for kind, found in groups:
             if not found:
                 continue
-            is_apart = bool(rows) or (self._air is not None and self._air.is_apart(kind))
-            rows += [*([""] if is_apart and found[0] else []), *found]
+            if found[0] and (rows or self._air.is_apart(kind)):
+                rows.append("")
+            rows += found
         return "\n".join(rows)
 
     @property
@@ -223,18 +222,13 @@ class Renderer:
         self._hint = (event.id, rows)  # of use until the answer
         return self._shown(self._unheld())
 
-    def preview(self, text: str) -> list[str]:
-        """The rows of all that a call would do."""
-        return painted_preview(text, self.place, whole=True)
-
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
         place = self.place
         typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
         found = piece(COMMAND if typed else START, [*typed, *in_rows(text, place.room), *rows])
         shown = self._shown(self._replies.aside(found))
-        if self._air is not None:
-            self._air.part(COMMAND)
+        self._air.part(COMMAND)
         return shown
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
@@ -248,8 +242,6 @@ class Renderer:
         said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
         return self._shown(self._replies.aside(piece(BESIDE, said)))
 
-    # --------------------------------------------------------------------------------------------- the rows of events
-
     def _is_left_out(self, event: Event) -> bool:
         if not self._collapses:
             return isinstance(event, NEVER_OF_CHILDREN)
@@ -262,33 +254,32 @@ class Renderer:
         return isinstance(event, WORK_OF_CHILDREN)
 
     def _shown(self, pieces: Iterable[Piece]) -> list[str]:
-        if self._air is None:
+        if self._unsettled is None:
             return [row for _, rows in pieces for row in rows]
         return self._air.rows(pieces)
 
     def _unheld(self, event: Event | None = None) -> list[Piece]:
         """The question that was held back, if the event does not answer it at once."""
         held = self._unsettled.unheld(event) if self._unsettled is not None else None
-        return (
-            []
-            if held is None
-            else self._replies.aside(piece(WORK, _indented(rows(held[0], held[1], Context()), held[1])))
-        )
+        if held is None:
+            return []
+        question, place = held
+        return self._work(rows(question, place, Context()), place)
 
     def _before(self, event: Event, context: Context) -> list[Piece]:
         """What was held back or repeated, and is settled by this event."""
         if self._unsettled is None:
             return []
-        place = self.place.below(context.depth, context.agent) if context.depth else self.place
-        went_on = _indented(self._unsettled.went_on(event, place), place)
-        return [*self._unheld(event), *self._replies.aside(piece(WORK, went_on))]
+        place = self.place.below(context.depth, context.agent)
+        went_on = self._unsettled.went_on(event, place)
+        return [*self._unheld(event), *self._work(went_on, place)]
 
     def _pieces(self, event: Event, context: Context) -> list[Piece]:
         if context.depth:
             if self._is_left_out(event):
                 return []
             place = self.place.below(context.depth, context.agent)
-            return self._replies.aside(piece(WORK, _indented(self._rows(event, place, context), place)))
+            return self._work(self._rows(event, place, context), place)
         released = self._released(event, context)
         match event:
             case events.TextDelta():
@@ -301,6 +292,10 @@ class Renderer:
             case _:
                 kind = _KINDS.get(type(event), WORK)
                 return self._replies.aside([*released, *piece(kind, self._rows(event, self.place, context))])
+
+    def _work(self, rows: Sequence[str], place: RowPlace) -> list[Piece]:
+        indented = [f"{place.indent}{row}" if row else row for row in rows]
+        return self._replies.aside(piece(WORK, indented))
 
     def _released(self, event: Event, context: Context) -> list[Piece]:
         """What was held back, or is unfinished, and is settled by this event."""
@@ -359,10 +354,6 @@ class Renderer:
         return [self.place.paint("dim", row) for row in rows if row]
 
 
-def _indented(rows: Sequence[str], place: RowPlace) -> list[str]:
-    return [f"{place.indent}{row}" if row else row for row in rows]
-
-
 def _progress_rows(rows: Sequence[str], place: RowPlace) -> list[str]:
     return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in rows]
 
@@ -372,25 +363,25 @@ class _Progress:
 
     def __init__(self) -> None:
         self._count = 0
-        self.held = ""
+        self._held: list[str] = []
         self._last: deque[str] = deque(maxlen=LAST)
 
     @property
     def last(self) -> list[str]:
         """The latest of the rows that are not shown yet."""
-        return [*([self.held] if self.held else []), *self._last]
+        return [*self._held, *self._last]
 
     def add(self, rows: Sequence[str], *, holds: bool) -> Sequence[str]:
+        if not rows:
+            return []
         room = max(FIRST - self._count, 0)
         self._count += len(rows)
         self._last.extend(rows[room:])
-        shown = [*([self.held] if self.held and rows else []), *rows[:room]]
-        if not rows or not holds:
-            return shown
-        self.held = "" if self._last else shown.pop()
+        shown = [*self._held, *rows[:room]]
+        self._held = [shown.pop()] if holds and not self._last else []
         return shown
 
     def end(self, mark: str) -> list[str]:
         left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {counted(left_out, 'more line')}"] if left_out else []
-        return [*([self.held] if self.held else []), *note, *self._last]
+        return [*self._held, *note, *self._last]

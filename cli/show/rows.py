@@ -123,9 +123,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     if not event.is_error:
         return [place.line("✓", text, "green")]
     # Behind why a call was refused stands what would allow it.
-    rows = in_rows(f"{place.sign('✗')} {place.who}{flat(text)}", place.room)
-    rows[1:] = [" ".join(rows[1:])] if rows[1:] else []
-    return [place.paint("red", place.cut(row)) for row in rows]
+    return place.two_rows(f"{place.sign('✗')} {place.who}{flat(text)}", "red")
 
 
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:

@@ -14,7 +14,7 @@ from cli.show.signs import Sign
 from cli.show.text_rows import columns, cut, cut_start, flat
 
 if TYPE_CHECKING:
-    from chain.app import sessions as kept
+    from chain import sessions as kept
 
 LEAST_QUERY = 24
 """Columns for the query on a row of a table; with fewer a session has several rows."""
@@ -50,21 +50,20 @@ def session_rows(
     shown = [n for n in range(7) if 0 < n < 5 or any(cells[n] for cells in table)]
     widths = {n: max(columns(cells[n]) for cells in (heads, *table)) for n in shown}
     room = width - sum(widths.values()) - len(GAP) * len(shown)
-    groups = [_below(each, width, sign, here, home, now) for each in sessions]
+
+    def joined(cells: list[str], query: str) -> str:
+        return GAP.join([*(_padded(cells[n], widths[n], n) for n in shown), query])
+
+    found: list[str] = []
     if room >= LEAST_QUERY:
-        groups = [
-            [GAP.join([*(_padded(cells[n], widths[n], n) for n in shown), _query(each, room, sign, here, home)])]
-            for cells, each in zip(table, sessions, strict=True)
-        ]
-    numbers = [f"{n:>2}. " if is_numbered else "" for n in range(1, len(sessions) + 1)]
-    found = [
-        f"{number if row is group[0] else ' ' * len(number)}{row}".rstrip()
-        for number, group in zip(numbers, groups, strict=True)
-        for row in group
-    ]
-    if room >= LEAST_QUERY:
-        head = GAP.join([*(_padded(heads[n], widths[n], n) for n in shown), "query"])
-        found.insert(0, f"{' ' * len(numbers[0])}{head}")
+        found.append(f"{' ' * NUMBER if is_numbered else ''}{joined(heads, 'query')}")
+        queries = [_query(each, room, sign, here, home) for each in sessions]
+        groups = [[joined(cells, query)] for cells, query in zip(table, queries, strict=True)]
+    else:
+        groups = [_below(each, width, sign, here, home, now) for each in sessions]
+    for n, (first, *others) in enumerate(groups, 1):
+        number = f"{n:>2}. " if is_numbered else ""
+        found += [(number + first).rstrip(), *((" " * len(number) + row).rstrip() for row in others)]
     if any(each.is_open for each in sessions):
         found += ["", cut(f"{sign('●')} open in another process", width, sign("…"))]
     return found

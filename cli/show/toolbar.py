@@ -2,9 +2,6 @@
 
 The left side is about the run, the right end about the next line. On a narrow terminal the left side loses its parts
 one by one, the least important first; the right end stays, since the user is about to act on it.
-
-Names of tools and agents are the only texts here that others write. Characters that a terminal would obey are removed
-from them, and characters without a column, as terminals do not agree on their width.
 """
 
 from __future__ import annotations
@@ -86,7 +83,8 @@ class Toolbar:
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
-        self._tokens = 0
+        self.tokens = 0
+        """What the session has used; of a resumed one not all events are told again."""
         self._window: int | None = None
         self._context = ""
         """How full the main agent's conversation is."""
@@ -102,16 +100,12 @@ class Toolbar:
         self.asked: events.Question | None = None
         """The question that is open."""
 
-    def resumed(self, tokens: int) -> None:
-        """Begin with what the session had used before, of which not all events are told again."""
-        self._tokens = tokens
-
     def update(self, event: Event) -> None:
         """Update the row for an event."""
         match event:
             case events.UsageReport():
                 cached = event.cache_read_tokens + event.cache_write_tokens
-                self._tokens += event.input_tokens + event.output_tokens + cached
+                self.tokens += event.input_tokens + event.output_tokens + cached
                 if event.agent == MAIN:
                     self._fill(event.context_tokens, event.context_window)
             case events.PlanChanged():
@@ -236,7 +230,7 @@ class Toolbar:
 
     def _lefts(self, now: float, queue: str, holds_rows: bool) -> Iterator[tuple[str, ...]]:
         """The possible left sides, the longest first."""
-        tokens = counted(self._tokens, "token") if self._tokens else ""
+        tokens = counted(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         closed, tasks = self._plan
@@ -317,6 +311,7 @@ class Toolbar:
         return f"{'' if goes_to == 'plan' else signs.wait}{goes_to}, next safe point"
 
     def _name(self, name: str) -> str:
+        # Terminals do not agree on the width of characters without a column.
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))
         if self._ascii:
             shown = shown.encode("ascii", "replace").decode()

@@ -94,9 +94,7 @@ class Tour:
     def _effects(self, event: events.UserInterruption) -> Sequence[str]:
         """What the delivery of lines did: the strongest of them for all, else each kind for itself."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
-        kinds = [
-            kind if kind in ("todo", "question") else "other" for kind in dict.fromkeys(line.kind for line in lines)
-        ]
+        kinds = dict.fromkeys(line.kind if line.kind in ("todo", "question") else "other" for line in lines)
         is_urgent = any(line.urgency == "urgent" for line in lines)
         for way in ("urgent",) if is_urgent else kinds:
             self._left.pop(way, None)
@@ -105,7 +103,7 @@ class Tour:
         if is_urgent:
             skipping = "urgent" if self._has_run_tools else "urgent, none started"
             return (_EFFECTS[skipping if event.tools_skipped else "early"],)
-        return [_EFFECTS[kind] for kind in dict.fromkeys(kinds)]
+        return [_EFFECTS[kind] for kind in kinds]
 
     def _ending(self, event: events.Result) -> Sequence[str]:
         rows: list[str] = []

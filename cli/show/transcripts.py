@@ -58,8 +58,6 @@ class _TranscriptEntry:
 
 
 class _Transcript:
-    """What one agent did, the latest of it."""
-
     def __init__(self) -> None:
         self._entries: deque[_TranscriptEntry] = deque()
         self._open: dict[str, _TranscriptEntry] = {}
@@ -118,7 +116,7 @@ class _Transcript:
         count = self._dropped
         rows = renderer.place.note("…", f"{counted(count, 'earlier event')} not kept", "dim") if count else []
         for entry in self._entries:
-            rows += renderer.lines_of(entry.whole(), entry.context)
+            rows += renderer.lines(entry.whole(), entry.context)
         return rows + (renderer.tail.split("\n") if renderer.tail else [])
 
 

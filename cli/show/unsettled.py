@@ -80,8 +80,6 @@ class Unsettled:
         """Whether the rows change as time passes."""
         return bool(self._calls or self._retries)
 
-    # ------------------------------------------------------------------------------------------------ as events come
-
     def unheld(self, event: Event | None = None) -> tuple[events.Question, RowPlace] | None:
         """The question that was held back and has to be shown, before this event if there is one."""
         held, self._held = self._held, None
@@ -171,27 +169,23 @@ class Unsettled:
             if event.decision == "answered" and is_own:
                 self._said.add(call)
             return None
+        is_users = event.by == "user"
         said = question_rows.answer_parts(event)[1]
+        words = said.removeprefix(event.id).strip()
         if not is_own or call in self._calls:
-            if is_own and event.decision == "allowed" and event.by != "user":
-                # What a call that runs asked for is said after whether it may run.
-                note, said = self._notes.get(call, ""), said.removeprefix(event.id).strip()
-                if said not in note:
-                    self._notes[call] = f"{note}, {said}" if note else said
-            return None if event.by == "user" else []
-        match event.decision, event.by:
-            case "allowed", "user":
-                self._notes[call] = said
-            case "allowed", _:
-                self._notes[call] = said.removeprefix(event.id).strip()
-            case "refused", "user":
-                asked = question.text.removeprefix(f"Allow {question.name}").strip(" :?")
-                self._notes[call] = said.removeprefix(event.id).strip()
-                self._refused[call] = call_rows.head(question.name, flat(asked))
-            case "refused", _:
-                pass  # its result says why, and what would allow it
-            case _:
-                return None
+            # What a call that runs asked for is said after whether it may run.
+            note = self._notes.get(call, "")
+            if is_own and event.decision == "allowed" and not is_users and words not in note:
+                self._notes[call] = f"{note}, {words}" if note else words
+            return None if is_users else []
+        if event.decision not in ("allowed", "refused"):
+            return None
+        if event.decision == "allowed":
+            self._notes[call] = said if is_users else words
+        elif is_users:  # else its result says why it was refused, and what would allow it
+            asked = question.text.removeprefix(f"Allow {question.name}").strip(" :?")
+            self._notes[call] = words
+            self._refused[call] = call_rows.head(question.name, flat(asked))
         return []
 
     def _plan(self, event: events.PlanChanged, place: RowPlace) -> list[str] | None:
@@ -216,8 +210,6 @@ class Unsettled:
         sign, name = place.sign("⏹"), place.name(event.name)
         text = f"{sign} {name}" if sign.startswith(word) else f"{sign} {name} {word}"
         return [place.paint("yellow", place.cut(text))]
-
-    # --------------------------------------------------------------------------------------------- what is unsettled
 
     def running(self, place: RowPlace, now: float, most: int = MOST_CALLS) -> list[str]:
         """At most so many rows of the calls that run, but for those that an agent at work does."""
@@ -289,5 +281,4 @@ def _settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
 
 
 def _cause(event: events.Retry) -> str:
-    """The short cause at the beginning of a reason."""
     return _CLAUSE.split(flat(event.reason), maxsplit=1)[0]

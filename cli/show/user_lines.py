@@ -64,15 +64,12 @@ def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
 
 def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
     """The row of what one safe point delivered; ``last_tool`` ran before it in this iteration, if any did."""
-    target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
-    when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
-    banner = f"[{sign('🔔')} INTERRUPTION{target} {when}]"
     where = {"start": "at the start", "A": "at the start", "B": "after the reply", "N": "at once"}.get(
         event.point, "before a tool"
     )
     if event.point in ("C", "D") and last_tool:
         where = f"after {flat(last_tool)}"
-    spans: list[Span] = [("bold", banner), ("", f" {_beginning(event.message, sign)} ")]
+    spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
         spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(', '.join(event.tools_skipped))}"), ("", " ")]
     return [*spans, ("green", f"{sign('✓')}{NO_BREAK}Message injected ({where}, {phrases.duration(event.waited_s)})")]
@@ -91,16 +88,19 @@ def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
 
 def landed_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
     """The row of lines that one safe point delivered, where it is the only one: their text is shown whole."""
-    target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
-    when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
     text = "\n".join(row for row in as_typed(event.message).split("\n") if row.strip())
-    spans: list[Span] = [("dim", f"{sign('🔔')} INTERRUPTION{target} {when}: {text} ")]
+    spans: list[Span] = [("dim", f"{_banner(event, sign)}: {text} ")]
     spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]
     if event.tools_skipped:
-        spans.append(("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(', '.join(event.tools_skipped))}"))
-        spans.append(("", " "))
+        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(', '.join(event.tools_skipped))}"), ("", " ")]
     took = phrases.duration(event.waited_s, whole=True).replace(" ", NO_BREAK)
     return [*spans, ("dim", f"{sign('✓')}{NO_BREAK}injected ({took})")]
+
+
+def _banner(event: events.UserInterruption, sign: Sign) -> str:
+    target = "" if event.target_agent == MAIN else f" of {flat(event.target_agent)}"
+    when = f"at iteration {event.iteration}" if event.iteration else "before iteration 1"
+    return f"{sign('🔔')} INTERRUPTION{target} {when}"
 
 
 def _guidance(event: events.LineQueued, sign: Sign, most: int | None = None) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import trio
 
-from chain.app import check_state
+from chain import Tool
+from chain.app.open import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.text.plain import sanitize
@@ -21,11 +22,6 @@ from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire
 from cli.ending import LEAVING, code_of, exit_at_once, received_signals
 from cli.input.stdin import Lines
 from cli.writing import write_all
-
-if TYPE_CHECKING:
-    import argparse
-
-    from chain import Tool
 
 AT_TERMINAL = "chain acp speaks with an editor, in JSON; chain help editors says how one is set up. Ctrl-D ends it.\n"
 

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from chain.app import build_model, check_state
-from chain.config.load import defaults_folder, load_settings, require_trust
-from chain.errors import ConfigError, SessionError
-from chain.prompt_files import handler_of, prompt_file, system_prompt
-from chain.text.wording import counted
-from chain.toolbox import (
+from chain import Tool
+from chain.app.open import build_model, check_state
+from chain.app.prompt_files import handler_of, prompt_file, system_prompt
+from chain.app.toolbox import (
+    allowance_meaning,
     check_kind_name,
     configured_tools,
-    explain_allowance,
     named_tools,
     read_allowances,
     shell_protections,
     tool_groups,
 )
+from chain.config.load import Settings, defaults_folder, load_settings, require_trust
+from chain.config.settings import ChainSettings
+from chain.errors import ConfigError, SessionError
+from chain.text.wording import counted
 from cli.show.text_rows import flat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from chain import Tool
-    from chain.config.load import Settings
-    from chain.config.settings import ChainSettings
-    from chain.toolbox import ToolGroups
 
 _CHAIN = (
     *("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s"),
@@ -46,18 +41,24 @@ _NOTHING = object()
 """The value of what the defaults do not have; it is no other value, such as that of a limit that is not set."""
 
 
-@dataclass(slots=True)
 class _CheckResult:
-    """What was found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
+    """The rows and problems found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
 
-    values: dict[str, object] = field(default_factory=dict)
-    rows: dict[str, list[str]] = field(default_factory=dict)
-    problems: dict[str, list[str]] = field(default_factory=dict)
+    def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
+        self.settings = settings
+        self.tools = tools
+        self.groups = tool_groups(settings)
+        self.rows: dict[str, list[str]] = {}
+        self.problems: dict[str, list[str]] = {}
 
     def problem(self, key: str, text: str) -> None:
         """Note a problem. Chains share models and prompts, so one that is known is not noted again."""
         if not any(text in known for known in self.problems.values()):
             self.problems.setdefault(key, []).append(text)
+
+    def note(self, key: str, mistake: ConfigError | None) -> None:
+        if mistake is not None:
+            self.problem(key, str(mistake))
 
     def attempt(self, key: str, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
         """The result of something that raises ``ConfigError`` if there is a problem; ``None`` if there is."""
@@ -67,6 +68,78 @@ class _CheckResult:
             self.problem(key, str(error))
             return None
 
+    def check_all(self) -> None:
+        settings = self.settings
+        for name in settings.model_names:
+            model = self.attempt(f"models.definitions.{name}", settings.model, name)
+            if model is not None:
+                for key in model.files:
+                    self.attempt(f"models.definitions.{name}.{key}", build_model, model)
+        for name in settings.chain_names:
+            chain = self.attempt(f"chains.{name}", settings.chain, name)
+            if chain is not None:
+                self.check_chain(chain)
+        for text in settings.allow:
+            try:
+                alone = replace(settings, allow=(text,), research_hosts=())
+                (allowed,) = read_allowances(alone, self.tools, self.groups)
+            except ConfigError as error:
+                self.problem("tools.allow", str(error))
+            else:
+                self.rows["tools.allow"].append(f"  {text}: {allowance_meaning(allowed)}")
+        for host in settings.research_hosts:
+            alone = replace(settings, allow=(), research_hosts=(host,))
+            self.attempt("tools.research.hosts", read_allowances, alone, self.tools, self.groups)
+        self.check_shell()
+        for name in settings.kind_names:
+            self.check_kind(name)
+        self.attempt("agents", lambda: settings.agents)  # the bounds; what is wrong with a kind is known by now
+
+    def check_chain(self, chain: ChainSettings) -> None:
+        settings, place = self.settings, f"chains.{chain.name}"
+        self.attempt(f"{place}.system_prompt", system_prompt, settings, chain)
+        if chain.interruption_prompt is not None:
+            self.note(f"{place}.interruption_prompt", prompt_file(settings, chain).current()[1])
+        self.attempt(f"{place}.tools", configured_tools, settings, chain, self.tools, self.groups)
+        model = self.attempt(f"{place}.model", settings.model, chain.model)
+        if model is None:
+            return
+        if model.missing_key and chain.name == settings.default_chain:
+            self.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
+        if chain.budget.max_cost_usd is not None and not model.tells_costs:
+            limit = f"{place}.budget.max_cost_usd"
+            hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
+            self.problem(limit, str(settings.error(limit, hint)))
+
+    def check_kind(self, name: str) -> None:
+        settings, place = self.settings, f"agents.{name}"
+        self.attempt(place, check_kind_name, settings, name, self.groups, self.tools)
+        kind = self.attempt(place, settings.kind, name)
+        if kind is None:
+            return
+        if kind.tools is not None:
+            self.attempt(f"{place}.tools", named_tools, settings, f"{place}.tools", kind.tools, self.groups, self.tools)
+        model = None if kind.model is None else self.attempt(f"{place}.model", settings.model, kind.model)
+        if model is not None and model.missing_key:
+            self.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
+        prompt = None if kind.prompt is None else self.attempt(f"{place}.prompt", settings.agent_prompt, name)
+        if prompt is not None and (handler := handler_of(prompt)) is not None:
+            self.note(f"{place}.prompt", handler.current()[1])
+
+    def check_shell(self) -> None:
+        place = "tools.shell.sandbox"
+        try:
+            held, open_to, closed_to = shell_protections(self.settings, Path.cwd())
+        except ConfigError as error:
+            self.problem(place, str(error))
+            return
+        if not self.groups["shell"]:
+            self.rows[place].append("  the shell is left out here: it needs Linux")
+            return
+        fenced = [f"  fenced in: {', '.join(held)}"] if held else []
+        closed = [f"  {closed_to[0].lower()}{closed_to[1:]}"] if closed_to else []
+        self.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
+
 
 def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
     """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
@@ -74,37 +147,35 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
     With the folder ``state`` checks that sessions can be written there. Shows nothing of a file that is not trusted,
     whose values may contain any environment variable.
     """
-    head = [f"config: {settings.file or 'built in'}"]
-    head += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
+    rows = [f"config: {settings.file or 'built in'}"]
+    rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
     try:
         require_trust(settings)
     except ConfigError as error:
-        return [*head, f"1 problem: {error}"], False
-    found = _CheckResult()
+        return [*rows, f"1 problem: {error}"], False
+    found, values = _CheckResult(settings, tools), dict[str, object]()
     for key, value, shown in _values(settings):
-        found.values[key] = value
+        values[key] = value
         found.rows[key] = [f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"]
     # The defaults in the same environment, so that a key in it is no difference.
     environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
     defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path.cwd())
     shipped = {key: value for key, value, _ in _values(defaults)}
-    _check_values(settings, found, tools)
+    found.check_all()
     if state is not None:
         try:
             check_state(state)
         except SessionError as error:
             found.problem("", str(error))
-    keys = list(dict.fromkeys([*found.rows, *found.problems]))
-    differ = [key for key in keys if key in found.problems or found.values[key] != shipped.get(key, _NOTHING)]
+    keys = dict.fromkeys([*found.rows, *found.problems])
+    differ = [key for key in keys if key in found.problems or values[key] != shipped.get(key, _NOTHING)]
     same = [key for key in keys if key not in differ]
-    rows = head
     first = "Different from the defaults, or with a problem:" if found.problems else "Different from the defaults:"
     for title, group in ((first, differ), ("As the defaults are:", same)):
         rows += ["", title] if group else []
         for key in group:
             rows += [*found.rows.get(key, ()), *(f"problem: {text}" for text in found.problems.get(key, ()))]
-    rows.append("")
-    return (rows, True) if not found.problems else ([*rows, _verdict(found)], False)
+    return [*rows, "", *_verdict(found.problems)], not found.problems
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
@@ -119,13 +190,13 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
     return [f"All is well: no problem was found, {that} {verdict.message}"], True
 
 
-def _verdict(found: _CheckResult) -> str:
-    count = sum(map(len, found.problems.values()))
+def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:
+    count = sum(map(len, problems.values()))
     if count == 1:
-        [[only]] = found.problems.values()
-        return f"1 problem: {only}"
-    places = ", ".join(key for key in found.problems if key)
-    return f"{counted(count, 'problem')}: fix them above{f', at {places}' if places else ''}"
+        [[only]] = problems.values()
+        return [f"1 problem: {only}"]
+    places = ", ".join(filter(None, problems))
+    return [f"{counted(count, 'problem')}: fix them above{f', at {places}' if places else ''}"] if problems else []
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
@@ -156,91 +227,6 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
 
 def _fields(place: str, of: object, keys: Sequence[str]) -> Iterator[tuple[str, object, str]]:
     return ((f"{place}.{key}", attrgetter(key)(of), "") for key in keys)
-
-
-def _check_values(settings: Settings, found: _CheckResult, tools: Sequence[Tool]) -> None:
-    groups = tool_groups(settings)
-    for name in settings.model_names:
-        model = found.attempt(f"models.definitions.{name}", settings.model, name)
-        if model is not None:
-            for key in model.files:
-                found.attempt(f"models.definitions.{name}.{key}", build_model, model)
-    for name in settings.chain_names:
-        chain = found.attempt(f"chains.{name}", settings.chain, name)
-        if chain is not None:
-            _check_chain(settings, chain, found, tools, groups)
-    for text in settings.allow:
-        try:
-            read_allowances(replace(settings, allow=(text,), research_hosts=()), tools, groups)
-        except ConfigError as error:
-            found.problem("tools.allow", str(error))
-        else:
-            found.rows["tools.allow"].append(f"  {text}: {explain_allowance(text, groups)}")
-    for host in settings.research_hosts:
-        alone = replace(settings, allow=(), research_hosts=(host,))
-        found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
-    _check_shell(settings, found, groups)
-    for name in settings.kind_names:
-        _check_kind(settings, name, found, tools, groups)
-    found.attempt("agents", lambda: settings.agents)  # the bounds; what is wrong with a kind is known by now
-
-
-def _check_chain(
-    settings: Settings, chain: ChainSettings, found: _CheckResult, tools: Sequence[Tool], groups: ToolGroups
-) -> None:
-    place = f"chains.{chain.name}"
-    found.attempt(f"{place}.system_prompt", system_prompt, settings, chain)
-    if chain.interruption_prompt is not None:
-        _, mistake = prompt_file(settings, chain).current()
-        if mistake is not None:
-            found.problem(f"{place}.interruption_prompt", str(mistake))
-    found.attempt(f"{place}.tools", configured_tools, settings, chain, tools, groups)
-    model = found.attempt(f"{place}.model", settings.model, chain.model)
-    if model is None:
-        return
-    if model.missing_key and chain.name == settings.default_chain:
-        found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
-    if chain.budget.max_cost_usd is not None and not model.tells_costs:
-        limit = f"{place}.budget.max_cost_usd"
-        hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
-        found.problem(limit, str(settings.error(limit, hint)))
-
-
-def _check_kind(settings: Settings, name: str, found: _CheckResult, tools: Sequence[Tool], groups: ToolGroups) -> None:
-    place = f"agents.{name}"
-    found.attempt(place, check_kind_name, settings, name, groups, tools)
-    kind = found.attempt(place, settings.kind, name)
-    if kind is None:
-        return
-    if kind.tools is not None:
-        found.attempt(f"{place}.tools", named_tools, settings, f"{place}.tools", kind.tools, groups, tools)
-    model = None if kind.model is None else found.attempt(f"{place}.model", settings.model, kind.model)
-    if model is not None and model.missing_key:
-        found.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
-    if kind.prompt is None:
-        return
-    place = f"{place}.prompt"
-    prompt = found.attempt(place, settings.agent_prompt, name)
-    handler = None if prompt is None else handler_of(prompt)
-    if handler is not None:
-        _, mistake = handler.current()
-        if mistake is not None:
-            found.problem(place, str(mistake))
-
-
-def _check_shell(settings: Settings, found: _CheckResult, groups: ToolGroups) -> None:
-    place = "tools.shell.sandbox"
-    try:
-        held, open_to, closed_to = shell_protections(settings, Path.cwd())
-    except ConfigError as error:
-        found.problem(place, str(error))
-        return
-    if not groups["shell"]:
-        found.rows[place].append("  the shell is left out here: it needs Linux")
-        return
-    fenced = [f"  fenced in: {', '.join(held)}"] if held else []
-    closed = [f"  {closed_to[0].lower()}{closed_to[1:]}"] if closed_to else []
-    found.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
 def _shown(key: str, value: object) -> str:

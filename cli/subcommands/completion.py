@@ -5,14 +5,15 @@ The ids of sessions and the names of models change: a script asks for them by ``
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from chain.app import sessions
+from chain import sessions
 from chain.config.load import Settings
 from chain.errors import UserError
 from cli.arguments import COMMANDS
-from cli.options import Option, all_options
+from cli.options import all_options
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import WORDS
 
@@ -68,13 +69,13 @@ def completion(word: str, state: Path, settings: Callable[[], Settings]) -> str:
 
 def _bash() -> str:
     cases = [
-        *((option.names, words) for option in all_options() if (words := _words_of(option))),
+        *((option.option_strings, words) for option in all_options() if (words := _words_of(option))),
         *(((command,), " ".join(words)) for command, words in _AFTER.items()),
         (_BEFORE_ID, _asking("ids")),
     ]
     return _BASH.format(
         cases="\n".join(f'    {"|".join(names)}) words="{words}" ;;' for names, words in cases),
-        options=" ".join(name for option in all_options() for name in option.names),
+        options=" ".join(name for option in all_options() for name in option.option_strings),
         commands=" ".join(COMMANDS),
     )
 
@@ -85,16 +86,20 @@ def _fish() -> Iterator[str]:
         yield f"-n '__fish_seen_subcommand_from {command}' -a '{' '.join(words)}'"
     yield f"-n '__fish_seen_subcommand_from {' '.join(_BEFORE_ID)}' -a '{_asking('ids')}'"
     for option in all_options():
-        names = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
-        offered = _words_of(option)
-        yield f"{names} -x -a '{offered}'" if offered else f"{names} -r" if option.value else names
+        names = option.option_strings
+        rule = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in names)
+        if offered := _words_of(option):
+            rule += f" -x -a '{offered}'"
+        elif option.nargs != 0:
+            rule += " -r"
+        yield rule
 
 
-def _words_of(option: Option) -> str:
+def _words_of(option: argparse.Action) -> str:
     """What may follow an option, as a shell is to expand it; empty for what only the user knows."""
-    if option.values:
-        return " ".join(option.values)
-    asked = "" if option.names == ("--chain",) else _ASKED.get(option.value, "")
+    if option.choices:
+        return " ".join(option.choices)
+    asked = "" if option.option_strings == ["--chain"] else _ASKED.get(str(option.metavar), "")
     return _asking(asked) if asked else ""
 
 

@@ -73,7 +73,7 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
     import trio
 
     async def work() -> int:
-        from chain.app import open_chain
+        from chain.app.open import open_chain
         from cli import headless
         from cli.headless import Job
         from cli.input.moments import parse_moment
@@ -100,15 +100,14 @@ def at_terminal(
     def prepare() -> Iterator[Invocation]:
         import trio
 
-        from chain.toolbox import tool_groups
+        from chain.app.toolbox import tool_groups
         from cli.show.tour import Tour
 
         with _folder() as folder:
             settings = _settings_at(folder, rules)
             wait = pause or functools.partial(trio.sleep, TOOL_S)
             tools = [_slowed(tool, wait) for tool in tool_groups(settings)["files"]]
-            place, state = Place(folder / "products"), folder / "state"
-            yield Invocation(settings, place, state, tools, query=QUERY, tour=Tour())
+            yield Invocation(settings, Place(folder / "products"), folder / "state", tools, query=QUERY, tour=Tour())
 
     return startup.run_at_terminal(prepare, history=None, no_color=no_color, ascii=ascii)
 
@@ -134,10 +133,9 @@ def _folder() -> Iterator[Path]:
 
 def _settings_at(folder: Path, rules: Path | None) -> Settings:
     """The built-in configuration with the offline model and without the tools that are replaced or run commands."""
-    config = {
-        "models": {"default": "offline", "definitions": {"offline": {"script": str(rules)}} if rules else {}},
-        "chains": {"default": {"tools": ["todo", "edit", "ask"]}},
-    }
+    definitions = {"offline": {"script": str(rules)}} if rules else {}
+    models = {"default": "offline", "definitions": definitions}
+    config = {"models": models, "chains": {"default": {"tools": ["todo", "edit", "ask"]}}}
     path = folder / "config.yaml"
     path.write_text(json.dumps(config), encoding="utf-8")
     return load_settings(config=path, environ={}, cwd=folder, flags={})

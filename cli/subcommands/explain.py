@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from chain.app import Explanation, explain_line
+from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
 from chain.text.wording import counted
 from cli.input.address import split_address
@@ -51,9 +51,7 @@ def _kind(found: Explanation) -> str:
         name = f"{line.urgency} {name}"
     if found.problem:
         return f"{name}, but it would be refused"
-    if line == found.typed:
-        return name
-    return f"{name}, by a rule; by itself it is a {found.typed.kind} line"
+    return name if line == found.typed else f"{name}, by a rule; by itself it is a {found.typed.kind} line"
 
 
 def _while_active(found: Explanation) -> str:
@@ -78,11 +76,10 @@ def _while_active(found: Explanation) -> str:
 def _besides(found: Explanation) -> Iterator[str]:
     """What else happens with a line that the model gets."""
     line = found.line
-    if line.command is not None:
-        if found.todo_direct:
-            yield "code does it on the plan, and the model is told so"
-        else:
-            yield "the model is to do it with its plan tools, since the handler prompt says todo: model"
+    if line.command is not None and found.todo_direct:
+        yield "code does it on the plan, and the model is told so"
+    elif line.command is not None:
+        yield "the model is to do it with its plan tools, since the handler prompt says todo: model"
     if line.adjustment is not None:
         yield f"a running tool that asks for guidance gets {line.adjustment.type}: {_shortened(line.adjustment.value)}"
     if line.kind == "context":
@@ -97,8 +94,10 @@ def _while_idle(found: Explanation) -> str:
     if found.problem:
         return "likewise"
     match line.kind:
-        case "blank" | "stop":
-            return "nothing happens" if line.kind == "blank" else "nothing happens: there is nothing to stop"
+        case "blank":
+            return "nothing happens"
+        case "stop":
+            return "nothing happens: there is nothing to stop"
         case "local":
             return "likewise"
         case "todo":
@@ -138,10 +137,7 @@ def _told(found: Explanation) -> Iterator[str]:
         yield ""
         yield "Its instructions for the one call that answers, beside the system prompt:"
         yield from _indented(composed.post_prompt)
-    overrides = composed.overrides
-    given = {"max_tokens": overrides.max_tokens, "temperature": overrides.temperature, "effort": overrides.effort}
-    set_here = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
-    if set_here:
+    if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.given.items()):
         yield ""
         yield f"Settings of that call: {set_here}"
     yield ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chain.errors import UserError, nearest
+from chain.errors import UserError, did_you_mean
 
 FOLDER = Path(__file__).parent.parent / "help"
 
@@ -31,8 +31,7 @@ def read_topic(words: str) -> str:
         return _source(found[0])
     if found:
         raise UserError(f"{words!r:.60} could be {' or '.join(found)}; write more of the name")
-    near = nearest(asked, TOPICS)
-    hint = f"did you mean {near}?" if near else f"the topics are {', '.join(TOPICS)}"
+    hint = did_you_mean(asked, TOPICS, f"the topics are {', '.join(TOPICS)}")
     raise UserError(f"there is no topic {words!r:.60}; {hint}")
 
 

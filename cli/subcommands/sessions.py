@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from chain.app import sessions
+from chain import sessions
 from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.nearest import nearest_command
@@ -48,8 +48,7 @@ def list_rows(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
     found = sessions.all_sessions(state)
     if not found:
         return ["No session is kept yet."]
-    home = os.path.expanduser("~")
-    home = "" if home == "~" else home
+    home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
     signs = partial(written, ascii=ascii)
     return session_rows(found, width, signs, here=str(here.resolve()), home=home, now=time.time())
 
@@ -84,13 +83,8 @@ def write_export(
     pieces = sessions.export(session, chosen, report)
     if output is None:
         return next(filter(None, map(write, pieces)), "")
-    _write_file(Path(output), pieces)
-    return ""
-
-
-def _write_file(path: Path, pieces: Iterable[str]) -> None:
-    """Write a new file that only its owner can read, as a journal is. Raises ``UserError``."""
-    try:
+    path = Path(output)
+    try:  # a file that only its owner can read, as a journal is
         with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
             try:
                 file.writelines(pieces)
@@ -102,6 +96,7 @@ def _write_file(path: Path, pieces: Iterable[str]) -> None:
         raise UserError("is there already; name another file, or remove it first", file=path) from None
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", file=path) from None
+    return ""
 
 
 def delete_if_sure(state: Path, id: str, ask: Callable[[str], object]) -> bool:

@@ -25,8 +25,7 @@ class Alerts:
 
     def __init__(self) -> None:
         self._began: float | None = None
-        self._open = ""
-        """The id of the question that is open."""
+        self._open_question = ""
 
     def of(self, event: events.Event) -> Alert | None:
         """What the terminal does at the next event; ``None``: nothing."""
@@ -35,9 +34,9 @@ class Alerts:
                 self._began = event.time
                 return Alert()
             case events.Question():
-                self._open = event.id
+                self._open_question = event.id
                 return Alert(f"chain: {event.id} asks", rings=True)
-            case events.Answer() if event.id == self._open:
+            case events.Answer() if event.id == self._open_question:
                 return Alert()
             case events.Result(agent=agent) if agent == MAIN and self._began is not None:
                 took, self._began = event.time - self._began, None

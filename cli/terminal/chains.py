@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import trio
 
 from chain import Task
-from chain.app import build_model
+from chain.app.open import build_model
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError

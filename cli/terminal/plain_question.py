@@ -1,40 +1,87 @@
-"""Shows rows and reads an answer before there is an editor, of a terminal that edits lines itself."""
+"""Questions before there is an editor, at a terminal that edits lines itself: trust, and which session goes on."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
+from chain.config.load import Settings
+from chain.errors import SessionError, UserError
+from cli.screen import tty
+from cli.show import trust_rows
+from cli.show.session_list import chosen, session_rows
+from cli.show.signs import written
 from cli.writing import write_all
 
+ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
 
-def show_plainly(rows: Sequence[str], *, ascii: bool) -> None:
-    """Write rows to the terminal."""
+
+def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
+    """The id of the session that the user chose, ``None`` for none. Raises ``UserError`` where there is no session."""
+    from chain import sessions  # a question of trust does without it
+
+    here = workspace.resolve()
+    found = sessions.resumable(state, here)
+    if not found:
+        raise UserError(f"no session of {here} is kept; chain sessions list shows those of other folders")
+    sign, width = partial(written, ascii=ascii), tty.size()[0]
+    rows = session_rows(found, width, sign, here=str(here), home="", now=time.time(), is_numbered=True)
+    _show(rows, ascii=ascii)
+    while answer := (_ask(ASKING) or "").strip():
+        try:
+            return sessions.whole_id(state, chosen(answer, found))
+        except SessionError as error:
+            _show([str(error)], ascii=ascii)
+    return None
+
+
+def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
+    """Whether the user trusts the file, where Enter is a no, and what was typed before they were asked.
+
+    That is no answer: it is kept for the editor, as what is typed ahead always is.
+    """
+    assert settings.file is not None
+    rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
+    with tty.quiet() as typed_ahead:
+        _show(rows, ascii=ascii)
+        typed = typed_ahead()
+    while True:
+        answer = _ask(trust_rows.ASKING)
+        if answer is None:
+            return False, typed
+        if (said := answer.strip().casefold()) in ("y", "yes", "n", "no", ""):
+            return said in ("y", "yes"), typed
+
+
+def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
+    """Say that the file is not used, and what holds instead of it."""
+    assert settings.file is not None
+    _show(trust_rows.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
+
+
+def _show(rows: Sequence[str], *, ascii: bool) -> None:
     text = "".join(f"{row}\n" for row in rows)
     _write(text.encode("ascii", "backslashreplace").decode() if ascii else text)
 
 
-def ask_plainly(asking: str) -> str | None:
+def _ask(asking: str) -> str | None:
     """What is typed after the text ``asking``; ``None`` at the end of input. Raises ``KeyboardInterrupt``."""
+    line = b""
     try:
         _write(asking)
-        answer = _read_line()
+        with suppress(OSError):
+            while not line.endswith(b"\n") and (piece := os.read(0, 4096)):
+                line += piece
     except KeyboardInterrupt:
         _write("\n")
         raise
-    if answer is None:
-        _write("\n")
-    return answer
-
-
-def _read_line() -> str | None:
-    line = b""
-    with suppress(OSError):
-        while piece := os.read(0, 4096):
-            line += piece
-            if line.endswith(b"\n"):
-                return line.decode(errors="replace")
+    if line.endswith(b"\n"):
+        return line.decode(errors="replace")
+    _write("\n")
     return None
 
 

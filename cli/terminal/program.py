@@ -15,7 +15,9 @@ from typing import NoReturn
 
 import trio
 
-from chain.app import open_chain, sessions, whereabouts
+from chain import sessions
+from chain.app.open import open_chain
+from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
@@ -287,7 +289,6 @@ class _Program:
         exit_at_once(code)
 
     async def _finish(self) -> int:
-        """Interrupt what runs, show how it ended, and return the exit code."""
         returned = self._session.returned
         self._sender.discard(NO_ROOM)
         await self._session.finish()

@@ -50,7 +50,9 @@ class Recipients:
         name, text = begun_address(typed)
         found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
-            target = MAIN if _is_for_main(typed) else target
+            # The beginning of a line decides whether it is the main agent's whoever is at work; a paste may be long.
+            is_for_main = parse_line(typed[:LONGEST_PARSED]).kind in ("todo", "follow-up")
+            target = MAIN if is_for_main else target
             return Recipient(target, typed, waiting.get(target, 0))
         return Recipient(found, text, waiting.get(found, 0), is_addressed=True)
 
@@ -65,8 +67,3 @@ def take_back(chain: Chain, id: str, reason: str) -> str:
     accepted = chain.find_waiting(id)
     text = chain.drop(accepted.id, reason)
     return text if chain.target(text) == accepted.agent else f"/to {accepted.agent} {text}"
-
-
-def _is_for_main(typed: str) -> bool:
-    """Whether a line goes to the main agent whoever is at work. Its beginning decides, and a paste may be long."""
-    return parse_line(typed[:LONGEST_PARSED]).kind in ("todo", "follow-up")

@@ -30,7 +30,7 @@ from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Task, Tool
-    from chain.app import sessions as kept
+    from chain import sessions as kept
     from chain.chain import AgentView
 
 MOST_SHOWN = 200
@@ -49,20 +49,14 @@ _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 OTHER_NAMES = {
-    "/?": "/help",
-    "/bye": "/quit",
-    "/clear": "/new",
-    "/commands": "/help",
-    "/cost": "/status",
-    "/exit": "/quit",
-    "/models": "/model",
+    **dict.fromkeys(("/?", "/commands"), "/help"),
+    **dict.fromkeys(("/cost", "/tokens", "/usage"), "/status"),
+    **dict.fromkeys(("/plan", "/todos"), "/todo"),
     "/permissions": "/tools",
-    "/plan": "/todo",
-    "/reset": "/new",
+    "/models": "/model",
     "/sessions": "/resume",
-    "/todos": "/todo",
-    "/tokens": "/status",
-    "/usage": "/status",
+    **dict.fromkeys(("/clear", "/reset"), "/new"),
+    **dict.fromkeys(("/bye", "/exit"), LEAVE),
 }
 """Names that other programs have for a command: they do the same."""
 
@@ -228,8 +222,7 @@ class Commands:
 
     def _help(self, name: str) -> CommandAnswer:
         if not name:
-            commands = [(f"{name} {c.argument}".rstrip(), c.about) for name, c in self._commands.items()]
-            return CommandAnswer("\n".join(overview(commands, self._width, has_keys=self._has_keys)))
+            return CommandAnswer("\n".join(overview(self.menu("/"), self._width, has_keys=self._has_keys)))
         if name.casefold() not in TOPICS:
             return _not_understood(
                 f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(TOPICS)}, "
@@ -296,7 +289,6 @@ class Commands:
         return CommandAnswer("\n".join([self._chain.plan.render(), *self._waiting_for_the_plan()]))
 
     def _waiting_for_the_plan(self) -> list[str]:
-        """A row for each plan command that waits for a safe point."""
         rows = []
         for accepted in self._chain.waiting:
             match accepted.line.command:
@@ -371,7 +363,7 @@ class Commands:
         except UserError as error:
             return CommandAnswer(str(error), keeps=name not in self._settings.model_names)
         # Imported late, since the first prompt does not need it.
-        from chain.app import build_model
+        from chain.app.open import build_model
 
         self._chain.use_model(build_model(definition, interactive=True), retries=definition.retries)
         self.model = name
@@ -445,7 +437,6 @@ class Commands:
         return "read-only" if tool.read_only else ""
 
     def _models(self) -> list[str]:
-        """A row for each definition, with the reason for one that cannot be used."""
         rows = []
         for name in self._settings.model_names:
             try:

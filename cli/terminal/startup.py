@@ -18,13 +18,7 @@ from cli.terminal.invocation import Looks, Prepare
 
 
 def run_at_terminal(
-    prepare: Prepare,
-    *,
-    history: Path | None,
-    typed: bytes = b"",
-    no_color: bool,
-    ascii: bool,
-    updates: bool = True,
+    prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool, updates: bool = True
 ) -> int:
     """Put up a prompt, serve its user, and return the exit code. Raises the ``UserError`` of what is prepared.
 

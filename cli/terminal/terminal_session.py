@@ -27,6 +27,7 @@ from cli.show import question_rows
 from cli.show.bare_words import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.renderer import Renderer
+from cli.show.rows import painted_preview
 from cli.show.toolbar import Toolbar, answers_question
 from cli.show.tour import Tour
 from cli.show.transcripts import Transcripts
@@ -175,7 +176,7 @@ class TerminalSession:
                     self._transcripts.update(event)
                     rows += self._renderer.lines(event)
             if not self.chain.is_running:
-                self._toolbar.resumed(self.chain.usage.total_tokens)
+                self._toolbar.tokens = self.chain.usage.total_tokens
         self._screen.show(rows, self._renderer.tail_at(time.time()))
         self._update_queue()
 
@@ -243,11 +244,9 @@ class TerminalSession:
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""
-        id = self.chain.last_waiting()
-        text = None
-        if id is not None:
-            with suppress(UserError):
-                text = take_back(self.chain, id, TAKEN_BACK)
+        id, text = self.chain.last_waiting(), None
+        with suppress(UserError):
+            text = None if id is None else take_back(self.chain, id, TAKEN_BACK)
         self._update_queue()
         return text
 
@@ -283,7 +282,7 @@ class TerminalSession:
         if answer.thinking is not None:
             self._renderer.shows_thinking = answer.thinking
         self._update_queue()
-        rows = self._renderer.preview(answer.preview)
+        rows = painted_preview(answer.preview, self._renderer.place, whole=True)
         if answer.agent not in ("", MAIN):
             width, looks = self._screen.width, self._looks
             rows += self._transcripts.rows(answer.agent, width, color=looks.color, ascii=looks.ascii)

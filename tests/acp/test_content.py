@@ -42,7 +42,7 @@ def resource(uri: str, text: str) -> dict[str, Any]:
     ],
 )
 def test_blocks_as_text(blocks: list[Any], expected: str) -> None:
-    assert prompt_text(blocks, "prompt", WORKSPACE) == expected
+    assert prompt_text(blocks, WORKSPACE) == expected
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,6 @@ def test_blocks_as_text(blocks: list[Any], expected: str) -> None:
 )
 def test_a_block_that_cannot_be_used_is_named(blocks: list[Any], named: str) -> None:
     with pytest.raises(RpcError) as caught:
-        prompt_text(blocks, "prompt", WORKSPACE)
+        prompt_text(blocks, WORKSPACE)
     assert caught.value.code == INVALID_PARAMS
     assert named in caught.value.message

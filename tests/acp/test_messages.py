@@ -107,7 +107,7 @@ def test_what_is_no_utf_8_is_a_parse_error() -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5))
 def test_what_is_written_is_read_again(value: object) -> None:
-    row = rpc.result_row("id", value).decode()
+    row = rpc.message_row(id="id", result=value).decode()
     assert row.endswith("\n")
     assert "\n" not in row[:-1]
     assert read_message(row) == Response("id", value)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from chain import events, load_settings
+from chain.app.toolbox import tool_kinds
 from chain.text.wording import INTERRUPTED
-from chain.toolbox import tool_kinds
 from chain.tools.tool import ToolContext, tool
 from cli.acp.updates import MAX_PROGRESS, UpdateBuilder
 

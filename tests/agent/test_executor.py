@@ -17,7 +17,7 @@ from support.gate import Gate
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.errors import ParameterRefused
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request

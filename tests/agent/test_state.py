@@ -202,7 +202,7 @@ async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
     run = Run()
     call, tools, wait = run.cut_by("stop", "now"), run.cut_by("now"), run.cut_by("stop")
 
-    run.cut()
+    run.cut("now")
     assert [scope.cancel_called for scope in (call, tools, wait)] == [True, True, False]
     assert run.state == "running"
     run.stop()

@@ -25,7 +25,7 @@ from growth import discard
 from memory import peak
 from workload import looked_up, price
 
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.messages import Text, ToolCall, assistant

@@ -28,7 +28,7 @@ import trio
 from memory import held
 from workload import looked_up, price
 
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.event_json import to_json

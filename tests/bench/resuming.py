@@ -21,7 +21,7 @@ import trio
 from memory import held, peak
 
 from chain import messages
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.config.load import load_settings
 from chain.journal import json as record_json
 from chain.journal import records

@@ -16,7 +16,7 @@ from typing import Any
 import trio
 
 from chain import events
-from chain.app import build_model, open_chain
+from chain.app.open import build_model, open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.config.system_prompt import read_system_prompt

@@ -9,11 +9,11 @@ import pytest
 from support.configuration import Setting
 from support.documents import run
 
+from chain.app.prompt_files import handler_of
 from chain.config import trust
 from chain.config.load import remember_trust, require_trust, state_folder
 from chain.config.system_prompt import AgentPrompt
 from chain.errors import ConfigError
-from chain.prompt_files import handler_of
 from cli.show.trust_rows import question
 
 REVIEWER = """\

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.configuration import Setting
 
-from chain.app import build_model
+from chain.app.open import build_model
+from chain.app.prompt_files import prompt_file
 from chain.config.load import Settings, defaults_folder, remember_trust, require_trust, state_folder
 from chain.config.settings import Budget
 from chain.config.system_prompt import read_system_prompt
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.prompt_file import PromptFile
-from chain.prompt_files import prompt_file
 from chain.providers.anthropic.service import Price
 from chain.retries import Retries
 

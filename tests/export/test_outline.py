@@ -54,7 +54,7 @@ def rows_of(story: Outline) -> list[str]:
                     add(item, depth + 1)
 
     for run in story.runs:
-        add(run.main, 0)
+        add(run, 0)
     return rows
 
 
@@ -131,8 +131,8 @@ def test_what_a_story_is_known_by() -> None:
         "cancelled_with_partial",
         "interrupted",
     ]
-    assert story.runs[0].main.answer is not None
-    assert story.runs[1].main.answer is None, "what was cut is no answer"
+    assert story.runs[0].answer is not None
+    assert story.runs[1].answer is None, "what was cut is no answer"
 
 
 def test_a_story_that_a_crash_cut_short_has_all_that_was_told() -> None:
@@ -147,7 +147,7 @@ def test_a_story_that_a_crash_cut_short_has_all_that_was_told() -> None:
 def test_a_result_that_comes_twice_counts_once() -> None:
     told = [events.RunStarted(id="L1", query="x", time=1.0), events.Result(status="done", result="y", time=2.0)]
     story = outline_of([*told, events.Result(status="done", result="y", time=900.0)])
-    assert [(run.number, run.main.ended) for run in story.runs] == [(1, 2.0)]
+    assert [(run.number, run.ended) for run in story.runs] == [(1, 2.0)]
 
 
 names = st.sampled_from(["main", "explore-1", "agent-1", "nobody"])
@@ -180,7 +180,7 @@ def test_nothing_that_is_told_is_lost_and_nothing_stands_twice(told: list[events
     works = list(story.agents())
     assert len({id(work) for work in works}) == len(works)
     replies = [e.text for e in told if isinstance(e, events.Reply)]
-    items = [item for work in works for item in work.items()] + (story.before.items if story.before else [])
+    items = [item for work in works for item in work.items()] + story.before
     assert sorted(item.text for item in items if isinstance(item, ReplyItem)) == sorted(replies)
     calls = [item for item in items if isinstance(item, CallItem)]
     assert len({call.at for call in calls}) == len(calls)

@@ -25,14 +25,14 @@ def test_what_is_evenly_apart_stands_evenly_apart(times: list[float], is_timed: 
 
 def test_a_long_silence_is_drawn_short_and_named() -> None:
     axis = Axis([0.0, 1.0, 2.0, 3.0, 3.0 + 86_400, 86_404.0, 86_405.0])
-    (silence,) = axis.silences()
+    (silence,) = axis.silences
     assert silence.seconds == 86_400
     assert 20 < silence.width < 50
     assert axis.percent(1) > 5
 
 
 def test_without_a_long_silence_nothing_is_shortened() -> None:
-    assert list(Axis([float(n) for n in range(50)]).silences()) == []
+    assert list(Axis([float(n) for n in range(50)]).silences) == []
 
 
 @trying(100)

@@ -29,7 +29,7 @@ from chain.messages import (
 )
 from chain.model import Request, ToolSpec
 from chain.providers.anthropic import encoding
-from chain.providers.anthropic.encoding import Encoder, Parameters, set_parameters
+from chain.providers.anthropic.encoding import Encoder, Parameters
 
 HEADERS = {"authorization": "Bearer test-key", "anthropic-version": "2026-10-21"}
 OLD_HEADERS = {**HEADERS, "anthropic-version": "2023-06-01"}
@@ -250,9 +250,9 @@ def test_temperature_is_sent_only_when_it_is_set(own: float | None, one_call: fl
 
 
 def test_the_parameters_that_are_set_for_one_call() -> None:
-    assert set_parameters(Overrides()) == []
-    assert set_parameters(Overrides(temperature=0)) == ["temperature"]
-    assert set_parameters(Overrides(1, 0, "")) == ["max_tokens", "temperature", "effort"]
+    assert Overrides().given == {}
+    assert Overrides(temperature=0).given == {"temperature": 0}
+    assert list(Overrides(1, 0, "").given) == ["max_tokens", "temperature", "effort"]
 
 
 # ----------------------------------------------------------------------------------------------------- the breakpoints

@@ -10,40 +10,48 @@ from prompt_toolkit.history import FileHistory
 from cli.screen import toolkit
 
 
+def keep(file: Path, entry: str) -> None:
+    toolkit.FileHistory(file).store_string(entry)
+
+
+def kept(file: Path) -> list[str]:
+    return list(toolkit.FileHistory(file).load_history_strings())
+
+
 def test_what_was_kept_is_read_the_newest_first(tmp_path: Path) -> None:
     file = tmp_path / "chain" / "history"
     for entry in ("one", "two rows\nof it", "日本語"):
-        toolkit.append_entry(file, entry)
-    assert toolkit.read_entries(file) == ["日本語", "two rows\nof it", "one"]
+        keep(file, entry)
+    assert kept(file) == ["日本語", "two rows\nof it", "one"]
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_the_format_is_the_editors_own(tmp_path: Path) -> None:
     file = tmp_path / "history"
-    toolkit.append_entry(file, "one\nof two rows")
+    keep(file, "one\nof two rows")
     assert list(FileHistory(str(file)).load_history_strings()) == ["one\nof two rows"]
     FileHistory(str(file)).store_string("two")
-    assert toolkit.read_entries(file) == ["two", "one\nof two rows"]
+    assert kept(file) == ["two", "one\nof two rows"]
 
 
 def test_of_a_long_file_only_whole_entries_at_its_end_are_read(tmp_path: Path) -> None:
     file = tmp_path / "history"
     for n in range(2_000):
-        toolkit.append_entry(file, f"{n}:" + "x" * 300)
-    found = toolkit.read_entries(file)
+        keep(file, f"{n}:" + "x" * 300)
+    found = kept(file)
     assert found[0].startswith("1999:")
     assert 0 < sum(map(len, found)) < toolkit.MAX_READ
     assert {len(entry.partition(":")[2]) for entry in found} == {300}
 
 
 def test_an_entry_that_nobody_searches_for_is_not_kept(tmp_path: Path) -> None:
-    toolkit.append_entry(tmp_path / "history", "x" * (toolkit.MAX_ENTRY + 1))
-    assert toolkit.read_entries(tmp_path / "history") == []
+    keep(tmp_path / "history", "x" * (toolkit.MAX_ENTRY + 1))
+    assert kept(tmp_path / "history") == []
 
 
 @pytest.mark.parametrize("name", ["a folder", "a file/below"])
 def test_a_file_that_cannot_be_used_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
     (tmp_path / "a folder").mkdir()
     (tmp_path / "a file").write_text("")
-    toolkit.append_entry(tmp_path / name, "one")
-    assert toolkit.read_entries(tmp_path / name) == []
+    keep(tmp_path / name, "one")
+    assert kept(tmp_path / name) == []

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.screen.keyboard import a_row_away, in_last_row
+from cli.screen.keyboard import a_row_away
 from cli.show.text_rows import columns
 
 
@@ -26,9 +26,9 @@ def test_one_row(line: str, at: int, up: int | None, down: int | None) -> None:
 
 
 def test_from_the_line_below() -> None:
-    assert in_last_row("aaaabb", 1, 4) == 5
-    assert in_last_row("aaaabb", 3, 4) == 6
-    assert in_last_row("", 3, 4) == 0
+    assert a_row_away("aaaabb\nc", 8, 4, -1) == 5
+    assert a_row_away("aaaabb\nccc", 10, 4, -1) == 6
+    assert a_row_away("\nccc", 4, 4, -1) == 0
 
 
 @given(st.text(st.sampled_from("ab漢é "), max_size=40), st.integers(0, 40), st.integers(2, 12))

@@ -21,7 +21,7 @@ from support.gate import TWO_STEPS
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.errors import JournalError
 from chain.events import Event

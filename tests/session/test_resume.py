@@ -319,7 +319,7 @@ async def test_what_is_not_read_is_said_and_the_rest_goes_on() -> None:
     rows = (await killed("use B")).splitlines(keepends=True)
     foreign = json.dumps({"type": "weather", "seq": len(rows) + 1, "time": 1.0, "sky": "blue"}).encode() + b"\n"
     file, read = left(b"".join([*rows, foreign, b"half a rec\0\n", b"\xff\n"]))
-    assert len(read.faults) == 1
+    assert len(read.complaints) == 1
     async with open_session(ANSWER, file=file, resume=read) as session:
         assert session.chain.resumed is not None
         assert any("cannot be read" in change for change in session.chain.resumed.changes)

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import MemoryFile, OneConversation, Recorder, Session, check_invariants, settings
+from support import MemoryFile, Recorder, Session, check_invariants, settings
 
 from chain import events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.journal.journal import Journal
 from chain.messages import Message, user_text
 from chain.model import Request
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session.trace import Trace, TracedModel
+from chain.session.trace import Trace
 
 MODEL = """
 rules:
@@ -107,18 +107,18 @@ async def test_a_trace_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None
 
 async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) -> None:
     trace = Trace(tmp_path, "s")
-    model = TracedModel(ScriptedModel.parse("rules: [{text: ok}]"), trace, "main")
-    talks = {"A": OneConversation(model), "B": OneConversation(model)}
-    histories: dict[str, list[Message]] = {name: [] for name in talks}
+    ask = trace.traced("main", ScriptedModel.parse("rules: [{text: ok}]"))
+    memories: dict[str, dict[object, Any]] = {"A": {}, "B": {}}
+    histories: dict[str, list[Message]] = {name: [] for name in memories}
     for run in range(2):
         trace.on_event(events.RunStarted(id="", query=f"{run}"))
         for _ in range(3):
-            for name, talk in talks.items():
+            for name, memory in memories.items():
                 histories[name].append(user_text(name))
-                request = Request(f"You are {name}.", tuple(histories[name]))
-                histories[name].append((await talk.reply(request)).message)
+                request = Request(f"You are {name}.", tuple(histories[name]), memory=memory)
+                histories[name].append((await ask(request, lambda delta: None)).message)
         steps = [s for s in read(tmp_path / f"s-{run + 1}.json")["steps"] if s["type"] == "request"]
-        for n, name in enumerate(talks):
+        for n, name in enumerate(memories):
             first, *later = steps[n::2]
             assert (first["system"], first["messages_before"]) == (f"You are {name}.", 0), "a file is whole by itself"
             assert len(first["messages"]) == 6 * run + 1

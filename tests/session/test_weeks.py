@@ -18,7 +18,7 @@ from support.examples import fewer
 from support.gate import TWO_STEPS, Gate
 
 from chain import events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.journal import file as journal
 from chain.providers.scripted.scripted_model import ScriptedModel

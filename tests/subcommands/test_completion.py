@@ -76,7 +76,7 @@ def test_bash_offers_what_may_stand_there(words: tuple[str, ...], offered: list[
 
 def test_bash_knows_every_command_and_option(home: Path) -> None:
     assert bash(home, "") == list(COMMANDS)
-    assert set(bash(home, "-")) == {name for option in all_options() for name in option.names}
+    assert set(bash(home, "-")) == {name for option in all_options() for name in option.option_strings}
 
 
 @pytest.mark.parametrize("line", ["chain sessions e", "chain --output-format j", "chain -r 2026"])

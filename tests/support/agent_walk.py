@@ -67,7 +67,7 @@ class AgentWalk:
         self._lines, self._beside, self._ends = lines, beside, ends
         self._same: list[object] = []
         self.is_summarizing = self.only_compacts = self._was_compacted = False
-        """Whether its last request asks for a summary; its run is for that alone; nothing came since it was compacted."""
+        """Whether its last request asks for a summary, its run does that alone, nothing came since a compaction."""
         self._first: tuple[str, ...] = ()
         """What the message has that stands for all before a compaction."""
         self._said_by_user: list[str] = []

@@ -68,7 +68,7 @@ def check_damaged(rows: list[bytes]) -> None:
         why = str(error)
     else:
         check_conversations(read)
-        (why,) = read.faults
+        (why,) = read.complaints
     assert "record " in why
 
 
@@ -105,7 +105,7 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
 """What a journal tells of each event. More calls were heard to begin, since some could not be run, and more iterations,
 since some were cut before their model call."""
 
-_NEVER_RECORDED = ("refused", "unsent")
+_NEVER_RECORDED = ("refused", "unsent", "started", "failed")
 
 
 def check_retold(session: Session) -> None:
@@ -124,9 +124,9 @@ def _by_agent(all_events: Iterable[events.Event]) -> dict[tuple[str, str], list[
     found: dict[tuple[str, str], list[object]] = defaultdict(list)
     for event in all_events:
         key = _KEYS.get(type(event))
-        if key is not None and not (isinstance(event, events.Receipt) and event.state in _NEVER_RECORDED):
-            if not (isinstance(event, events.Compaction) and event.state != "ended"):
-                found[event.agent, event.type].append(key(event))
+        unrecorded = isinstance(event, events.Receipt | events.Compaction) and event.state in _NEVER_RECORDED
+        if key is not None and not unrecorded:
+            found[event.agent, event.type].append(key(event))
     return found
 
 
@@ -170,4 +170,4 @@ def check_same_again(session: Session) -> None:
     assert not read.restored.is_running
     assert read.restored.open_question is None
     assert not any(agent.is_at_work for agent in read.restored.agents.values())
-    assert read.faults == ()
+    assert read.complaints == ()

@@ -228,7 +228,7 @@ def _load() -> None:
             importlib.import_module(name)
     # Their expressions are in the cache then.
     for rules in ("prompts/offline_model.yaml", "tests/support/terminal_rules.yaml"):
-        importlib.import_module("chain.providers.scripted.reader").load(ROOT / rules)
+        importlib.import_module("chain.providers.scripted.scripted_model").ScriptedModel.load(ROOT / rules)
     gc.collect()
     gc.freeze()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chain import yamlfile
 from chain.providers.scripted import reader
 from chain.providers.scripted.rules import RuleFile
 
@@ -13,4 +14,4 @@ PROMPTS = ROOT / "prompts"
 def offline_rules() -> RuleFile:
     """The rules at full speed."""
     text = (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8")
-    return reader.parse_rules(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml")
+    return reader.read_rules(yamlfile.parse(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml"))

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from chain import events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.journal.journal import Journal

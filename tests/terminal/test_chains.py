@@ -18,7 +18,7 @@ import trio
 from support import MemoryFile
 from trio.testing import MockClock
 
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
 from chain.journal.journal import Journal

@@ -15,7 +15,7 @@ from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain import __version__, events
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
 from chain.plan import Task

@@ -17,10 +17,10 @@ from support.sockets import bind
 from support.steered import Steered
 
 from chain import events
+from chain.app.toolbox import configured_tools, tool_groups
 from chain.errors import ToolError
 from chain.messages import ToolCall
 from chain.plan import Plan
-from chain.toolbox import configured_tools, tool_groups
 from chain.tools import calling, edit, files
 from chain.tools.edit import TOOLS, edit_file, write_file
 from chain.tools.files import read_file, search_files

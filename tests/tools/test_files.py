@@ -14,7 +14,7 @@ from support.steered import Steered
 
 from chain.errors import ToolError
 from chain.plan import Plan
-from chain.tools import file_tree, files, grep
+from chain.tools import file_tree, files
 from chain.tools.files import TOOLS, _date, list_files, read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolContext
@@ -439,7 +439,7 @@ NEVER = "(a|aa)+$"
 async def test_an_expression_that_never_ends_is_ended(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(files if limit == "SEARCH_S" else grep, limit, 0.3)
+    monkeypatch.setattr(files, limit, 0.3)
     (workspace / "trap").write_text("a" * 60 + "b\n")
     ticks = 0
     async with trio.open_nursery() as nursery:
@@ -457,7 +457,7 @@ async def test_an_expression_that_never_ends_is_ended(
 
 
 async def test_a_cancelled_search_is_not_waited_for(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grep, "FILE_S", 1.0)
+    monkeypatch.setattr(files, "FILE_S", 1.0)
     (workspace / "trap").write_text("a" * 60 + "b\n")
     with trio.move_on_after(0.1) as scope:
         await use(workspace, search_files, pattern=NEVER, path="trap")

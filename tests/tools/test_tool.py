@@ -8,13 +8,13 @@ import pytest
 import trio
 from support.steered import Steered
 
+from chain.app.toolbox import configured_tools, tool_groups
 from chain.config.load import load_settings
 from chain.errors import ConfigError, PlanError, ToolError
 from chain.journal.records import PlanChange
 from chain.lines.parse import Adjustment
 from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
-from chain.toolbox import configured_tools, tool_groups
 from chain.tools import calling
 from chain.tools.plan_tools import TOOLS
 from chain.tools.registry import Registry

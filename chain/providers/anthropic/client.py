@@ -28,9 +28,9 @@ from chain.messages import Message, Usage
 from chain.model import Delta, Reply, Request, Window
 from chain.provider import ModelCheck
 from chain.providers.anthropic import failures
-from chain.providers.anthropic.encoding import Encoder, set_parameters
+from chain.providers.anthropic.encoding import Encoder
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
-from chain.providers.anthropic.stream import ReplyReader, ServiceError
+from chain.providers.anthropic.stream import ReplyReader
 from chain.threads import Threads
 
 if TYPE_CHECKING:
@@ -100,14 +100,13 @@ class AnthropicModel:
             try:
                 reply = await self._ask(client, body, on_delta)
                 return replace(reply, usage=self._priced(reply.usage))
-            except failures.TooLong as error:
-                if refused := error.names([p for p in set_parameters(request.overrides) if p == "max_tokens"]):
-                    raise ParameterRefused(str(error), refused) from None
-                self._context_window = self._context_window or error.window
-                return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=error.tokens)
             except failures.RequestRefused as error:
-                if refused := error.names(set_parameters(request.overrides)):
+                is_long = isinstance(error, failures.TooLong)
+                if refused := error.names(p for p in request.overrides.given if p == "max_tokens" or not is_long):
                     raise ParameterRefused(str(error), refused) from None
+                if isinstance(error, failures.TooLong):
+                    self._context_window = self._context_window or error.window
+                    return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=error.tokens)
                 raise
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)
@@ -213,14 +212,6 @@ class AnthropicModel:
             return reader.reply()
         except failures.BadStatus as answer:
             raise self._failures.of_status(answer) from None
-        except ServiceError as error:
-            problem = self._failures.of_event(error)
-            problem.usage = astuple(self._priced(reader.usage))
-            raise problem from None
-        except ModelError as error:
-            error.args = (self._failures.redacted(str(error)),)
-            error.usage = astuple(self._priced(reader.usage))
-            raise
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             problem = self._failures.of_exception(error, has_begun=reader.has_begun)
             problem.usage = astuple(self._priced(reader.usage))

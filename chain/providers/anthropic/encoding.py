@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chain.messages import Block, Message, Opaque, Overrides, Role, Thinking, block_to_json
+from chain.messages import Block, Message, Opaque, Role, Thinking, block_to_json
 from chain.model import Request, ToolSpec
 from chain.providers.anthropic.service import Parameters
 
@@ -107,11 +107,6 @@ class Encoder:
             self._open[-1][1].extend(_blocks(message))
             if len(self._open) > OPEN_TURNS:
                 self._settled += _turn(*self._open.pop(0)) + b","
-
-
-def set_parameters(overrides: Overrides) -> list[str]:
-    """The names of the parameters that are set for this one call."""
-    return [name for name in ("max_tokens", "temperature", "effort") if getattr(overrides, name) is not None]
 
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON

@@ -118,13 +118,8 @@ class Failures:
             return ModelError(why)
         return ModelError(why, retryable=True, retry_after=answer.retry_after, cause=cause)
 
-    def of_event(self, error: ServiceError) -> ModelError:
-        """The error that an ``error`` event in the stream stands for."""
-        said = self.redacted(error.said)
-        return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
-
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
-        """The HTTP client's exception as ours. Any other is a bug of ours, and is raised as it is.
+        """The error of the stream or of the HTTP client as the user reads it; a bug of ours is raised as it is.
 
         ``has_begun``: some of the reply had come.
         """
@@ -132,6 +127,12 @@ class Failures:
 
         where, host = self._service.label, self._service.host
         match error:
+            case ServiceError():
+                said = self.redacted(error.said)
+                return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
+            case ModelError():
+                error.args = (self.redacted(str(error)),)
+                return error
             case Unreached(__cause__=httpx2.ConnectTimeout()):
                 why = f"{where} cannot be reached (no answer for {CONNECT_S:g} s); check the network and base_url"
                 return ModelError(why, retryable=True, cause=f"no connection to {host}")

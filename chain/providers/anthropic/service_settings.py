@@ -56,7 +56,12 @@ def read_anthropic(definition: Definition) -> ModelSettings:
     )
     price = _price(values, keys["price"]) if "price" in keys else None
     found = {each.name: getattr(part, each.name) for part in (parameters, service) for each in fields(part)}
-    found |= {"provider": "anthropic", "price": price, **asdict(definition.retries)}
+    found |= {
+        "context_window": definition.context_window or None,
+        "provider": "anthropic",
+        "price": price,
+        **asdict(definition.retries),
+    }
 
     shown = {name: "set" if found[name] else "not set" for name in SECRET}
     if base_url is not None:

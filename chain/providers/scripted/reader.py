@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from chain import yamlfile
-from chain.errors import nearest
+from chain.errors import did_you_mean
 from chain.messages import StopReason
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import Collection, Pace, RuleFile, ScriptRule, Template, When, groups
@@ -25,23 +24,15 @@ _NOTE = r"\A\[The user (stopped|interrupted) the run here\]\Z"
 _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
-def load(path: Path, within: Path | None = None, *, at_terminal: bool = False) -> RuleFile:
-    """Read a rule file, which must be in the folder ``within``. Raises ``ConfigError`` with file, line and key.
+def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
+    """Read the content of a rule file. Raises ``ConfigError`` with file, line and key.
 
     ``at_terminal`` chooses the pace for somebody who sits at a terminal.
     """
-    return _read(yamlfile.read(path, within), "terminal_pace" if at_terminal else "pace")
-
-
-def parse_rules(text: str, file: str) -> RuleFile:
-    """Read rules from text; ``file`` is its name in errors. Raises ``ConfigError``."""
-    return _read(yamlfile.parse(text, file), "pace")
-
-
-def _read(top: Node, pace_key: str) -> RuleFile:
     keys = top.mapping(("version", "description", "name", "marks", "pace", "terminal_pace", "rules"))
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")
+    pace_key = "terminal_pace" if at_terminal else "pace"
     reader = _Reader(keys, pace_key)
     return RuleFile(
         file=top.file,
@@ -69,10 +60,10 @@ class _Reader:
         keys = node.mapping(("when", "times", "collect", "pace", "terminal_pace", *_ACTIONS))
         if not keys.keys() & set(_ACTIONS):
             raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
-        when = self._when(keys["when"]) if "when" in keys else When()
+        when = self._when(keys.pop("when")) if "when" in keys else When()
         known = {*rules.NAMES, *groups(*when.patterns.values())}
         collect: dict[str, Collection] = {}
-        for name, each in keys["collect"].mapping().items() if "collect" in keys else ():
+        for name, each in keys.pop("collect").mapping().items() if "collect" in keys else ():
             if name in known:
                 raise each.error("this name is taken; call the list something else")
             collect[name] = self._collection(each, known)
@@ -80,22 +71,22 @@ class _Reader:
             own = groups(collection.match)
             known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
 
-        and_ = keys["and"].choice(("continue", "work")) if "and" in keys else ""
-        if and_ == "work" and when.interruption is None:
+        if "and" in keys and keys["and"].choice(("continue", "work")) == "work" and when.interruption is None:
             raise keys["and"].error("work is for rules with an interruption; write continue here")
-        paces = {key: self._pace(keys[key], default) for key, default in self.paces.items() if key in keys}
-        readers: Mapping[str, Callable[[Node], Any]] = {
-            "times": _count,
-            "thinking": partial(_template, known=known),
-            "text": partial(_template, known=known),
-            "tools": lambda n: tuple(self._call(item, known, collect) for item in n.items()),
-            "stop_reason": lambda n: n.choice(get_args(StopReason)),
-            "usage": _usage,
-            "error": self._failure,
-        }
-        given = {key: read(keys[key]) for key, read in readers.items() if key in keys}
+        paces = {key: self._pace(keys.pop(key), default) for key, default in self.paces.items() if key in keys}
+        given = self._given(
+            ScriptRule,
+            keys,
+            thinking=partial(_template, known=known),
+            text=partial(_template, known=known),
+            tools=lambda n: tuple(self._call(item, known, collect) for item in n.items()),
+            stop_reason=lambda n: n.choice(get_args(StopReason)),
+            usage=_usage,
+            error=self._failure,
+            and_=Node.text,
+        )
         pace = paces.get(self._pace_key, paces.get("pace"))
-        return ScriptRule(index=index, when=when, collect=collect, and_=and_, pace=pace, **given)
+        return ScriptRule(index=index, when=when, collect=collect, pace=pace, **given)
 
     def marks(self, node: Node) -> rules.Marks:
         """How messages are recognised."""
@@ -203,7 +194,6 @@ def _template(node: Node, known: set[str]) -> Template:
         if slot[0] == "$":
             raise node.error("a $ must be written $$, or be part of ${name}")
         if name and name not in known and not name.startswith("input."):
-            near = nearest(name, known, 0.5)
             names = ", ".join(sorted(known, key=lambda n: (n.isdecimal(), n)))
-            raise node.error(f"unknown name ${{{name}}}: " + (f"did you mean {near}?" if near else f"here are {names}"))
+            raise node.error(f"unknown name ${{{name}}}: {did_you_mean(name, known, f'here are {names}', 0.5)}")
     return node.text()

@@ -33,7 +33,7 @@ def read_scripted(definition: Definition) -> ModelSettings:
         "scripted",
         label=f"rules in {script.name}",
         retries=definition.retries,
-        values={"provider": "scripted", "script": script, "context_window": definition.context_window},
+        values={"provider": "scripted", "script": script, "context_window": definition.context_window or None},
         open=open_model,
         files={"script": script},
     )

@@ -167,7 +167,6 @@ class Moment:
         self._request = request
         self._scene = scene
         self._event = event
-        self._overrides = {name for name in rules.PARAMETERS if getattr(request.overrides, name) is not None}
         self._names = {
             "query": scene.query,
             "interruption": line,
@@ -186,7 +185,7 @@ class Moment:
         when, scene, results = rule.when, self._scene, self._event.results if self._event else ()
         if when.turn not in (None, scene.turn) or when.step not in (None, scene.step):
             return None
-        if when.overrides not in (None, self._overrides):
+        if when.overrides not in (None, self._request.overrides.given.keys()):
             return None
         if when.wants_query and (self._event is None or results):
             return None
@@ -276,14 +275,13 @@ class Fit:
 
 def chars_of(blocks: Iterable[Block]) -> int:
     """Characters, as far as tokens are estimated from them."""
-    return sum(_block_size(block) for block in blocks)
-
-
-def _block_size(block: Block) -> int:
-    match block:
-        case Text(text) | Thinking(text) | ToolResult(_, text):
-            return len(text)
-        case ToolCall(_, name, input):
-            return len(name) + len(json.dumps(dict(input)))
-        case Opaque(raw):
-            return len(json.dumps(dict(raw)))
+    chars = 0
+    for block in blocks:
+        match block:
+            case Text(text) | Thinking(text) | ToolResult(_, text):
+                chars += len(text)
+            case ToolCall(_, name, input):
+                chars += len(name) + len(json.dumps(dict(input)))
+            case Opaque(raw):
+                chars += len(json.dumps(dict(raw)))
+    return chars

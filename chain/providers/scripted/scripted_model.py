@@ -17,6 +17,7 @@ from pathlib import Path
 
 import trio
 
+from chain import yamlfile
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Model, Reply, Request, Window
@@ -47,12 +48,12 @@ class ScriptedModel(Model):
         cls, path: Path, within: Path | None = None, *, at_terminal: bool = False, context_window: int = 0
     ) -> ScriptedModel:
         """The model of a rule file in the folder ``within``, at its terminal pace or not. Raises ``ConfigError``."""
-        return cls(reader.load(path, within, at_terminal=at_terminal), context_window)
+        return cls(reader.read_rules(yamlfile.read(path, within), at_terminal=at_terminal), context_window)
 
     @classmethod
     def parse(cls, text: str, file: str = "rules", *, context_window: int = 0) -> ScriptedModel:
         """The model of rules given as text; ``file`` is their name in errors. Raises ``ConfigError``."""
-        return cls(reader.parse_rules(text, file), context_window)
+        return cls(reader.read_rules(yamlfile.parse(text, file)), context_window)
 
     @property
     def name(self) -> str:
@@ -177,7 +178,7 @@ class _Dialogue:
             return None
         if not failure.refuses:
             return failure
-        refused = tuple(n for n in failure.refuses if getattr(request.overrides, n) is not None)
+        refused = tuple(name for name in failure.refuses if name in request.overrides.given)
         return replace(failure, refuses=refused) if refused else None
 
     def _nothing_fits(self) -> str:

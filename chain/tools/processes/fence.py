@@ -28,6 +28,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 PROBE_S = 20.0
@@ -172,24 +173,27 @@ def rules(writable: Iterable[int] | None, *, signals: bool) -> int:
     handled = 0
     if writable is not None:
         handled = _WRITE_FILE | _ONLY_FOLDERS | _TRUNCATE | (_DEVICE_CONTROL if _landlock_abi() >= _CONTROL_ABI else 0)
-    ruleset = _empty_ruleset(SIGNALS_ABI if signals else WRITES_ABI, handled, _SIGNAL_SCOPE if signals else 0)
-    try:
+    needed_abi, scopes = (SIGNALS_ABI, _SIGNAL_SCOPE) if signals else (WRITES_ABI, 0)
+    with _new_ruleset(needed_abi, handled, scopes) as ruleset:
         for descriptor in writable or ():
             is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             _allow(ruleset, descriptor, handled & ~(_NEVER if is_folder else _NEVER | _ONLY_FOLDERS))
-    except BaseException:
-        os.close(ruleset)
-        raise
     return ruleset
 
 
-def _empty_ruleset(needed_abi: int, handled: int, scopes: int = 0) -> int:
-    """The descriptor of rules that refuse these rights everywhere."""
+@contextmanager
+def _new_ruleset(needed_abi: int, handled: int, scopes: int = 0) -> Iterator[int]:
+    """The descriptor of rules that refuse these rights everywhere. It is closed only if the block fails."""
     if _landlock_abi() < needed_abi:
         raise OSError(errno.EOPNOTSUPP, "Landlock cannot refuse this here")
     attributes = struct.pack("=QQQ", handled, 0, scopes)
     ruleset = _LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
-    return _checked(ruleset, "landlock_create_ruleset")
+    _checked(ruleset, "landlock_create_ruleset")
+    try:
+        yield ruleset
+    except BaseException:
+        os.close(ruleset)
+        raise
 
 
 def _allow(ruleset: int, descriptor: int, rights: int, path: str = "") -> None:
@@ -251,16 +255,12 @@ def _landlock_devices(devices: Sequence[str]) -> None:
     """
     use = _READ_FILE | _WRITE_FILE
     # Moves would be refused everywhere if they were not named.
-    ruleset = _empty_ruleset(DEVICES_ABI, use | _MOVE)
-    try:
+    with _new_ruleset(DEVICES_ABI, use | _MOVE) as ruleset:
         others = ((path, use, os.O_NOFOLLOW) for path in _all_but(_hidden(), "/"))
         for path, rights, flags in (("/", _MOVE, 0), *others, *((path, use, 0) for path in devices)):
             # What it is is not looked at: a network disk may be dead.
             for descriptor in _opened([path], flags):
                 _allow(ruleset, descriptor, rights, path)
-    except BaseException:
-        os.close(ruleset)
-        raise
     _restrict(ruleset)
 
 
@@ -286,7 +286,6 @@ checkpoint_restore.
 
 
 def _drop_powers() -> None:
-    """Give them up, for this process and for what it will start."""
     header, sets = struct.pack("=Ii", _CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
     _checked(_LIBC.capget(header, sets), "capget")
     dropped = sum(1 << power for power in _POWERS)
@@ -366,44 +365,31 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
         *([(_JUMP_IF_AT_LEAST, _TO_REFUSE, 0, _X32)] if machine == "x86_64" else []),
         *((_JUMP_IF_EQUAL, _TO_REFUSE, 0, numbers[name]) for name in names),
     ]
+
+    def of_call(name: str, *what: tuple[int, int, int, int]) -> None:
+        """Lines for one call alone."""
+        lines.extend([(_JUMP_IF_EQUAL, 0, len(what), numbers[name]), *what])
+
+    first, second = (_LOAD, 0, 0, _FIRST), (_LOAD, 0, 0, _SECOND)
     if fence.writable is not None:
-        lines += [
-            (_JUMP_IF_EQUAL, 0, len(_SUBVOLUMES) + 2, numbers["ioctl"]),
-            (_LOAD, 0, 0, _SECOND),
-            *((_JUMP_IF_EQUAL, _TO_REFUSE, 0, request) for request in _SUBVOLUMES),
-            (_RETURN, 0, 0, _PERMIT),
-        ]
-    for name in _OF_ONE if has_others else ():
-        lines += [
-            (_JUMP_IF_EQUAL, 0, 2, numbers[name]),
-            (_LOAD, 0, 0, _FIRST),
-            (_JUMP_IF_EQUAL, _TO_PERMIT, _TO_REFUSE, 0),
-        ]
-    for name, user in _OF_SOME.items() if has_others else ():
-        lines += [
-            (_JUMP_IF_EQUAL, 0, 4, numbers[name]),
-            (_LOAD, 0, 0, _FIRST),
-            (_JUMP_IF_EQUAL, _TO_REFUSE, 0, user),
-            (_LOAD, 0, 0, _SECOND),
-            (_JUMP_IF_EQUAL, _TO_PERMIT, _TO_REFUSE, 0),
-        ]
+        subvolumes = ((_JUMP_IF_EQUAL, _TO_REFUSE, 0, request) for request in _SUBVOLUMES)
+        of_call("ioctl", second, *subvolumes, (_RETURN, 0, 0, _PERMIT))
+    if has_others:
+        is_own = (_JUMP_IF_EQUAL, _TO_PERMIT, _TO_REFUSE, 0)
+        for name in _OF_ONE:
+            of_call(name, first, is_own)
+        for name, user in _OF_SOME.items():
+            of_call(name, first, (_JUMP_IF_EQUAL, _TO_REFUSE, 0, user), second, is_own)
     if fence.network or fence.unix_sockets:
-        lines += [
-            # One of a pair of datagram sockets can send to any other; those of streams stay with each other.
-            (_JUMP_IF_EQUAL, 0, 4, numbers["socketpair"]),
-            (_LOAD, 0, 0, _SECOND),
-            (_AND, 0, 0, 0xF),  # without the flags
-            (_JUMP_IF_EQUAL, _TO_REFUSE, 0, socket.SOCK_DGRAM),
-            (_JUMP_IF_EQUAL, _TO_REFUSE, _TO_PERMIT, socket.SOCK_RAW),
-        ]
+        # One of a pair of datagram sockets can send to any other; those of streams stay with each other.
+        is_datagram = (_JUMP_IF_EQUAL, _TO_REFUSE, 0, socket.SOCK_DGRAM)
+        is_raw = (_JUMP_IF_EQUAL, _TO_REFUSE, _TO_PERMIT, socket.SOCK_RAW)
+        of_call("socketpair", second, (_AND, 0, 0, 0xF), is_datagram, is_raw)  # 0xF: without the flags
     if fence.network:
         lines += [(_JUMP_IF_EQUAL, _TO_REFUSE, 0, numbers["socket"])]
     elif fence.unix_sockets:
-        lines += [
-            (_JUMP_IF_EQUAL, 0, _TO_PERMIT, numbers["socket"]),
-            (_LOAD, 0, 0, _FIRST),  # the family, of which the kernel looks at no more either
-            (_JUMP_IF_EQUAL, _TO_REFUSE, 0, socket.AF_UNIX),
-        ]
+        # The family, of which the kernel looks at no more either.
+        of_call("socket", first, (_JUMP_IF_EQUAL, _TO_REFUSE, 0, socket.AF_UNIX))
     lines += [(_RETURN, 0, 0, _PERMIT), (_RETURN, 0, 0, _REFUSE)]
     targets = {_TO_PERMIT: len(lines) - 2, _TO_REFUSE: len(lines) - 1}
     program = [
@@ -468,11 +454,6 @@ def probe() -> Protections:
         return Protections(**json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
         return Protections()  # what could not be tried does not hold
-
-
-def _try_all() -> Protections:
-    tries = (_try_writes, _try_network, _try_unix_sockets, _try_signals, _try_namespace, _try_devices)
-    return Protections(*(_holds(each) for each in tries))
 
 
 def _holds(attempt: Callable[[], bool]) -> bool:
@@ -544,4 +525,5 @@ def _try_namespace() -> bool:
 
 
 if __name__ == "__main__":
-    json.dump(_try_all()._asdict(), sys.stdout)
+    attempts = (_try_writes, _try_network, _try_unix_sockets, _try_signals, _try_namespace, _try_devices)
+    json.dump(Protections(*map(_holds, attempts))._asdict(), sys.stdout)

@@ -62,13 +62,11 @@ class Ended:
 
 
 class Guard:
-    """The guard of one chain's programs; the process starts with the first of them, and again if it was killed.
-
-    ``folder`` is where the programs may have temporary files. It exists while the process does.
-    """
+    """The guard of one chain's programs; the process starts with the first of them, and again if it was killed."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"chain-{secrets.token_hex(8)}"
+        """Where the programs may have temporary files. It exists while the process does."""
         self._process: _Process | None = None
         self._starting = trio.Lock()
         self._parent: int | None = None
@@ -174,7 +172,8 @@ class Guard:
                     raise
             except OSError as error:
                 raise ToolError(f"The command cannot be started: {error.strerror}.") from None
-            call = _Call(process, leash, trio.lowlevel.FdStream(output))
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(leash))
+            call = _Call(process, leash, stream, trio.lowlevel.FdStream(output))
             try:
                 with their_leash:
                     await process.send(their_leash.fileno(), their_output, *rules)
@@ -253,16 +252,14 @@ class _Call:
 
     guard: _Process
     leash: socket.socket
+    stream: trio.SocketStream
+    """The leash as trio reads and writes it."""
     output: trio.lowlevel.FdStream
     _is_guard_lost: bool = False
     _is_gone: bool = False
     _has_waited: bool = False
     _read: bytes = b""
-    _stream: trio.SocketStream = field(init=False)
     _output_ended: trio.Event = field(default_factory=trio.Event)
-
-    def __post_init__(self) -> None:
-        self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(self.leash))
 
     async def run(self, request: bytes, on_output: Callable[[bytes], None], timeout_s: float) -> Ended:
         answer: dict[str, Any] | None = None
@@ -271,7 +268,7 @@ class _Call:
             with trio.move_on_after(timeout_s) as limit:
                 nursery.start_soon(self._watch_guard, limit)
                 with contextlib.suppress(trio.BrokenResourceError):  # the end of the leash says so as well
-                    await self._stream.send_all(request)
+                    await self.stream.send_all(request)
                 answer = await self._next()
             await self._wait_until_gone()
             with trio.move_on_after(GONE_S if self._is_gone else 0):
@@ -294,7 +291,7 @@ class _Call:
         await self._wait_until_gone()
         # Closes descriptors alone, which waits for nobody.
         with trio.CancelScope(shield=True):
-            await self._stream.aclose()
+            await self.stream.aclose()
             await self.output.aclose()
 
     async def _read_output(self, on_output: Callable[[bytes], None]) -> None:
@@ -311,7 +308,7 @@ class _Call:
         """The next message of the keeper; empty if there will be none."""
         while b"\n" not in self._read:
             try:
-                chunk = await self._stream.receive_some(CHUNK)
+                chunk = await self.stream.receive_some(CHUNK)
             except trio.BrokenResourceError:
                 chunk = b""
             if not chunk:

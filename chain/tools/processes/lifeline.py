@@ -27,8 +27,8 @@ def framed(data: bytes) -> bytes:
 def received() -> bytes:
     """The input, once all of it has come.
 
-    From here on the program ends when the starter lets go of the pipe, writes no file, and reaches nobody: whoever made
-    the input may have found a way to make it do what they like.
+    From here on the program ends when the starter lets go of the pipe, writes no file, and reaches nobody: its input
+    may be hostile.
     """
     data = _exactly(int.from_bytes(_exactly(LENGTH), "big"))
     # Whoever started chain may have it ignored or blocked, which is inherited.

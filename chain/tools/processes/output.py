@@ -53,13 +53,20 @@ class Output:
         self._unseen = Tail(shown)
         self._size = 0
 
-    def add(self, chunk: bytes) -> None:
-        """Take what the command wrote next, of any size, cut anywhere."""
-        self._add(self._decoder.decode(chunk))
+    def add(self, chunk: bytes, *, is_last: bool = False) -> None:
+        """Accept what the command wrote next, of any size, cut anywhere."""
+        text = self._decoder.decode(chunk, final=is_last)
+        self._size += len(text)
+        self._unseen.add(text)
+        if self._room and text:
+            self._head.append(text[: self._room])
+            text = text[self._room :]
+            self._room -= len(self._head[-1])
+        self._tail.add(text)
 
     def end(self) -> None:
         """Say that nothing follows: half a character at the end counts as a broken one."""
-        self._add(self._decoder.decode(b"", final=True))
+        self.add(b"", is_last=True)
 
     def text(self) -> str:
         """All of it or, of a long one, its beginning and its end, with a row between that counts what is missing."""
@@ -80,12 +87,3 @@ class Output:
         self._unseen = Tail(self._shown)
         self._unseen.add(text[cut:])
         return f"[{left_out:,} characters not shown]\n{text[:cut]}" if left_out else text[:cut]
-
-    def _add(self, text: str) -> None:
-        self._size += len(text)
-        self._unseen.add(text)
-        if self._room and text:
-            self._head.append(text[: self._room])
-            text = text[self._room :]
-            self._room -= len(self._head[-1])
-        self._tail.add(text)

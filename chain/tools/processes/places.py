@@ -120,13 +120,13 @@ class Places:
         outside = (each for each in self._closed if not _is_in(each, own.kept))
         self.closed = () if self.is_exposed else tuple(sorted(each for each in outside if _is_in(each, chosen)))
         """The folders in which no command makes, moves or removes anything."""
-        self._descriptors = [*_opened((*chosen, *fence.DEVICES))]
+        self._descriptors: list[int] = []
+        for each in (*chosen, *fence.DEVICES):
+            with suppress(OSError):
+                self._descriptors.append(os.open(each, os.O_PATH | os.O_CLOEXEC))
 
     def rules(self, temporary: int, *, signals: bool) -> int:
-        """The descriptor of the rules for a command (``fence.rules``), which may write these and one folder more.
-
-        It looks at what is in the folders that hold something of this program, so it blocks. Raises ``OSError``.
-        """
+        """The ``fence.rules`` of a command that may write these and one folder more. It blocks. Raises ``OSError``."""
         kept, closed = (set(), set()) if self.is_exposed else (_ids(self._kept), _ids(self._closed))
         parts = (_parts(each, kept, closed) for each in self._descriptors)
         return fence.rules(chain([temporary], *parts), signals=signals)
@@ -140,12 +140,6 @@ class Places:
 def _is_in(place: str, folders: Iterable[str]) -> bool:
     """Whether it is one of the folders, or in one."""
     return any(place == each or place.startswith(each.rstrip("/") + "/") for each in folders)
-
-
-def _opened(paths: Iterable[str]) -> Iterator[int]:
-    for path in paths:
-        with suppress(OSError):
-            yield os.open(path, os.O_PATH | os.O_CLOEXEC)
 
 
 def _ids(places: Iterable[str]) -> set[Id]:

@@ -84,10 +84,7 @@ class Sandbox:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The short names of what holds: some of ``writes``, ``network``, ``signals`` and ``devices``.
-
-        Where the network is allowed ``unix_sockets`` stands in its place: no Unix sockets.
-        """
+        """The short names of what holds. Where the network is allowed ``unix_sockets`` stands in its place."""
         found = self.found._replace(writes=False) if self._is_exposed else self.found
         return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(found, name))
 

@@ -1,12 +1,10 @@
 """The tool that runs commands: ``shell``.
 
 A command runs under the guard (``guarded``), fenced in as the settings say and this machine allows (``sandbox``).
-What holds is told before it is allowed, in the preview, which names the protections.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -34,8 +32,8 @@ from chain.tools.processes.fence import Fence, Protections
 from chain.tools.processes.guarded import Ended, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.sandbox import Sandbox, ShellRules
-from chain.tools.subject import Subject
-from chain.tools.tool import UNASKED, Preview, Tool, ToolContext, tool
+from chain.tools.seen import digest
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
 
 TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
@@ -62,10 +60,7 @@ _TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
 
 
 class _CommandSubject(Subject):
-    """Commands, of which a pattern never matches one that the shell would take apart.
-
-    With ``git status*`` nobody means ``git status; rm -r .``.
-    """
+    """Commands. A pattern never matches one that the shell takes apart: nobody means ``git status; rm -r .``."""
 
     plural = "commands"
 
@@ -88,10 +83,10 @@ COMMANDS = _CommandSubject()
 def shell_tools(
     guard: Guard, rules: ShellRules, environ: Mapping[str, str], found: Protections | None = None
 ) -> tuple[Tool, ...]:
-    """The tool ``shell``, or nothing where there is no guard, which is anywhere but on Linux.
+    """The tool ``shell``, or nothing on other systems than Linux, which have no guard.
 
-    ``environ`` is what commands get, but for the secrets. ``found`` is what the machine can refuse to a command;
-    without it the machine is probed when that is first asked for.
+    Commands get ``environ`` but for the secrets. ``found`` is what the machine can refuse to a command; without it the
+    machine is probed when that is first asked for.
     """
     if sys.platform != "linux":
         return ()
@@ -211,10 +206,10 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
     head += [f"{', '.join(conditions)}:"] if conditions else []
     first, *more = spelled_out(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
-    digest = hashlib.sha256(json.dumps([command, str(folder)]).encode()).hexdigest()
     # In another folder the same words run other things, so that is another command, which no pattern matches.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
-    return Preview("\n".join([*head, *rows]), subject, digest, "subject", box.held)
+    start = digest(json.dumps([command, str(folder)]).encode())
+    return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held)
 
 
 @asynccontextmanager

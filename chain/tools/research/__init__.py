@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - as Python calls it
-    # Scripts that show old defects import them from here; nothing is imported for others.
-    if name not in ("ResearchRules", "research_tools"):
-        raise AttributeError(name)
-    from chain.tools.research import visits
-
-    return getattr(visits, name)
+# Scripts that show old defects import them from here.
+from chain.tools.research.visits import ResearchRules as ResearchRules
+from chain.tools.research.visits import research_tools as research_tools

@@ -33,10 +33,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What is still to be visited, in order, and how it is judged.
-
-    ``focus`` replaces the topic's terms once it is set. ``notes`` say what lines have changed so far.
-    """
+    """What is still to be visited, in order, how it is judged, and in ``notes`` what lines have changed so far."""
 
     topic: str
     waiting: tuple[Source, ...]

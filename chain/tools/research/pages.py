@@ -239,11 +239,9 @@ class _Unpacked:
 
 
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
-    """The body up to its limit, and whether there was more. Raises ``Unreadable``.
-
-    The reading is cancelled where no more is wanted: only an exception from the innermost of the iterators ends all.
-    """
+    """The body up to its limit, and whether there was more. Raises ``Unreadable``."""
     body = _Unpacked(coding)
+    # Cancelled where no more is wanted: only an exception from the innermost of the iterators ends all of them.
     with trio.CancelScope() as reading:
         async for chunk in response.aiter_raw():
             if not body.feed(chunk):

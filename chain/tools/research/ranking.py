@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple, TypeAlias
 
-from chain.tools import grep
+from chain.tools.file_tree import MAX_LINE, around
 
 Row: TypeAlias = tuple[int, str]
 """A row of a text, with its number in it. The pieces of a long one have the same."""
@@ -111,7 +111,7 @@ def findings_in(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Findi
     """The rows that match, also those that are ignored, each with its place: ``where`` and its number."""
     # What is judged is in the middle: the rows that follow it have come as well, or are missing at the end.
     window: deque[ScoredRow | None] = deque([None] * (2 * NEAR + 1), maxlen=2 * NEAR + 1)
-    cut = ((index, n, text[: grep.MAX_LINE]) for index, (n, text) in enumerate(rows))
+    cut = ((index, n, text[:MAX_LINE]) for index, (n, text) in enumerate(rows))
     scored = (ScoredRow((where, index), n, text, score(text, judge)) for index, n, text in cut)
     for newest in chain(scored, repeat(None, NEAR)):
         window.append(newest)
@@ -122,7 +122,7 @@ def findings_in(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Findi
         at = min((i for term in judge.terms if (i := folded.find(term)) >= 0), default=0)
         yield Finding(
             f"{where}{here.n}",
-            grep.around(here.text, at),
+            around(here.text, at),
             here.score,
             is_preferred=any(text in folded for text in judge.preferred),
             is_ignored=judge.ignores(here.text),

@@ -31,8 +31,7 @@ from chain.tools.research.page_text import MAX_ROWS
 from chain.tools.research.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.research.ranking import Finding, Judge, Row
 from chain.tools.research.report import MAX_RESULT, Beginning, Report, on_one_row, rendered
-from chain.tools.subject import Subject
-from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.tool import Subject, Tool, ToolContext, tool
 
 MAX_SOURCES = 50
 """Sources of one call; at 30 s each that is 25 minutes."""

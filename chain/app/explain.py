@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from chain.app.prompt_files import prompt_file
+from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, PlanError
 from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, Rule, Situation, by_rule, compose
 from chain.interruption.prompt_file import PromptFile
@@ -42,6 +44,16 @@ class Explanation:
     todo_direct: bool
     situation: Situation
     composed: Composed | None
+
+
+def explain_line(settings: Settings, text: str) -> Explanation:
+    """What a line that is typed while the configured chain runs would be.
+
+    Raises ``ConfigError``, also for a file that is not trusted yet.
+    """
+    require_trust(settings)
+    chosen = settings.chain()
+    return explain(text, prompt_file(settings, chosen), max_iterations=chosen.max_iterations)
 
 
 def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanation:

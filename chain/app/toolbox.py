@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
-from chain.errors import ConfigError, ToolError, UserError, nearest
-from chain.tools import allowances, calling
+from chain.errors import ConfigError, ToolError, UserError, did_you_mean
+from chain.tools import calling
 from chain.tools.agents import ASK
-from chain.tools.allowances import Allowance, Subjects
+from chain.tools.allowances import Allowance, Subjects, parse_allowance
+from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 from chain.values import MissingVariable
@@ -103,8 +104,7 @@ def named_tools(
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):
         if name not in known:
-            near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else f"the groups are {', '.join(groups)}"
+            hint = did_you_mean(name, known, f"the groups are {', '.join(groups)}")
             raise settings.error(key, f"there is no tool or group {name!r}; {hint}", item=n)
         found |= {tool.name: tool for tool in known[name]}
     return list(found.values())
@@ -157,10 +157,9 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
     found = []
     for n, text in enumerate(settings.allow):
         try:
-            allowance = allowances.parse_allowance(text, subjects)
-            if groups.get(allowance.tool) != ():  # a group of one tool, which this system lacks
+            allowance = parse_allowance(text, subjects)
+            if groups.get(name := allowance.tool) != ():  # a group of one tool, which this system lacks
                 # A tool may ask in the middle of its work, as a program's own may, about whatever it likes.
-                name = allowance.tool
                 _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
         except UserError as error:
@@ -171,15 +170,9 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bool) -> None:
     """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match."""
     if found.tool not in known:
-        near = nearest(found.tool, known)
-        hint = f"did you mean {near}?" if near else f"the tools are {', '.join(sorted(known))}"
+        hint = did_you_mean(found.tool, known, f"the tools are {', '.join(sorted(known))}")
         raise UserError(f"there is no tool {found.tool!r}; {hint}")
     tool = known[found.tool]
     has_subject = calling.can_preview(tool) if tool.needs_approval else may_ask
     if found.pattern is not None and not has_subject:
         raise UserError(f"{found} can never allow anything: {found.tool} takes no pattern")
-
-
-def explain_allowance(text: str, groups: ToolGroups) -> str:
-    """What an allowance means. Raises ``UserError`` for one that means nothing."""
-    return allowances.allowance_meaning(allowances.parse_allowance(text, subjects_of(groups)))

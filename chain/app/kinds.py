@@ -13,31 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from chain.agent.spec import AgentSpec
+from chain.app.prompt_files import handler_of
+from chain.app.toolbox import ToolGroups, named_tools
 from chain.config.load import Settings
 from chain.config.settings import KindSettings
 from chain.errors import UserError
-from chain.interruption.prompt_file import PromptFile
 from chain.model import Model
-from chain.prompt_files import handler_of
 from chain.provider import ModelSettings
-from chain.toolbox import ToolGroups, named_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 
 OpenModel = Callable[[ModelSettings], Model]
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind, read and checked; ``prompts`` is ``None`` for the chain's own handler prompt."""
-
-    settings: KindSettings
-    system: str
-    registry: Registry
-    prompts: PromptFile | None
 
 
 class Kinds:
@@ -51,15 +40,15 @@ class Kinds:
     ) -> None:
         """Raises ``ConfigError`` for a kind that cannot be used, but for a model that lacks its key."""
         self._settings = settings
-        self._main = main
         self._open_model = open_model
         self._models: dict[str, Model] = {}
         own = tuple(own)
-        self._kinds = {}
+        self._kinds: dict[str, tuple[KindSettings, AgentSpec]] = {}
         for kind in settings.agents.kinds:
             prompt = settings.agent_prompt(kind.name)
             registry = _registry(settings, kind, main.registry, groups, own)
-            self._kinds[kind.name] = _Kind(kind, prompt.system, registry, handler_of(prompt))
+            prompts = handler_of(prompt) or main.prompts
+            self._kinds[kind.name] = kind, replace(main, system=prompt.system, registry=registry, prompts=prompts)
 
     @property
     def models(self) -> Sequence[Model]:
@@ -68,26 +57,17 @@ class Kinds:
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
         """An agent of a kind, for a call. Its time is that of the run above it. Raises ``UserError``."""
-        made = self._kinds.get(kind)
-        if made is None:
+        if kind not in self._kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")
-        model, limits = parent.model, replace(parent.limits, timeout_s=math.inf)
-        if made.settings.model is not None:
-            definition = self._settings.model(made.settings.model)
+        settings, spec = self._kinds[kind]
+        most = settings.max_iterations or spec.limits.max_iterations
+        model, limits = parent.model, replace(parent.limits, timeout_s=math.inf, max_iterations=most)
+        if settings.model is not None:
+            definition = self._settings.model(settings.model)
             if definition.name not in self._models:
                 self._models[definition.name] = self._open_model(definition)
             model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
-        most = made.settings.max_iterations or self._main.limits.max_iterations
-        return AgentSpec(
-            name=name,
-            parent_id=call_id,
-            system=made.system,
-            model=model,
-            registry=made.registry,
-            limits=replace(limits, max_iterations=most),
-            prompts=made.prompts or self._main.prompts,
-            compaction=self._main.compaction,
-        )
+        return replace(spec, name=name, parent_id=call_id, model=model, limits=limits)
 
 
 def _registry(

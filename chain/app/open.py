@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from chain import sessions as sessions  # front ends have it from here
 from chain.agent.children import Bounds, Children
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentContext, AgentSpec, Limits, Shared
 from chain.agent.tree import AgentNode, AgentTree
+from chain.app.kinds import Kinds, OpenModel
+from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
+from chain.app.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.chain import Chain
-from chain.config.load import Settings, require_trust
+from chain.config.load import Settings
 from chain.errors import JournalError, SessionError, UserError
-from chain.explain import Explanation as Explanation  # front ends have it from here
-from chain.explain import explain
 from chain.journal.journal import Journal
-from chain.kinds import Kinds, OpenModel
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
-from chain.prompt_files import compaction_rules, prompt_file, system_prompt
 from chain.provider import ModelSettings
 from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
@@ -36,12 +34,10 @@ from chain.session.runs import SessionRuns, close_models
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
-from chain.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
 from chain.tools import calling
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates, kind_of
-from chain.whereabouts import whereabouts as whereabouts  # likewise
 
 REALLY_RUN = frozenset({"plan", "ask", "delegate"})
 """The kinds of our tools that have no effects outside of a session, so that a replay runs them."""
@@ -73,7 +69,7 @@ async def open_chain(
     is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
-    behind their prompts (``chain.whereabouts``), as long as the session lives; ``actors`` stand in for models and tools
+    behind their prompts (``app.whereabouts``), as long as the session lives; ``actors`` stand in for models and tools
     where a session is replayed. Raises ``UserError`` for anything in the configuration that cannot be used, and for a
     session that cannot be resumed. What is raised in the block leaves it as it is.
     """
@@ -108,7 +104,10 @@ async def open_chain(
         if isinstance(resume, str) and resume:
             old = await stack.enter_async_context(old_journal(sessions_folder(state), resume))
             journal, read = old
-            _check_workspace(journal.id, read, workspace)
+            id, opened = journal.id, read.restored.session
+            before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
+            if before.is_dir() and before.resolve() != workspace:
+                raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
         elif journal is None:
             journal = stack.enter_context(new_journal(sessions_folder(state)))
         if read is not None:
@@ -143,7 +142,10 @@ async def open_chain(
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:
-            await _bring_to_disk(journal)
+            # A crash may have left lines unsynced that will be shown as safe.
+            await journal.sync()
+            if journal.failure is not None:
+                raise SessionError(f"{journal.failure}; chain sessions show reads it")
         chain = Chain(session, shared, audience, projection, resumed)
 
         def interrupt() -> None:
@@ -196,21 +198,6 @@ async def _beside(*tasks: Callable[[], Awaitable[None]], when_cancelled: Callabl
     raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
 
 
-def _check_workspace(id: str, read: ReadBack, workspace: Path) -> None:
-    """Raises ``SessionError`` if the session works in another folder, which is still there."""
-    session = read.restored.session
-    before = Path(session.workspace) if session is not None and session.workspace else workspace
-    if before.is_dir() and before.resolve() != workspace:
-        raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
-
-
-async def _bring_to_disk(journal: Journal) -> None:
-    """Sync what a crash may have left unsynced: the lines in it will be shown as safe. Raises ``SessionError``."""
-    await journal.sync()
-    if journal.failure is not None:
-        raise SessionError(f"{journal.failure}; chain sessions show reads it")
-
-
 def _main_agent(
     settings: Settings,
     workspace: Path,
@@ -248,16 +235,6 @@ def _main_agent(
 def _at(place: str, spec: AgentSpec) -> AgentSpec:
     """An agent that is told where it is."""
     return replace(spec, system="\n\n".join(filter(None, [spec.system, place])))
-
-
-def explain_line(settings: Settings, text: str) -> Explanation:
-    """What a line that is typed while the configured chain runs would be.
-
-    Raises ``ConfigError``, also for a file that is not trusted yet.
-    """
-    require_trust(settings)
-    chosen = settings.chain()
-    return explain(text, prompt_file(settings, chosen), max_iterations=chosen.max_iterations)
 
 
 def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:

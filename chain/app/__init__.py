@@ -1,0 +1,1 @@
+"""The wiring: what a configuration, models, tools and a session make together."""
