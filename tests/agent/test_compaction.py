@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 import trio
 from support.checks import check_invariants
-from support.sessions import open_session, settings, wait_quiet
+from support.sessions import at, open_session, settings, wait_quiet
 
 from chain import events
 from chain.errors import ModelError
@@ -219,7 +219,7 @@ async def test_a_now_line_cuts_it_and_it_is_done_once_more() -> None:
 
 async def test_the_user_compacts_between_two_runs_and_in_one() -> None:
     model = SmallModel(
-        [says("x" * 3_000), reads(1), says("y" * 3_000), says("done")], window_tokens=200_000, limit=200_000
+        [says("x" * 3_000), reads(1), says("done")], window_tokens=200_000, limit=200_000
     )
     async with open_session(model, tools=[read], interactive=True) as session:
         await session.run("tell me much")
@@ -228,8 +228,8 @@ async def test_the_user_compacts_between_two_runs_and_in_one() -> None:
         assert "What matters most to the user: the SKU numbers" in session.model.requests[-1].messages[-1].text
         assert session.result.status == "done"
         assert session.result.iterations == 0
+        at(session, events.ToolResult, session.chain.compact)
         session.chain.submit("go on")
-        session.chain.compact()
         await wait_quiet(session)
         check_invariants(session, one_in=1)
     assert [e.state for e in session.of(events.Compaction)] == ["started", "ended", "started", "ended"]
