@@ -3,10 +3,14 @@
 import gc
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Also where Python is told to keep nothing that it has compiled: pytest would rewrite all assertions in each worker and
+# in each run, which takes longer than all else that collecting the tests does.
+sys.dont_write_bytecode = False
 pytest.register_assert_rewrite("support")
 
 from support.examples import EXAMPLES, PROFILE  # noqa: E402

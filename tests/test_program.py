@@ -374,8 +374,9 @@ WILD_FILES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("args", [("check",), ("-p", "x"), ("-p", "x", "-v")])
-@pytest.mark.parametrize("name", WILD_FILES)
+@pytest.mark.parametrize("name", some([*WILD_FILES], every=5))
 def test_no_escape_of_a_found_configuration_reaches_the_terminal(
     place: Place, name: str, args: tuple[str, ...]
 ) -> None:
@@ -574,7 +575,8 @@ def check_sentence(bad: Bad, ran: Ran, folder: Path) -> None:
         assert part in sentence
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", some([*BAD], every=5))
 def test_bad_input_gets_one_sentence(
     configured: Place, name: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

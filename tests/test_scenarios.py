@@ -760,7 +760,7 @@ async def replay(session: Session, play: Scenario, moment: int, another: Callabl
             user.act()
         await user.finish()
         nursery.cancel_scope.cancel()
-    check_invariants(session, max_iterations=play.max_iterations, one_in=2)
+    check_invariants(session, max_iterations=play.max_iterations, one_in=6)
     check_silence(session, session.interrupted_at)
     check_heard(session)
     return Played(session, user.when)

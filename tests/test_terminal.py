@@ -10,6 +10,7 @@ import json
 import re
 import signal
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,9 @@ def test_text_appears_above_the_prompt_as_it_comes(screen: Screen) -> None:
     idle(screen)
     assert len(set(counts)) > 10
     assert counts[-1] == 40
+    # A terminal may show a part of a drawing for a moment: without a cursor, as ``until`` knows.
+    steps = re.findall(rb"\x1b\[(?:\?25[hl]|J)", screen.raw)
+    assert [was for was, now in pairwise(steps) if now == b"\x1b[J" and was == b"\x1b[?25h"] == []
     quit(screen)
 
 

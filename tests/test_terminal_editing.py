@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.examples import some
 from support.journals import receipts
 from support.screen import Screen
 from support.terminal import (
@@ -62,16 +63,20 @@ def test_a_line_that_does_not_fit_is_told_once_until_there_is_room(screen: Scree
     assert screen.wait() == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("keys", "text"),
-    [
-        ("/status", "/status"),
-        ("hello", "hello"),
-        (PASTE.format("one\rtwo"), "one\ntwo"),
-        (f"{LEFT}{LEFT}{LEFT}{BACKSPACE}{BACKSPACE}tat", "/stataus"),
-        (BACKSPACE, ""),
-        (CTRL_U, ""),
-    ],
+    some(
+        [
+            ("/status", "/status"),
+            ("hello", "hello"),
+            (PASTE.format("one\rtwo"), "one\ntwo"),
+            (f"{LEFT}{LEFT}{LEFT}{BACKSPACE}{BACKSPACE}tat", "/stataus"),
+            (BACKSPACE, ""),
+            (CTRL_U, ""),
+        ],
+        every=3,
+    ),
 )
 def test_the_next_key_replaces_a_command_that_failed_or_mends_it(screen: Screen, keys: str, text: str) -> None:
     send(screen, "/sttaus").until("did you mean /status?").until(edits("/sttaus"))
@@ -224,7 +229,8 @@ def test_lines_that_come_back_stand_above_a_refused_one_and_the_row_says_how_man
 KINDS = ["!!look there", "!look here", " stop", "todo: add x", "context: it is late", "use B"]
 
 
-@pytest.mark.parametrize("line", [text for text in KINDS if not text.startswith("!!")])
+@pytest.mark.sampled
+@pytest.mark.parametrize("line", some([text for text in KINDS if not text.startswith("!!")], every=5))
 @pytest.mark.parametrize("way", ["/edit", "Up"])
 def test_what_is_taken_back_has_the_marker_it_was_sent_with(screen: Screen, line: str, way: str) -> None:
     busy(screen, "gates a b")

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.examples import some
 from support.journals import records
 from support.screen import Screen
 from support.terminal import CTRL_J, ESC, PASTE, UP, Start, edits, idle, quit, send
@@ -219,7 +220,8 @@ def test_one_key_answers_in_an_empty_editor(screen: Screen) -> None:
     quit(screen)
 
 
-@pytest.mark.parametrize("keys", [" no", PASTE.format("n"), "yn", "xy", "next time"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("keys", some([" no", PASTE.format("n"), "yn", "xy", "next time"], every=3))
 def test_what_is_no_single_key_is_a_reason_and_waits_for_enter(screen: Screen, keys: str) -> None:
     send(screen, "read and write notes.txt")
     pressable(screen).type(keys)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.examples import some
 from support.processes import marked, until
 from support.screen import Screen
 from support.terminal import CTRL_C, ESC, Start, idle, quit, send
@@ -123,7 +124,8 @@ def test_a_stop_waits_for_the_command_and_esc_kills_it(screen: Screen, mark: str
     quit(screen)
 
 
-@pytest.mark.parametrize("way", ["/quit", "Ctrl-C twice", "SIGTERM", "SIGHUP", "SIGKILL"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("way", some(["/quit", "Ctrl-C twice", "SIGTERM", "SIGHUP", "SIGKILL"], every=3))
 def test_nothing_of_a_command_outlives_the_program(screen: Screen, mark: str, way: str) -> None:
     running(screen, "hide", mark, 4)
     match way:

@@ -60,7 +60,8 @@ def test_a_yes_is_remembered_for_the_content(start: Start, work: Path) -> None:
     assert screen.wait() == 130
 
 
-@pytest.mark.parametrize("answer", ["n\r", "No\r", "\r", CTRL_D, f"y{CTRL_D}{CTRL_D}"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("answer", some(["n\r", "No\r", "\r", CTRL_D, f"y{CTRL_D}{CTRL_D}"], every=3))
 def test_a_no_goes_on_without_the_file_and_says_so(start: Start, work: Path, answer: str) -> None:
     screen = asked(start(config=False))
     screen.type(answer)

@@ -92,7 +92,7 @@ async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, moc
     async with bench(mock_clock) as at:
         count = len((await play(at, name, [])).events)
         # At each fifth, for time; the lines begin at different ones. tests/test_scenarios.py goes through them all.
-        for moment in some(range(ALL_LINES.index(line) % 5, count + 1, 5), every=10):
+        for moment in some(range(ALL_LINES.index(line) % 5, count + 1, 5), every=6):
             await play(at, name, [(moment, line)])
         assert [c for r in at.double.requests for c in r.complaints] == []
 

@@ -144,6 +144,7 @@ class Page:
             cursor = renderer._cursor_pos
             above = sum(-(-max(_filled(drawn.data_buffer[y]), 1) // columns) for y in range(cursor.y))
             renderer._cursor_pos = Point(x=columns, y=above + cursor.x // columns)
+        self._output.hide_cursor()
         renderer.erase(leave_alternate_screen=False)
         self._height = 0
 

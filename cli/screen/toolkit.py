@@ -34,6 +34,7 @@ class HeldOutput(Vt100_Output):
     """An output that can be held, so that what is written in several steps is one write."""
 
     _held = 0
+    _is_to_show_cursor = False
 
     def hold(self) -> None:
         """Collect what is written, until ``release`` was called as often as this."""
@@ -42,7 +43,22 @@ class HeldOutput(Vt100_Output):
     def release(self) -> None:
         """Write what was collected, unless somebody else holds it too."""
         self._held -= 1
+        if not self._held and self._is_to_show_cursor:
+            self._is_to_show_cursor = False
+            super().show_cursor()
         self.flush()
+
+    def hide_cursor(self) -> None:
+        """Hide the cursor: what a terminal has read of a drawing meanwhile is not all of it."""
+        self._is_to_show_cursor = False
+        super().hide_cursor()
+
+    def show_cursor(self) -> None:
+        """Show the cursor, at the end of what is held: prompt_toolkit would also do so between erasing and drawing."""
+        if self._held:
+            self._is_to_show_cursor = True
+        else:
+            super().show_cursor()
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 from support.editor import Editor, connected, opener
+from support.examples import some
 from support.gate import Gate
 
 from chain.tools.tool import ToolContext, tool
@@ -613,41 +614,45 @@ async def test_servers_that_are_not_supported_are_named(editor: Editor, tmp_path
 # ---------------------------------------------------------------------------------------------------------- bad input
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("method", "params", "code", "named"),
-    [
-        ("session/new", {}, INVALID_PARAMS, "cwd"),
-        ("session/new", {"cwd": 5}, INVALID_PARAMS, "cwd"),
-        ("session/new", {"cwd": "relative"}, INVALID_PARAMS, "cwd"),
-        ("session/new", {"cwd": "/nowhere/at/all"}, INVALID_PARAMS, "cwd"),
-        ("session/new", {"cwd": "/\0"}, INVALID_PARAMS, "cwd has"),
-        ("session/new", {"cwd": "/\ud800"}, INVALID_PARAMS, "cwd has"),
-        ("session/load", {"cwd": "/\0", "sessionId": "none"}, INVALID_PARAMS, "cwd has"),
-        ("session/new", {"cwd": "/", "mcpServers": {}}, INVALID_PARAMS, "mcpServers"),
-        ("session/load", {"cwd": "/"}, INVALID_PARAMS, "sessionId"),
-        ("session/load", {"cwd": "/", "sessionId": "none"}, NOT_FOUND, "none"),
-        ("session/load", {"cwd": "/", "sessionId": ""}, INVALID_PARAMS, "sessionId"),
-        ("session/resume", {"cwd": "/", "sessionId": ""}, INVALID_PARAMS, "sessionId"),
-        ("session/resume", {"cwd": "/", "sessionId": "../../etc/passwd"}, NOT_FOUND, "passwd"),
-        ("session/list", {"cursor": "x"}, INVALID_PARAMS, "cursor"),
-        ("session/list", {"cwd": "relative"}, INVALID_PARAMS, "cwd"),
-        ("session/list", {"cwd": "/\0"}, INVALID_PARAMS, "cwd has"),
-        ("session/list", {"cwd": "/\ud800"}, INVALID_PARAMS, "cwd has"),
-        ("session/load", {"cwd": "/", "sessionId": "\0\ud800"}, NOT_FOUND, "session"),
-        ("session/close", {"sessionId": "none"}, NOT_FOUND, "none"),
-        ("session/prompt", {"prompt": []}, INVALID_PARAMS, "sessionId"),
-        ("session/prompt", {"sessionId": "none", "prompt": []}, NOT_FOUND, "none"),
-        ("session/prompt", {"sessionId": "S", "prompt": []}, INVALID_PARAMS, "prompt"),
-        ("session/prompt", {"sessionId": "S", "prompt": "hello"}, INVALID_PARAMS, "prompt"),
-        ("session/prompt", {"sessionId": "S", "prompt": [None]}, INVALID_PARAMS, "prompt[0]"),
-        ("session/prompt", {"sessionId": "S", "prompt": [{"type": "text"}]}, INVALID_PARAMS, "prompt[0].text"),
-        ("session/prompt", {"sessionId": "S", "prompt": [{"type": "image"}]}, INVALID_PARAMS, "prompt[0]"),
-        ("session/prompt", {"sessionId": "S", "prompt": [{"type": "text", "text": " "}]}, INVALID_PARAMS, "prompt"),
-        ("_session/steering", {"sessionId": "S"}, INVALID_PARAMS, "prompt"),
-        ("authenticate", {"methodId": "key"}, INVALID_PARAMS, "methodId"),
-        ("initialize", {"protocolVersion": 1}, INVALID_REQUEST, "initialized"),
-        ("session/set_mode", {"sessionId": "S", "modeId": "x"}, METHOD_NOT_FOUND, "session/set_mode"),
-    ],
+    some(
+        [
+            ("session/new", {}, INVALID_PARAMS, "cwd"),
+            ("session/new", {"cwd": 5}, INVALID_PARAMS, "cwd"),
+            ("session/new", {"cwd": "relative"}, INVALID_PARAMS, "cwd"),
+            ("session/new", {"cwd": "/nowhere/at/all"}, INVALID_PARAMS, "cwd"),
+            ("session/new", {"cwd": "/\0"}, INVALID_PARAMS, "cwd has"),
+            ("session/new", {"cwd": "/\ud800"}, INVALID_PARAMS, "cwd has"),
+            ("session/load", {"cwd": "/\0", "sessionId": "none"}, INVALID_PARAMS, "cwd has"),
+            ("session/new", {"cwd": "/", "mcpServers": {}}, INVALID_PARAMS, "mcpServers"),
+            ("session/load", {"cwd": "/"}, INVALID_PARAMS, "sessionId"),
+            ("session/load", {"cwd": "/", "sessionId": "none"}, NOT_FOUND, "none"),
+            ("session/load", {"cwd": "/", "sessionId": ""}, INVALID_PARAMS, "sessionId"),
+            ("session/resume", {"cwd": "/", "sessionId": ""}, INVALID_PARAMS, "sessionId"),
+            ("session/resume", {"cwd": "/", "sessionId": "../../etc/passwd"}, NOT_FOUND, "passwd"),
+            ("session/list", {"cursor": "x"}, INVALID_PARAMS, "cursor"),
+            ("session/list", {"cwd": "relative"}, INVALID_PARAMS, "cwd"),
+            ("session/list", {"cwd": "/\0"}, INVALID_PARAMS, "cwd has"),
+            ("session/list", {"cwd": "/\ud800"}, INVALID_PARAMS, "cwd has"),
+            ("session/load", {"cwd": "/", "sessionId": "\0\ud800"}, NOT_FOUND, "session"),
+            ("session/close", {"sessionId": "none"}, NOT_FOUND, "none"),
+            ("session/prompt", {"prompt": []}, INVALID_PARAMS, "sessionId"),
+            ("session/prompt", {"sessionId": "none", "prompt": []}, NOT_FOUND, "none"),
+            ("session/prompt", {"sessionId": "S", "prompt": []}, INVALID_PARAMS, "prompt"),
+            ("session/prompt", {"sessionId": "S", "prompt": "hello"}, INVALID_PARAMS, "prompt"),
+            ("session/prompt", {"sessionId": "S", "prompt": [None]}, INVALID_PARAMS, "prompt[0]"),
+            ("session/prompt", {"sessionId": "S", "prompt": [{"type": "text"}]}, INVALID_PARAMS, "prompt[0].text"),
+            ("session/prompt", {"sessionId": "S", "prompt": [{"type": "image"}]}, INVALID_PARAMS, "prompt[0]"),
+            ("session/prompt", {"sessionId": "S", "prompt": [{"type": "text", "text": " "}]}, INVALID_PARAMS, "prompt"),
+            ("_session/steering", {"sessionId": "S"}, INVALID_PARAMS, "prompt"),
+            ("authenticate", {"methodId": "key"}, INVALID_PARAMS, "methodId"),
+            ("initialize", {"protocolVersion": 1}, INVALID_REQUEST, "initialized"),
+            ("session/set_mode", {"sessionId": "S", "modeId": "x"}, METHOD_NOT_FOUND, "session/set_mode"),
+        ],
+        every=5,
+    ),
 )
 async def test_wrong_params_are_named(
     editor: Editor, tmp_path: Path, method: str, params: dict[str, object], code: int, named: str

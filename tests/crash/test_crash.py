@@ -16,7 +16,7 @@ from .scenarios import BY_NAME
 from .tally import Report, told
 from .workers import Row, run
 
-POINTS = fewer(300, divided_by=20)
+POINTS = fewer(300, divided_by=40)
 """Over all scenarios; half a minute of a core for each hundred."""
 
 SEED = 13

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from support import trying
 from support.eventful import eventful, with_text
+from support.examples import some
 
 from chain import events
 from chain.export.markdown import fenced, inline, markdown, quoted
@@ -88,7 +89,8 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.sampled
+@pytest.mark.parametrize("text", some([*HOSTILE], every=5))
 def test_no_text_is_a_part_of_the_document(text: str) -> None:
     plain, hostile = written(with_text("x\n")), written(with_text(text + "\n"))
     assert skeleton(hostile) == skeleton(plain)

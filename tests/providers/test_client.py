@@ -52,6 +52,7 @@ from double import (
 )
 from support import OneConversation
 from support import settings as chain_settings
+from support.examples import some
 from support.house import ROOT
 from support.wire import KEY, Wire, model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -128,7 +129,8 @@ PASSING: dict[str, tuple[Step, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PASSING)
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", some([*PASSING], every=5))
 async def test_a_fault_that_passes_is_asked_again(name: str, clock: MockClock) -> None:
     fault, words = PASSING[name]
     async with wired([fault, text("Two."), text("Three.")]) as wire:
@@ -147,7 +149,8 @@ async def test_a_fault_that_passes_is_asked_again(name: str, clock: MockClock) -
         assert wire.double.open_connections == 1
 
 
-@pytest.mark.parametrize("name", PASSING)
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", some([*PASSING], every=5))
 async def test_a_fault_that_stays_is_reported(name: str, clock: MockClock) -> None:
     fault, words = PASSING[name]
     async with wired([*[fault] * ATTEMPTS, text("Three.")]) as wire:

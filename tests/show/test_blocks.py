@@ -123,7 +123,7 @@ def test_what_has_begun_is_open() -> None:
 
 
 def test_a_block_without_an_end_is_cut_in_two() -> None:
-    text = "*word\n" * MAX_CHARS
+    text = "*word\n" * (MAX_CHARS // 3)
     found = blocks_of(text)
     assert "".join(found) == text
     assert max(map(len, found)) <= MAX_CHARS + 10

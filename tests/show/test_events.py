@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import some
 from support.renderers import above_a_prompt
 
 from chain import events
@@ -481,8 +482,9 @@ BLOCKS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("color", [False, True])
-@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize("kind", some([*BLOCKS], every=5))
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("width", [20, 80])
 def test_other_rows_wait_for_the_end_of_a_block(kind: str, color: bool, size: int, width: int) -> None:

@@ -13,12 +13,12 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 
 PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "short")
-"""``short`` (thirty examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
+"""``short`` (twenty examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
 
 IS_SHORT = PROFILE == "short"
 EXAMPLES = {"short": 13, "full": 100, "ci": 100, "long": 1_000}
 """Of a property test that does not say how many it tries: ``hypothesis`` has 100."""
-MOST_IN_SHORT = 30
+MOST_IN_SHORT = 20
 """Examples of a property test, or of each part of one, in the short run."""
 
 
@@ -51,7 +51,7 @@ def trying(max_examples: int) -> hypothesis.settings:
 
 def some(cases: Sequence[T], every: int = 5) -> list[T]:
     """All of the cases, in the short run every fifth and the last; the test is marked ``sampled``."""
-    return list(cases) if not IS_SHORT or len(cases) < every else [*cases[:-1:every], cases[-1]]
+    return [*cases[:-1:every], *cases[-1:]] if IS_SHORT else list(cases)
 
 
 def fewer(number: int, *, divided_by: int) -> int:

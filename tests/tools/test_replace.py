@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from support.examples import some
 from support.house import ROOT as HOUSE
 
 from chain.tools import paths
@@ -93,7 +94,10 @@ def calls_of(path: str) -> list[tuple[str, int]]:
 PATHS = ["docs/a.txt", "docs/new.txt", "other/deep/new.txt"]
 
 
-@pytest.mark.parametrize(("path", "name", "n"), [(path, name, n) for path in PATHS for name, n in calls_of(path)])
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("path", "name", "n"), some([(path, name, n) for path in PATHS for name, n in calls_of(path)], every=5)
+)
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_an_error_at_any_call_of_the_system_leaves_the_old_or_the_new(
     root: Path, path: str, name: str, n: int, error: int

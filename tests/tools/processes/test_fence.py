@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support import reach
+from support.examples import some
 from support.house import ROOT
 from support.processes import DEADLINE_S, NOBODY, as_user, python_of
 from support.sockets import bind
@@ -77,27 +78,31 @@ async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
 # -------------------------------------------------------------------------------------------------- what is refused
 
 
+@pytest.mark.sampled
 @needs_writes
 @pytest.mark.parametrize(
     "command",
-    [
-        "echo x > $OUT/new",
-        "echo x >> $OUT/kept",
-        ": > $OUT/kept",
-        "truncate -s 0 $OUT/kept",
-        "rm -f $OUT/kept",
-        "mv $OUT/kept .",
-        "mkdir $OUT/folder",
-        "ln -s x $OUT/link",
-        "mkfifo $OUT/pipe",
-        "touch mine && mv mine $OUT/",
-        "touch mine && ln mine $OUT/mine",
-        "ln $OUT/kept mine && echo x > mine",
-        "ln -s $OUT/kept link && echo x > link",
-        "mknod disk b 259 0 && exec 3<>disk",
-        "mount -t tmpfs none $OUT",
-        "unshare -Urm mount -t tmpfs none $OUT && touch $OUT/new",
-    ],
+    some(
+        [
+            "echo x > $OUT/new",
+            "echo x >> $OUT/kept",
+            ": > $OUT/kept",
+            "truncate -s 0 $OUT/kept",
+            "rm -f $OUT/kept",
+            "mv $OUT/kept .",
+            "mkdir $OUT/folder",
+            "ln -s x $OUT/link",
+            "mkfifo $OUT/pipe",
+            "touch mine && mv mine $OUT/",
+            "touch mine && ln mine $OUT/mine",
+            "ln $OUT/kept mine && echo x > mine",
+            "ln -s $OUT/kept link && echo x > link",
+            "mknod disk b 259 0 && exec 3<>disk",
+            "mount -t tmpfs none $OUT",
+            "unshare -Urm mount -t tmpfs none $OUT && touch $OUT/new",
+        ],
+        every=3,
+    ),
 )
 async def test_writes_outside(yard: Yard, command: str) -> None:
     before = sorted(yard.outside.iterdir()), (yard.outside / "kept").read_text()
@@ -409,7 +414,8 @@ WORK = {
 }
 
 
-@pytest.mark.parametrize("name", WORK)
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", some([*WORK], every=4))
 @pytest.mark.parametrize("namespace", [False, True])
 async def test_work_goes_on_in_it(yard: Yard, name: str, namespace: bool) -> None:
     if (name in ("git", "gcc")) and not shutil.which(name):
