@@ -86,6 +86,7 @@ class Kinds:
             registry=made.registry,
             limits=replace(limits, max_iterations=most),
             prompts=made.prompts or self._main.prompts,
+            instructions=parent.instructions,
         )
 
 

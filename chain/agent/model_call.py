@@ -53,7 +53,8 @@ class ModelCalls:
         self._spec = spec
         self._model = spec.model if trace is None else trace.traced(spec.name, spec.model)
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
-        self._system_digest = records.text_digest(spec.system)
+        self._system = spec.whole_system
+        self._system_digest = records.text_digest(self._system)
         self._tools_digest = records.text_digest(json.dumps([asdict(tool) for tool in self._tools], default=str))
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
@@ -72,7 +73,7 @@ class ModelCalls:
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
                 messages, memory = self._conversation.request(), self._conversation.memory
-                request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
+                request = Request(self._system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
                 try:

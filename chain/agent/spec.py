@@ -49,7 +49,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """One agent: ``parent_id`` is the tool call that made it, or ``root``."""
+    """One agent: ``parent_id`` is the tool call that made it, or ``root``.
+
+    ``instructions`` are the project's, which come behind the ``system`` prompt.
+    """
 
     name: str
     parent_id: str
@@ -58,6 +61,12 @@ class AgentSpec:
     registry: Registry
     limits: Limits
     prompts: PromptFile
+    instructions: str = ""
+
+    @property
+    def whole_system(self) -> str:
+        """The system prompt as requests carry it."""
+        return "\n\n".join(filter(None, [self.system, self.instructions]))
 
 
 class TraceFile(Protocol):

@@ -191,13 +191,14 @@ class Run:
     def interrupt(self) -> None:
         """Cancel the work in hand."""
         self._enter("interrupted")
+        self._cut("interrupt")
         self.scope.cancel()
 
     def cut(self) -> None:
         """Cut the work in hand for a now line: the reply that streams, or the tools that run. The run goes on."""
         self._cut("now")
 
-    def cut_by(self, *acts: Literal["stop", "now"]) -> trio.CancelScope:
+    def cut_by(self, *acts: Literal["stop", "now", "interrupt"]) -> trio.CancelScope:
         """A scope for work of this step that these acts of the user cut short."""
         scope = trio.CancelScope()
         self.step.cut_by.append((scope, acts))

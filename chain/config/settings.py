@@ -128,6 +128,15 @@ def read_notify(values: Values, node: Node) -> Notify:
     return _read_word(values, node, _NOTIFY)
 
 
+def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
+    """A list of names of files, each without a folder. Raises ``ConfigError``."""
+    names = values.names(node)
+    for n, name in enumerate(names):
+        if name in (".", "..") or "/" in name or "\0" in name:
+            raise node.items()[n].error("must be the name of a file, without a folder")
+    return names
+
+
 def _read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
     # YAML reads a bare `off` as false, and `on` as true.
     chosen = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.text(node)

@@ -125,6 +125,7 @@ class Resuming:
         executors = {agent.name: self._keep(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in known.agents.values() if each.is_at_work]):
             self._end_agent(agent, executors.get(agent.name))
+        self._session.use_instructions(known.instructions)
         main = self._session.restore(known.main.conversation, known.usage)
         self._restore(known.main, main)
         if known.is_running:

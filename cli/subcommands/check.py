@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from chain.app import build_model, check_state
 from chain.config.load import defaults_folder, load_settings, require_trust
 from chain.errors import ConfigError, SessionError
+from chain.instructions import read_instructions
 from chain.prompt_files import handler_of, prompt_file, system_prompt
 from chain.text.wording import counted
 from chain.toolbox import (
@@ -142,6 +143,7 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
             yield from _fields(f"chains.{name}", settings.chain(name), _CHAIN)
     yield "inbox.size", settings.inbox_size, ""
     yield "notify", settings.notify, ""
+    yield "instructions", settings.instructions, ""
     yield "tools.timeout_s", settings.tool_timeout_s, ""
     yield "tools.result_limit", settings.tool_result_limit, ""
     yield "tools.allow", settings.allow, ""
@@ -180,6 +182,10 @@ def _check_values(settings: Settings, found: _CheckResult, tools: Sequence[Tool]
         alone = replace(settings, allow=(), research_hosts=(host,))
         found.attempt("tools.research.hosts", read_allowances, alone, tools, groups)
     _check_shell(settings, found, groups)
+    # Of what is wrong with them a run hears as well, and goes on: it is no problem of the configuration.
+    read = read_instructions(Path.cwd(), settings.instructions, settings.config_folder)
+    found.rows["instructions"] += [f"  read here: {name}" for name in read.files]
+    found.rows["instructions"] += [f"  note: {fault}" for fault in read.faults]
     for name in settings.kind_names:
         _check_kind(settings, name, found, tools, groups)
     found.attempt("agents", lambda: settings.agents)  # the bounds; what is wrong with a kind is known by now
