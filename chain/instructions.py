@@ -80,7 +80,7 @@ def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = 
         if text:
             left -= len(data)
             files.append(place.shown)
-            parts.append(f"[Instructions: {place.shown}]\n{text}{f'{chr(10)}{REST_LEFT_OUT}' if is_cut else ''}")
+            parts.append("\n".join([f"[Instructions: {place.shown}]", text, *([REST_LEFT_OUT] if is_cut else [])]))
     return InstructionsRead("\n\n".join(parts) if files else "", tuple(files), tuple(faults))
 
 

@@ -17,9 +17,11 @@ from chain import events, instructions
 from chain.app import open_chain
 from chain.chain import Chain
 from chain.instructions import HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
+from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
 from chain.replaying import recorded, replay
+from chain.session.projection import retell
 from chain.tools.paths import open_below
 from chain.tools.tool import Tool, ToolContext, tool
 
@@ -349,6 +351,8 @@ async def test_a_change_waits_for_the_next_run_which_says_so(top: Path, tmp_path
         assert notices[1:] == ["Project instructions changed: there are none now."]
     make, ninja = (f"[Instructions: AGENTS.md]\nUse {what}." for what in ("make", "ninja"))
     assert told_of(model) == [make] * 4 + [ninja] * 2 + ["You are a test."]
+    kept = [event.message for event in retell(Reading(recorded(tmp_path, chain.session_id))) if event.type == "notice"]
+    assert kept == ["Project instructions: AGENTS.md.", *notices], "who reads the session again is told as well"
     await check_replays(tmp_path, chain.session_id, [rewrite])
 
 
