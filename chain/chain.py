@@ -20,6 +20,7 @@ from chain.agent.tree import AgentView
 from chain.agent.window import WindowView
 from chain.errors import UserError
 from chain.events import Origin
+from chain.journal.records import InstructionsRead
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
@@ -312,6 +313,14 @@ class Chain:
     def window(self) -> WindowView:
         """What fills the window of the main agent's model."""
         return self._session.window
+
+    @property
+    def instructions(self) -> InstructionsRead:
+        """The project's instructions, as they were read last; its files, and what was left out, are there to be told.
+
+        A front end tells them once, as the session opens. Later changes are notices.
+        """
+        return self._session.instructions
 
     @property
     def trace_path(self) -> str | None:

@@ -208,6 +208,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
 
     from chain.app.open import open_chain
     from chain.app.whereabouts import whereabouts
+    from chain.text.wording import instructions_read
     from cli import headless
     from cli.door.server import side_door
 
@@ -228,10 +229,14 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
                 resume=place.resume,
                 traces=_traces(state, by_default=False),
                 whereabouts=whereabouts,
+                instructions=True,
             ) as chain,
             side_door(chain, state, os.environ) as problem,
         ):
-            noted = replace(job, notes=tuple(filter(None, [*notes, problem])))
+            read = chain.instructions
+            tells_all = args.verbose or args.output_format == "stream-json"
+            told = [problem, instructions_read(read.files) if tells_all else "", *read.faults]
+            noted = replace(job, notes=tuple(filter(None, [*notes, *told])))
             return await headless.run_job(chain, noted, _renderer(args, streams=streams))
 
     if not streams or args.stdin:  # with --stdin the query may be typed here

@@ -23,6 +23,7 @@ from chain.agent.tree import AgentState
 from chain.app.toolbox import read_allowances, tool_groups
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
+from chain.instructions import KIB, MAX_ALL, MAX_EACH, READ_S
 from chain.interruption.prompt import NAMES
 from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
@@ -123,6 +124,17 @@ def test_the_configuration_example_works(tmp_path: Path) -> None:
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
     assert settings.chain().max_iterations == 5
     assert settings.model().files["script"] == tmp_path / "my_rules.yaml"
+
+
+def test_the_example_of_instructions_works(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(block("context", "instructions"))
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    assert settings.instructions == ("AGENTS.md", "GEMINI.md")
+    shipped = load_settings(config=None, environ={}, cwd=tmp_path, skip_here=True)
+    assert shipped.instructions == ("AGENTS.md", "CLAUDE.md")
+    bounds = f"A file may have {MAX_EACH // KIB} KiB, and all of them {MAX_ALL // KIB} KiB"
+    assert bounds in text_of("context")
+    assert f"more than {READ_S:g} s" in text_of("context")
 
 
 def test_the_example_of_agents_works(tmp_path: Path) -> None:

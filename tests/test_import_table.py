@@ -103,6 +103,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.session": SESSION,
     "chain.export": SESSION | {"chain.export", "chain.text", "chain.version", "markdown_it"},
     "chain.app.whereabouts": {"chain.tools.paths"},
+    "chain.instructions": {
+        "chain.config",
+        "chain.errors",
+        "chain.journal.records",
+        "chain.threads",
+        "chain.tools.paths",
+    }
+    | {"trio"},
     "chain.values": {"chain.errors", "chain.yamlfile"},
     "chain.retries": set(),
     # Providers are found by name.
@@ -141,6 +149,7 @@ PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "json_rows"
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
 PUBLIC |= {"chain.event_json", "chain.hunks"}
 PUBLIC |= {
+    "chain.instructions",
     "chain.lines.parse",
     "chain.text.phrases",
     "chain.text.plain",

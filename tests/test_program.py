@@ -630,6 +630,25 @@ def test_a_configuration_that_is_passed_over_is_a_notice(place: Place) -> None:
     assert [row for row in checked.out.splitlines() if "config.yaml:1: is not used" in row]
 
 
+def test_instructions_of_the_project_are_told_with_v_and_in_json_and_what_is_wrong_always(configured: Place) -> None:
+    configured.write("AGENTS.md", "Use make.")
+    configured.write("home/.config/chain/AGENTS.md", b"\xff")
+    configured.write("rules.yaml", "rules: [{when: {system: 'Use make'}, text: I do.}, {text: I do not.}]")
+    files, fault = "Project instructions: AGENTS.md.", "is not UTF-8"
+
+    ran = configured.run(*NAMED)
+    assert (ran.code, ran.out) == (0, "I do.\n")
+    assert (files in ran.err, ran.err.count(fault)) == (False, 1)
+
+    ran = configured.run(*NAMED, "-v")
+    assert (ran.err.count(files), ran.err.count(fault)) == (1, 1)
+
+    rows = [json.loads(row) for row in configured.run(*NAMED, "--output-format", "stream-json").out.splitlines()]
+    told = [row["message"] for row in rows if row["type"] == "notice"]
+    assert told[0] == files
+    assert fault in told[1]
+
+
 def test_a_configuration_with_a_misspelt_key_of_its_chains_is_wrong(place: Place) -> None:
     place.write("config.yaml", "chain: {default: {max_iterations: 5}}\n")
     ran = place.run("-p", "hello", *OFFLINE)

@@ -38,6 +38,7 @@ USAGE = st.builds(messages.Usage, COUNTS, COUNTS, COUNTS, COUNTS, st.none() | SE
 OVERRIDES = st.builds(messages.Overrides, st.none() | COUNTS, st.none() | SECONDS, st.none() | WORDS)
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS, TEXTS, st.booleans(), COUNTS, WORDS),
+    records.InstructionsRead: st.builds(records.InstructionsRead, WORDS, TEXTS, TEXTS),
     records.Line: st.builds(
         records.Line, *[WORDS] * 6, st.sampled_from(get_args(records.Effect)), COUNTS, st.booleans()
     ),

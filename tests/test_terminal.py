@@ -7,6 +7,7 @@ line is held against the journal (``agree``), and the terminal against what it w
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -311,6 +312,21 @@ def test_lines_at_the_limit_begin_the_next_run(start: Start) -> None:
     idle(screen)
     quit(screen)
     assert list(receipts(screen.home).values())[1] == Receipt("one more thing", "redirect", "delivered", 0, "A")
+
+
+def test_the_first_rows_say_which_instructions_are_read_and_a_change_is_told(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/AGENTS.md").write_text("Use make.")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "config/chain").mkdir(parents=True)
+    (tmp_path / "config/chain/AGENTS.md").symlink_to(tmp_path / "pipe")
+    screen = idle(start())
+    screen.until("Project instructions: AGENTS.md.").until("it is a folder, a device")
+    (tmp_path / "work/AGENTS.md").unlink()
+    (tmp_path / "work/CLAUDE.md").write_text("Use ninja.")
+    send(screen, "hello there").until("Project instructions changed: CLAUDE.md.").until("Done: hello there")
+    send(screen, "/new").until(lambda s: "Project instructions: CLAUDE.md." in s.everything)
+    quit(idle(screen))
 
 
 def test_with_v_a_line_has_two_rows_and_a_call_and_an_iteration_too(start: Start) -> None:

@@ -56,9 +56,10 @@ class ModelCalls:
         self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
         fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._tools]
         tools = json.dumps(fields, default=str)
-        self._system_digest = records.text_digest(spec.system)
+        self._system = spec.whole_system
+        self._system_digest = records.text_digest(self._system)
         self._tools_digest = records.text_digest(tools)
-        self._context.fill.beside = len(spec.system) + len(tools)
+        self._context.fill.beside = len(self._system) + len(tools)
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
         """One whole reply; ``None`` when a stop or a now line cut it.
@@ -91,7 +92,7 @@ class ModelCalls:
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
                 memory = self._conversation.memory
-                request = Request(self._spec.system, messages, self._tools, tail, overrides, memory)
+                request = Request(self._system, messages, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
                 try:

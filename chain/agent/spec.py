@@ -51,7 +51,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """One agent: ``parent_id`` is the tool call that made it, or ``root``."""
+    """One agent: ``parent_id`` is the tool call that made it, or ``root``.
+
+    ``instructions`` are the project's, which come behind the ``system`` prompt.
+    """
 
     name: str
     parent_id: str
@@ -61,6 +64,12 @@ class AgentSpec:
     limits: Limits
     prompts: PromptFile
     compaction: CompactionRules = field(default_factory=CompactionRules)
+    instructions: str = ""
+
+    @property
+    def whole_system(self) -> str:
+        """The system prompt as requests carry it."""
+        return "\n\n".join(filter(None, [self.system, self.instructions]))
 
 
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]

@@ -197,15 +197,16 @@ class Run:
     def interrupt(self) -> None:
         """Cancel the work in hand."""
         self._enter("interrupted")
+        self.cut("interrupt")
         self.scope.cancel()
 
-    def cut(self, act: Literal["stop", "now"]) -> None:
+    def cut(self, act: Literal["stop", "now", "interrupt"]) -> None:
         """Cut the work of this step that the act cuts short: a reply that streams, for a now line also its tools."""
         for scope, acts in self.step.cut_by:
             if act in acts:
                 scope.cancel()
 
-    def cut_by(self, *acts: Literal["stop", "now"]) -> trio.CancelScope:
+    def cut_by(self, *acts: Literal["stop", "now", "interrupt"]) -> trio.CancelScope:
         """A scope for work of this step that these acts of the user cut short."""
         scope = trio.CancelScope()
         self.step.cut_by.append((scope, acts))

@@ -21,6 +21,7 @@ from chain.app.toolbox import ToolGroups, check_kind_name, configured_tools, rea
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError, SessionError, UserError
+from chain.instructions import read_in_time
 from chain.journal.journal import Journal
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
@@ -30,7 +31,7 @@ from chain.provider import ModelSettings
 from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
-from chain.session.runs import SessionRuns, close_models
+from chain.session.runs import SessionRuns, close_models, no_instructions
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
@@ -60,6 +61,7 @@ async def open_chain(
     interactive: bool = False,
     traces: Path | None = None,
     whereabouts: Callable[[Path], str] | None = None,
+    instructions: bool = False,
     actors: Actors | None = None,
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
@@ -69,7 +71,8 @@ async def open_chain(
     is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
-    behind their prompts (``app.whereabouts``), as long as the session lives; ``actors`` stand in for models and tools
+    behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
+    of the project too, as they are when a run begins (``chain.instructions``); ``actors`` stand in for models and tools
     where a session is replayed. Raises ``UserError`` for anything in the configuration that cannot be used, and for a
     session that cannot be resumed. What is raised in the block leaves it as it is.
     """
@@ -130,7 +133,10 @@ async def open_chain(
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, make_spec, bounds)
-        session = SessionRuns(tree, children, shared, interactive=interactive)
+        reads = partial(read_in_time, settings, workspace) if instructions else no_instructions
+        if actors is not None:
+            reads = actors.instructions
+        session = SessionRuns(tree, children, shared, interactive=interactive, reads=reads)
         projection = Projection() if read is None else read.projection
         try:
             resumed = None if read is None else Resuming(read, session, children, shared).bring_back()
@@ -139,6 +145,7 @@ async def open_chain(
             journal.tells(projection.of, audience.emit)
             record_opening(session, shared, repaired=journal.seq - (0 if read is None else read.seq), whereabouts=place)
             shared.plan.carry_over(plan, by="user")
+            await session.read_instructions()
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
         if resumed is not None:

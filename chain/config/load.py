@@ -27,6 +27,7 @@ from chain.config.settings import (
     Notify,
     ShellSettings,
     read_chain,
+    read_file_names,
     read_kind,
     read_shell,
     read_word,
@@ -80,8 +81,8 @@ class Settings:
 
     ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
     another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
-    configuration is not used. ``asked`` is what a found file needs trust for, and ``digest`` what that is remembered
-    by.
+    configuration is not used. ``instructions`` are names of files with a project's instructions. ``asked`` is what
+    a found file needs trust for, and ``digest`` what that is remembered by.
     """
 
     file: Path | None
@@ -89,6 +90,7 @@ class Settings:
     default_chain: str
     inbox_size: int
     notify: Notify
+    instructions: tuple[str, ...]
     tool_timeout_s: float
     tool_result_limit: int
     allow: tuple[str, ...]
@@ -139,6 +141,11 @@ class Settings:
     def environ(self) -> Mapping[str, str]:
         """The environment that the configuration was read in."""
         return self._values.environ
+
+    @property
+    def config_folder(self) -> Path | None:
+        """The folder of the user's configuration, if it is known."""
+        return xdg_folder(self.environ, "XDG_CONFIG_HOME", ".config")
 
     @property
     def own_folders(self) -> tuple[Path, ...]:
@@ -280,6 +287,7 @@ def load_settings(
         default_chain=given["chain"].text() if "chain" in given else own[0] if len(own) == 1 else "default",
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
         notify=read_word(values, top["notify"], get_args(Notify)),
+        instructions=read_file_names(values, top["instructions"]),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),

@@ -156,6 +156,15 @@ def read_shell(values: Values, node: Node) -> ShellSettings:
     )
 
 
+def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
+    """A list of names of files, each without a folder. Raises ``ConfigError``."""
+    names = values.names(node)
+    for n, name in enumerate(names):
+        if name in (".", "..") or "/" in name or "\0" in name:
+            raise node.items()[n].error("must be the name of a file, without a folder")
+    return names
+
+
 def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
     """One of a few words. Raises ``ConfigError``."""
     # YAML reads a bare `off` as false, and `on` as true.

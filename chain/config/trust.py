@@ -172,7 +172,13 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
 
 
 def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
-    """What lets a call go unapproved, or fences the shell and research in otherwise than is shipped."""
+    """What lets a call go unapproved, fences the shell and research in otherwise than is shipped, or names other files.
+
+    The project's instructions are read above the workspace too, so they must be no files that are meant for nobody.
+    """
+    named = user.entries().get("instructions")
+    if named is not None and not {*_plain_items(named)} <= {*_plain_items(shipped.entries()["instructions"])}:
+        yield named
     allow = user.entries("tools").get("allow")
     if allow is not None and allow.value:
         yield allow
@@ -181,6 +187,10 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
         for key, node in user.entries("tools", name).items():
             if key not in was or node.plain() != was[key].plain():
                 yield node
+
+
+def _plain_items(node: Node) -> Sequence[str]:
+    return [str(item.value) for item in node.value] if isinstance(node.value, list) else []
 
 
 def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:

@@ -349,6 +349,19 @@ class Interrupted(_Typed):
     usage: Usage = field(default_factory=Usage, metadata=BRIEF)
 
 
+@_record("instructions")
+class InstructionsRead(_Typed):
+    """What the project's instructions are from the next run on, which they were not before.
+
+    ``text`` is what the agents are told, ``files`` are the paths of those that it is from, relative to the workspace;
+    ``faults`` say in sentences what was left out.
+    """
+
+    text: str = ""
+    files: tuple[str, ...] = ()
+    faults: tuple[str, ...] = field(default=(), metadata=BRIEF)
+
+
 @_record("result")
 class Result(_Typed):
     """A run ended; ``phase_reached`` is how far one had come that the user ended."""
@@ -371,7 +384,7 @@ class Unknown:
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | RequestSent | RequestEnded | ToolStarted | ToolFinished
 _OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted
 
-Record: TypeAlias = Session | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers
+Record: TypeAlias = Session | InstructionsRead | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers
 """What this version writes."""
 
 

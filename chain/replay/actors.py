@@ -25,6 +25,7 @@ from chain.model import Delta, Model, Reply, Request, Window
 from chain.replay.script import SOME_TEXT, Script
 from chain.replay.tape import Tape
 from chain.retries import Retries
+from chain.text.wording import MAIN
 from chain.tools.calling import Rules
 from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates, may_run_beside_others
 
@@ -108,6 +109,11 @@ class Actors:
                 return await tool.function(context, **input)
 
         return replace(tool, function=run)
+
+    async def instructions(self, latest: records.InstructionsRead) -> records.InstructionsRead:
+        """The project's instructions as they were: what is on record here, if it was another text than the latest."""
+        recorded = self.tape.next_of(MAIN)
+        return recorded if isinstance(recorded, records.InstructionsRead) else latest
 
     # ------------------------------------------------------------------------------------------------ for the player
 

@@ -94,6 +94,7 @@ _NAMES: dict[str, str] = {
     "interrupted": "a cut",
     "result": "the end of the run",
     "session": "an opening",
+    "instructions": "a reading of the project instructions",
     "model": "a change of the model",
 }
 

@@ -91,6 +91,11 @@ class Tape:
         """The first entry of an agent's course that is left; infinite at its end."""
         return next(self.left(self._courses.get(agent, deque())), math.inf)
 
+    def next_of(self, agent: str) -> Record | Unknown | None:
+        """What an agent does next by itself; ``None`` at the end of the record."""
+        course = self.left(self._courses.get(agent, deque()))
+        return next((self._entries[n].record for n in course if n not in self._script.concerned), None)
+
     def left(self, some: deque[int]) -> Iterator[int]:
         """Those of some entries that were neither written nor done. The others leave them as they come to the front."""
         while some and self._is_past[some[0]]:

@@ -39,7 +39,7 @@ from chain.journal.records import Entry, PlanChange
 from chain.lines.receipts import adjustment_view, line_of, origin_of
 from chain.messages import Usage
 from chain.plan import Task, tasks_after, views_of
-from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT, fault
+from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT, fault, instructions_read
 
 _NAMED: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 """The events by the names of their types."""
@@ -80,6 +80,7 @@ class Projection:
         self._lines: dict[str, records.Line] = {}
         self._tasks: tuple[Task, ...] = ()
         self._is_first = True
+        self._instructions = records.InstructionsRead()
         self._is_running = False
         self._undone: dict[str, float] = {}
         """When the lines came that are to start a run or to act at once: if the program ends before, they wait."""
@@ -130,6 +131,8 @@ class Projection:
                 return [self._event(events.AgentEnded, record, at, kind=agent.kind, task=agent.task)]
             case records.Result():
                 return [self._result(record, at)]
+            case records.InstructionsRead():
+                return self._read_instructions(record, at)
             case records.Unknown():
                 pass
             case _ if record.type in _NAMED:
@@ -217,6 +220,13 @@ class Projection:
             time=at, session=record.id, version=record.version, model=record.model, workspace=record.workspace
         )
         return [*told, init]
+
+    def _read_instructions(self, record: records.InstructionsRead, at: float) -> list[Event]:
+        before, self._instructions = self._instructions, record
+        told = list(record.faults)
+        if record.text != before.text:
+            told.insert(0, instructions_read(record.files, is_change=bool(before.files)))
+        return [events.Notice(time=at, message=message) for message in told]
 
     def _start(self, at: float, id: str = "") -> Event:
         self._is_running = True

@@ -92,6 +92,7 @@ class Restored:
         self.session: records.Session | None = None
         """How it was opened last."""
         self.model = ""
+        self.instructions = records.InstructionsRead()
         self.main = KnownAgent(MAIN, kind=MAIN)
         self.agents: dict[str, KnownAgent] = {}
         """Those below the main one, the one that was started or asked last at the end."""
@@ -164,6 +165,8 @@ class Restored:
                 self.session, self.model, self.is_running = record, record.model, False
             case records.Model(name=name):
                 self.model = name
+            case records.InstructionsRead() as record:
+                self.instructions = record
             case records.Question(id=id) as record:
                 self.questions = max(self.questions, _number(id.removeprefix("Q")))
                 self.open_question = record

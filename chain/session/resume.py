@@ -128,6 +128,7 @@ class Resuming:
             name, call, used = agent.name, agent.parent_id, agent.usage
             ended = records.AgentEnded(name, call, "interrupted", agent.iteration, agent.parent, used)
             shared.journal.record(ended)
+        self._session.use_instructions(known.instructions)
         main = self._session.restore(known.main.conversation, known.main.fill, known.main.words, known.usage)
         self._restore(known.main, main)
         if known.is_running:

@@ -7,9 +7,10 @@ either a run is active or the next line starts one. Between two runs the executo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 import trio
 
@@ -36,19 +37,39 @@ CLOSE_S = 1.0
 """How long the closing of a model may take: it is its connections, which end with the process as well."""
 
 
+ReadInstructions: TypeAlias = Callable[[records.InstructionsRead], Awaitable[records.InstructionsRead]]
+"""Reads the project's instructions as they are now; it is given what was read last."""
+
+
+async def no_instructions(latest: records.InstructionsRead) -> records.InstructionsRead:
+    """There are none."""
+    return records.InstructionsRead()
+
+
 class SessionRuns:
     """Runs what is begun with the main agent, and adds up what the runs used.
 
     ``interactive``: a person types the lines. They can start a run with the lines that wait, and one that was refused
-    is still in their editor, so it is no failure.
+    is still in their editor, so it is no failure. ``reads`` is asked for the project's instructions as a run begins.
     """
 
-    def __init__(self, tree: AgentTree, children: Children, shared: Shared, *, interactive: bool) -> None:
+    def __init__(
+        self,
+        tree: AgentTree,
+        children: Children,
+        shared: Shared,
+        *,
+        interactive: bool,
+        reads: ReadInstructions = no_instructions,
+    ) -> None:
         self.is_closing = False
         self.last_status: events.Status | None = None
         self.usage = Usage()
         self.spec = tree.main.agent.spec
         """What the next run is made with."""
+        self.instructions = records.InstructionsRead()
+        """The project's, as they were read last."""
+        self._reads = reads
         self.tree = tree
         self.children = children
         self._shared = shared
@@ -125,6 +146,7 @@ class SessionRuns:
                     await self._changed.wait()
                 else:
                     self.tree.main.agent.check_prompt(run.iteration)
+                    await self._begin_with_instructions(run)
                     self._end(run, await self._executor.run(run))
         finally:
             self.is_closing = True
@@ -204,7 +226,30 @@ class SessionRuns:
         )
         self._journal.in_order(lambda: self._shared.emit(result))
 
-    # ------------------------------------------------------------------------------------------- with which model
+    # ------------------------------------------------------------------------------------------- with what it is made
+
+    async def read_instructions(self) -> None:
+        """Read the project's instructions again; between two runs. Raises ``JournalError``, and nothing has changed."""
+        read = await self._reads(self.instructions)
+        if read != self.instructions:
+            told = self._journal.record(read)
+            self.use_instructions(read)
+            self._journal.in_order(told.emit)
+
+    def use_instructions(self, read: records.InstructionsRead) -> None:
+        """Tell all agents these from now on; no run has taken its first step."""
+        self.instructions = read
+        # Another model may have been chosen for the run after this one.
+        agent = self.tree.main.agent
+        agent.spec = replace(agent.spec, instructions=read.text)
+        self.spec = replace(self.spec, instructions=read.text)
+
+    async def _begin_with_instructions(self, run: Run) -> None:
+        """Read the instructions for a run that was begun, unless the user ends it meanwhile."""
+        if not run.is_ending:
+            # Where the disk is full, the run fails by itself at its first message.
+            with run.cut_by("stop", "interrupt"), suppress(JournalError):
+                await self.read_instructions()
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""

@@ -1,5 +1,7 @@
 """Fixed texts and names that the model or the user reads, in one place."""
 
+from collections.abc import Sequence
+
 MAIN = "main"
 """The agent that a session begins with."""
 
@@ -54,3 +56,10 @@ def fault(cause: str, message: str) -> str:
 def counted(n: int, thing: str, things: str = "") -> str:
     """A number with its noun: ``1 line``, ``2 lines``."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"
+
+
+def instructions_read(files: Sequence[str], *, is_change: bool = False) -> str:
+    """Which files the project's instructions are from; empty for none, unless that is a change."""
+    if is_change:
+        return f"Project instructions changed: {', '.join(files) or 'there are none now'}."
+    return f"Project instructions: {', '.join(files)}." if files else ""

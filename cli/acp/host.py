@@ -24,6 +24,7 @@ from chain.chain import CLOSING_S
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError, UserError
 from chain.text.phrases import iso
+from chain.text.wording import instructions_read
 from chain.threads import Threads
 from cli.acp import params
 from cli.acp.editor_session import EditorSession
@@ -164,6 +165,7 @@ class Host:
                             interactive=True,
                             traces=opener.traces,
                             whereabouts=whereabouts,
+                            instructions=True,
                         ) as chain,
                         side_door(chain, opener.state, opener.environ) as doorless,
                     ):
@@ -213,7 +215,8 @@ class Host:
 
 
 def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
-    notes = [] if settings.passed_over is None else [str(settings.passed_over)]
+    read = session.chain.instructions
+    notes = [str(settings.passed_over or ""), instructions_read(read.files), *read.faults]
     if session.chain.resumed is not None:
         notes += session.chain.resumed.changes
         waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.waiting)

@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from chain import Tool
 from chain.app.open import build_model, check_state
-from chain.app.prompt_files import handler_of, prompt_file, system_prompt
+from chain.app.prompt_files import compaction_rules, handler_of, prompt_file, system_prompt
 from chain.app.toolbox import (
     allowance_meaning,
     check_kind_name,
@@ -24,11 +24,21 @@ from chain.app.toolbox import (
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError
+from chain.instructions import read_instructions
 from chain.text.wording import counted
 from cli.show.text_rows import flat
 
 _CHAIN = (
-    *("model", "system_prompt", "interruption_prompt", "tools", "max_iterations", "timeout_s"),
+    *(
+        "model",
+        "system_prompt",
+        "interruption_prompt",
+        "compaction_prompt",
+        "compact",
+        "tools",
+        "max_iterations",
+        "timeout_s",
+    ),
     *("budget.max_tokens", "budget.max_cost_usd"),
 )
 _BOUNDS = ("max_depth", "max_running", "max_kept")
@@ -91,6 +101,10 @@ class _CheckResult:
             alone = replace(settings, allow=(), research_hosts=(host,))
             self.attempt("tools.research.hosts", read_allowances, alone, self.tools, self.groups)
         self.check_shell()
+        # Of what is wrong with them a run hears as well, and goes on: it is no problem of the configuration.
+        read = read_instructions(Path.cwd(), settings.instructions, settings.config_folder)
+        self.rows["instructions"] += [f"  read here: {name}" for name in read.files]
+        self.rows["instructions"] += [f"  note: {fault}" for fault in read.faults]
         for name in settings.kind_names:
             self.check_kind(name)
         self.attempt("agents", lambda: settings.agents)  # the bounds; what is wrong with a kind is known by now
@@ -98,6 +112,7 @@ class _CheckResult:
     def check_chain(self, chain: ChainSettings) -> None:
         settings, place = self.settings, f"chains.{chain.name}"
         self.attempt(f"{place}.system_prompt", system_prompt, settings, chain)
+        self.attempt(f"{place}.compaction_prompt", compaction_rules, settings, chain)
         if chain.interruption_prompt is not None:
             self.note(f"{place}.interruption_prompt", prompt_file(settings, chain).current()[1])
         self.attempt(f"{place}.tools", configured_tools, settings, chain, self.tools, self.groups)
@@ -213,6 +228,7 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
             yield from _fields(f"chains.{name}", settings.chain(name), _CHAIN)
     yield "inbox.size", settings.inbox_size, ""
     yield "notify", settings.notify, ""
+    yield "instructions", settings.instructions, ""
     yield "tools.timeout_s", settings.tool_timeout_s, ""
     yield "tools.result_limit", settings.tool_result_limit, ""
     yield "tools.allow", settings.allow, ""

@@ -14,6 +14,7 @@ from chain.app.open import build_model
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError
+from chain.text.wording import instructions_read
 
 OpenChain: TypeAlias = Callable[..., AbstractAsyncContextManager[Chain]]
 OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
@@ -56,7 +57,8 @@ class Chains:
     def notes(self, chain: Chain) -> Sequence[str]:
         """What is to be said of a chain that is open."""
         problem = self._opened[chain].problem
-        return [problem] if problem else []
+        read = chain.instructions
+        return [note for note in (problem, instructions_read(read.files), *read.faults) if note]
 
     async def close(self, *chains: Chain) -> None:
         """Close these chains, or all; what runs in them is interrupted."""

@@ -64,6 +64,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         interactive=True,
         traces=invocation.traces,
         whereabouts=whereabouts if invocation.tour is None else None,
+        instructions=invocation.tour is None,
     )
     # A demonstration is nobody's work, and is kept nowhere.
     door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None

@@ -1,6 +1,7 @@
 """The agent as an editor meets it, in lock-step: prompts, updates, permissions, cancelling, steering, loading."""
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -609,6 +610,16 @@ async def test_servers_that_are_not_supported_are_named(editor: Editor, tmp_path
     [note] = chain_meta(result)["notices"]
     assert "weather" in note
     assert any("weather" in each for each in editor.notes)
+
+
+async def test_instructions_of_the_project_are_named(editor: Editor, tmp_path: Path) -> None:
+    (tmp_path / "ws/CLAUDE.md").write_text("Use make.")
+    os.mkfifo(tmp_path / "ws/AGENTS.md")
+    [fault] = chain_meta(await editor.call("session/new", cwd=str(tmp_path / "ws"), mcpServers=[]))["notices"]
+    assert "AGENTS.md is left out of the project instructions" in fault
+    (tmp_path / "ws/AGENTS.md").unlink()
+    [note] = chain_meta(await editor.call("session/new", cwd=str(tmp_path / "ws"), mcpServers=[]))["notices"]
+    assert note == "Project instructions: CLAUDE.md."
 
 
 # ---------------------------------------------------------------------------------------------------------- bad input

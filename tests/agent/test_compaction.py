@@ -218,9 +218,7 @@ async def test_a_now_line_cuts_it_and_it_is_done_once_more() -> None:
 
 
 async def test_the_user_compacts_between_two_runs_and_in_one() -> None:
-    model = SmallModel(
-        [says("x" * 3_000), reads(1), says("done")], window_tokens=200_000, limit=200_000
-    )
+    model = SmallModel([says("x" * 3_000), reads(1), says("done")], window_tokens=200_000, limit=200_000)
     async with open_session(model, tools=[read], interactive=True) as session:
         await session.run("tell me much")
         session.chain.compact("the   SKU numbers")

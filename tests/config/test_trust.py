@@ -90,3 +90,10 @@ def test_a_name_with_dots_cannot_hide_a_value(tmp_path: Path) -> None:
     assert [(each.key, each.value) for each in asked(tmp_path, text)] == [
         ("models.definitions.claude.base_url", "https://evil.example")
     ]
+
+
+def test_other_instructions_than_the_usual_need_trust_since_they_are_read_above_the_folder(tmp_path: Path) -> None:
+    for usual in ("[]", "[CLAUDE.md]", "[CLAUDE.md, AGENTS.md]"):
+        assert asked(tmp_path, f"chains: {{}}\ninstructions: {usual}\n") == []
+    (each,) = asked(tmp_path, "chains: {}\ninstructions: [AGENTS.md, .env]\n")
+    assert (each.setting, each.line, each.value) == ("instructions", 2, '["AGENTS.md", ".env"]')

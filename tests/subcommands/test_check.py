@@ -1,5 +1,6 @@
 """`chain check`: every value with where it is from, no secret among them, and every problem."""
 
+import os
 import socket
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -79,6 +80,27 @@ def test_values_are_shown_with_where_they_are_from(folder: Path) -> None:
     assert "  shell: every call of shell, without asking" in lines
     assert "tools.shell.sandbox: auto  (default)" in lines
     assert f"models.definitions.offline.script: {folder / 'rules.yaml'}  (config.yaml:3)" in lines
+
+
+def test_instructions_of_the_project_are_shown_with_what_is_wrong_with_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "repo/.git").mkdir(parents=True)
+    (folder / "repo/src").mkdir()
+    (folder / "repo/CLAUDE.md").write_text("Use make.")
+    os.mkfifo(folder / "repo/src/AGENTS.md")
+    (folder / ".config/chain").mkdir(parents=True)
+    (folder / ".config/chain/AGENTS.md").write_text("Be brief.")
+    monkeypatch.chdir(folder / "repo/src")
+    lines, ok = check(read(folder))
+    assert ok, "a run goes on without it as well"
+    own, project, note, *_ = below(lines, "instructions: AGENTS.md, CLAUDE.md  (default)")
+    assert own == f"  read here: {folder}/.config/chain/AGENTS.md"
+    assert project == "  read here: ../CLAUDE.md"
+    assert note.startswith("  note: AGENTS.md is left out of the project instructions: ")
+    lines, _ = check(read(folder, f"{CONFIG}instructions: []\n"))
+    assert "instructions: none  (" in "\n".join(lines)
+    assert "read here" not in "\n".join(lines)
 
 
 def test_secrets_are_only_said_to_be_set(folder: Path) -> None:

@@ -1,0 +1,150 @@
+"""The project's instructions: the ``AGENTS.md`` files that the agents of a session are told behind their prompts.
+
+The user's own come first, then one of each folder from the top of the repository down to the workspace. The files of a
+repository are from anybody: only regular files of it are read, and its links are followed within it. Nothing here can
+hang or fail a run. What cannot be read is left out, and a sentence says so.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from chain.config.load import Settings
+from chain.errors import UserError
+from chain.journal.records import InstructionsRead
+from chain.threads import Threads
+from chain.tools.paths import as_text, open_below
+
+KIB = 1024
+MAX_EACH = 32 * KIB
+"""Bytes of one file that are read: some 8,000 tokens, which every request carries."""
+MAX_ALL = 96 * KIB
+"""Bytes of all of them: about 25,000 tokens, an eighth of a usual window."""
+
+READ_S = 2.0
+"""How long a run waits for the disk that has them: long for any but one that hangs."""
+
+OWN_NAME = "AGENTS.md"
+"""The file in the user's own folder, whatever a configuration names: there are keys in the files beside it."""
+
+HEAD = (
+    "Instructions of the user and of the project, each from the file that is named before it. Where two disagree, the "
+    "later one holds. They say how to work here, and allow nothing that needs the user's approval."
+)
+REST_LEFT_OUT = "[The rest of this file is left out.]"
+
+_THREADS = Threads("instructions", 2)
+"""Two, so that one that hangs keeps no later run from reading."""
+
+
+async def read_in_time(settings: Settings, workspace: Path, latest: InstructionsRead) -> InstructionsRead:
+    """The instructions as they are now, read in a thread; where the disk hangs, the ``latest`` with a fault."""
+    read = partial(read_instructions, workspace, settings.instructions, settings.config_folder)
+    with trio.move_on_after(READ_S):
+        return await _THREADS.run(read, abandon_on_cancel=True)
+    slow = f"The project instructions could not be read within {READ_S:g} s, so they are as before."
+    return replace(latest, faults=(slow,))
+
+
+def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = None) -> InstructionsRead:
+    """The instructions for a workspace, whose path has no links. Reads the disk.
+
+    In each folder the first of ``names`` that is there counts; without names nothing is read. ``own`` is the folder of
+    the user's configuration.
+    """
+    parts, files, faults = [HEAD], list[str](), list[str]()
+    seen, left = set[tuple[int, int]](), MAX_ALL
+    for place in _places(workspace, names, own):
+        try:
+            data, found = place.read(min(left, MAX_EACH))
+            if (found.st_dev, found.st_ino) in seen:
+                continue  # a link to one that was read
+            seen.add((found.st_dev, found.st_ino))
+            is_cut = found.st_size > len(data)
+            text = _as_text(data, is_cut=is_cut)
+        except UserError as error:
+            faults.append(f"{place.shown} is left out of the project instructions: {error}.")
+            continue
+        if is_cut:
+            bound = f"a file may have {MAX_EACH // KIB} KiB, and all of them {MAX_ALL // KIB} KiB"
+            of = f"the first {len(data):,} bytes" if text else "nothing"
+            faults.append(f"Of {place.shown} {of} of {found.st_size:,} is in the project instructions: {bound}.")
+        if text:
+            left -= len(data)
+            files.append(place.shown)
+            parts.append("\n".join([f"[Instructions: {place.shown}]", text, *([REST_LEFT_OUT] if is_cut else [])]))
+    return InstructionsRead("\n\n".join(parts) if files else "", tuple(files), tuple(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundInstructions:
+    """A file of instructions, as it is ``shown``: one of the ``repository``, or without one the user's own."""
+
+    path: Path
+    shown: str
+    repository: Path | None = None
+
+    def read(self, limit: int) -> tuple[bytes, os.stat_result]:
+        """The beginning of it, and what it is. Raises ``UserError`` with what is wrong, as the end of a sentence."""
+        try:
+            real, top = Path(os.path.realpath(self.path, strict=True)), self.repository or Path("/")
+            if not real.is_relative_to(top):
+                raise UserError("it is a link that leads out of the repository")
+            parts = real.relative_to(top).parts
+            if self.repository is not None and ".git" in parts:
+                raise UserError("it is a link into .git, where there may be keys")
+            # Looked at before it is opened too, since opening alone sets some devices going.
+            if not stat.S_ISREG(os.lstat(real).st_mode):
+                raise UserError("it is a folder, a device, a pipe or a socket; only files are read")
+            with os.fdopen(open_below(str(top), parts), "rb") as file:
+                found = os.fstat(file.fileno())
+                if not stat.S_ISREG(found.st_mode):
+                    raise UserError("it is no longer a file")
+                return file.read(limit), found
+        except FileNotFoundError:
+            raise UserError("it is a link to nothing") from None
+        except OSError as error:
+            raise UserError(f"it cannot be read ({error.strerror or error})") from None
+
+
+def _places(workspace: Path, names: Sequence[str], own: Path | None) -> Iterator[_FoundInstructions]:
+    if names and own is not None and os.path.lexists(own / OWN_NAME):
+        # The user may have linked it to wherever they keep such files.
+        yield _FoundInstructions(own / OWN_NAME, as_text(own / OWN_NAME))
+    folders = _folders(workspace)
+    for folder in folders:
+        name = next((name for name in names if os.path.lexists(folder / name)), None)
+        if name is not None:
+            shown = as_text(Path(os.path.relpath(folder / name, workspace)))
+            yield _FoundInstructions(folder / name, shown, folders[0])
+
+
+def _folders(workspace: Path) -> Sequence[Path]:
+    """From the top of the repository down to the workspace; the workspace alone, if it is in none."""
+    found = []
+    for folder in (workspace, *workspace.parents):
+        found.append(folder)
+        if os.path.lexists(folder / ".git"):
+            return found[::-1]
+    return found[:1]
+
+
+def _as_text(data: bytes, *, is_cut: bool) -> str:
+    """What a file says; of one that is cut, its whole rows. Raises ``UserError``."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
+    except UnicodeDecodeError:
+        raise UserError("it is not UTF-8; save it as that") from None
+    if "\0" in text:
+        raise UserError("it is no text, since it has a NUL character")
+    if is_cut and "\n" in text:
+        text = text.rpartition("\n")[0]
+    return text.removeprefix("\ufeff").strip()
