@@ -14,7 +14,7 @@ from support import settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events, instructions
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.instructions import HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
 from chain.journal.reading import Reading

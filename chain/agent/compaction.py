@@ -69,13 +69,17 @@ class Compactor:
             return None
         if run.focus is not None:
             return "user"
-        has_past = any(message.role == "assistant" for message in self._context.conversation.messages)
-        is_due = self._rules.at is not None and has_past and self._is_over(self._context.fill.tokens)
+        is_due = self._rules.at is not None and self._is_over(self._context.fill.tokens) and self._has_past
         return "fill" if is_due else None
 
     def may_help(self, run: Run) -> bool:
         """Whether the conversation may be compacted since the service found it too long."""
-        return self._rules.at is not None and run.compacted_at != run.iteration
+        return self._rules.at is not None and run.compacted_at != run.iteration and self._has_past
+
+    @property
+    def _has_past(self) -> bool:
+        """Whether there is anything to summarize but what the user said."""
+        return any(message.role == "assistant" for message in self._context.conversation.messages)
 
     async def make_room(self, run: Run, by: CompactedBy) -> Attempted:
         """Compact the conversation, if that is possible. Raises ``JournalError`` and ``BudgetSpent``."""
@@ -132,7 +136,8 @@ class Compactor:
     def view(self) -> WindowView:
         """What fills the window."""
         spec, fill = self._context.spec, self._context.fill
-        beside = [("system prompt", len(spec.system)), ("tools", max(fill.beside - len(spec.system), 0))]
+        tools = max(fill.beside - len(spec.whole_system), 0)
+        beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
         return view_of(self._context.conversation.messages, fill, self.window, beside)
 
     # --------------------------------------------------------------------------------------------------- the summary

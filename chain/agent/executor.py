@@ -236,7 +236,8 @@ class Executor:
             left = self._limits.max_iterations - run.iteration + (by == "service")
             self._delivery.deliver(run, point, calls_left=left)
             await self._flush()
-            if not was_cut and self.compaction.is_hopeless():
+            is_too_long = by == "service" and attempted.what == "failed"
+            if is_too_long or (not was_cut and self.compaction.is_hopeless()):
                 return Outcome("context_full", self.compaction.too_full())
             if not was_cut or by != "service":
                 return None

@@ -29,17 +29,8 @@ from chain.text.wording import counted
 from cli.show.text_rows import flat
 
 _CHAIN = (
-    *(
-        "model",
-        "system_prompt",
-        "interruption_prompt",
-        "compaction_prompt",
-        "compact",
-        "tools",
-        "max_iterations",
-        "timeout_s",
-    ),
-    *("budget.max_tokens", "budget.max_cost_usd"),
+    *("model", "system_prompt", "interruption_prompt", "compaction_prompt", "compact.at", "compact.keep", "tools"),
+    *("max_iterations", "timeout_s", "budget.max_tokens", "budget.max_cost_usd"),
 )
 _BOUNDS = ("max_depth", "max_running", "max_kept")
 _KIND = ("description", "prompt", "tools", "model", "max_iterations")

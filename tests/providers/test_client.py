@@ -306,9 +306,9 @@ async def test_a_fault_that_asking_again_does_not_mend(name: str, clock: MockClo
 
 async def test_a_prompt_that_is_too_long_is_a_full_context(clock: MockClock) -> None:
     long = "prompt is too long: 210000 tokens > 200000 maximum"
-    async with wired(
-        [Status(400, message=long), ErrorEvent(after=0, kind="invalid_request_error", message=long)]
-    ) as wire:
+    # What asks for a summary is too long as well.
+    late = ErrorEvent(after=0, kind="invalid_request_error", message=long)
+    async with wired([Status(400, message=long), Status(400, message=long), late, late]) as wire:
         for _ in range(2):
             result = await wire.session.run("Go")
             assert (result.status, result.exit_code) == ("context_full", 1)

@@ -66,7 +66,10 @@ def model_at(
 ) -> AnthropicModel:
     """A model at that address."""
     return AnthropicModel(
-        Parameters(model, max_tokens, **parameters), Service(api_key=key, base_url=url, **(service or {})), price
+        # Its window is known, so that the service is asked for nothing else than replies.
+        Parameters(model, max_tokens, **{"context_window": 200_000, **parameters}),
+        Service(api_key=key, base_url=url, **(service or {})),
+        price,
     )
 
 
