@@ -232,13 +232,13 @@ class Executor:
             run.step = Step()
             if run.stop_asked:
                 return self._done(run)
+            is_too_long = by == "service" and attempted.what == "failed"
+            if is_too_long or (not was_cut and self.compaction.is_hopeless()):
+                return Outcome("context_full", self.compaction.too_full())
             point: Point = "N" if was_cut else "D" if run.iteration else "A"
             left = self._limits.max_iterations - run.iteration + (by == "service")
             self._delivery.deliver(run, point, calls_left=left)
             await self._flush()
-            is_too_long = by == "service" and attempted.what == "failed"
-            if is_too_long or (not was_cut and self.compaction.is_hopeless()):
-                return Outcome("context_full", self.compaction.too_full())
             if not was_cut or by != "service":
                 return None
 

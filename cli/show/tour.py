@@ -34,7 +34,7 @@ INVITATION: tuple[Comment, ...] = (
 READING = f"It reads file after file now. A good moment for: {TRIES['urgent'][0]}"
 AFTERWARDS = (
     "The prompt stays. Ask about the files: list the files, search SKU122, which file is the largest? Or have another "
-    "product analysed: analyze SKU122. /quit ends.",
+    "product analysed: analyze SKU122. /context shows how full its window is. /quit ends.",
 )
 _EFFECTS = {
     "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",

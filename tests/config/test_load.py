@@ -180,6 +180,7 @@ models:
       idle_timeout_s: 5.5
       max_attempts: 1
       retry_s: 90
+      context_window: 100000
       system_messages: true
       extra_body: {top_k: 3, metadata: {user_id: "${WHO}", tags: ["${WHO}", 1]}}
       extra_headers: {X-Team: "${WHO}"}
@@ -201,6 +202,7 @@ models:
         "idle_timeout_s": 5.5,
         "max_attempts": 1,
         "retry_s": 90.0,
+        "context_window": 100_000,
         "system_messages": True,
         "extra_body": {"top_k": 3, "metadata": {"user_id": "me", "tags": ["me", 1]}},
         "extra_headers": {"X-Team": "me"},
