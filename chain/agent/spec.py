@@ -24,6 +24,7 @@ from chain.model import Model
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
+from chain.tools.named_files import LineFiles
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
 
@@ -85,6 +86,8 @@ class Shared:
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
+    line_files: LineFiles | None = None
+    """Who reads the files that lines name, if not those of the workspace."""
 
     @property
     def trace_path(self) -> str | None:

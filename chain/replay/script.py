@@ -17,6 +17,7 @@ from chain.journal.records import Entry
 from chain.messages import Message, ToolResult
 from chain.plan import Task, tasks_after
 from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
+from chain.tools.named_files import Attachments
 from chain.tools.tool import Preview
 
 SOME_TEXT = " "
@@ -180,6 +181,13 @@ class Script:
             if isinstance(entry.record, records.PlanRestored) and not self.rows:
                 return tasks_after((), entry.record)
         return ()
+
+    def attachments(self, ids: tuple[str, ...]) -> Attachments:
+        """What went along with these lines, as they were delivered in one message."""
+        found = [e.record for e in self.entries if isinstance(e.record, records.Message) and e.record.line_ids == ids]
+        told = (e.record for e in self.entries if isinstance(e.record, records.Receipt))
+        notes = {record.id: record.reason for record in told if record.state == "delivered" and record.id in ids}
+        return Attachments(found[0].message.blocks[1:] if found else (), notes)
 
     # ---------------------------------------------------------------------------------------------------- model calls
 

@@ -119,9 +119,9 @@ class Scene:
                 results.append(ToolOutcome(call.name, call.input, result.text, result.is_error))
             self.events.append(TaskEvent(tuple(results), self._aside))
             self._answered = False
-        for block in message.blocks:
-            if isinstance(block, Text):
-                self._read_text(block.text)
+        # What comes after the first text are the files that it names.
+        if text := next((block.text for block in message.blocks if isinstance(block, Text)), None):
+            self._read_text(text)
 
     def _read_text(self, text: str) -> None:
         mark = self._marks.interruption
