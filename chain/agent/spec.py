@@ -132,6 +132,20 @@ class AgentContext:
         self.shared.journal.record(records.Withdrawn(self.conversation.withdrawable, self.name, "refused"))
         self.conversation.withdraw()
 
+    def remove_images(self, iteration: int) -> bool:
+        """Takes the images out of the conversation that the service may have refused. Whether there were any.
+
+        Raises ``JournalError``.
+        """
+        refused = {image.digest: image.name for image in self.conversation.refusable_images}
+        if not refused:
+            return False
+        record = records.ImagesRefused(self.name, iteration, tuple(refused), tuple(dict.fromkeys(refused.values())))
+        told = self.shared.journal.record(record)
+        self.conversation.remove_images(refused)
+        self.shared.journal.in_order(told.emit)
+        return True
+
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
         """The handler prompt that holds now. A fault of its file is reported, and the built-in one is used."""
         prompt, error = self.spec.prompts.current()

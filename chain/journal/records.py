@@ -126,6 +126,16 @@ class Withdrawn(_Typed):
     reason: str
 
 
+@_record("images_refused")
+class ImagesRefused(_Typed):
+    """Texts stand in the conversation for the images with these ``digests``, called so, which the service refused."""
+
+    agent: str
+    iteration: int
+    digests: tuple[str, ...]
+    names: tuple[str, ...]
+
+
 @_record("tool_started")
 class ToolStarted(_Typed):
     """A tool is about to run: from here on it may have had effects."""
@@ -335,7 +345,7 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-_OfCalls: TypeAlias = Message | Withdrawn | Request | ToolStarted | ToolFinished | Interrupted
+_OfCalls: TypeAlias = Message | Withdrawn | ImagesRefused | Request | ToolStarted | ToolFinished | Interrupted
 _OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model
 
 Record: TypeAlias = Session | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers

@@ -157,6 +157,8 @@ class Restored:
                 self.open_question = record
             case records.Answer():
                 self.open_question = None
+            case records.ImagesRefused(agent=agent, digests=digests):
+                self._agent(agent).conversation.remove_images(digests)
             case records.Withdrawn(agent=agent):
                 self._withdraw(self._agent(agent))
             case _:

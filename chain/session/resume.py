@@ -15,9 +15,11 @@ that the rest is written the next time::
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from chain import events
 from chain.agent.children import Children
@@ -25,9 +27,11 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.journal import records
+from chain.journal.beside import kept_beside
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
+from chain.messages import Block, Image, Message
 from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
 from chain.session.runs import SessionRuns
@@ -69,14 +73,32 @@ class Resumed:
     has_earlier: bool = False
 
 
-def read_back(rows: Iterable[bytes]) -> ReadBack:
-    """Read a journal. Raises ``SessionError`` for one that makes no conversation, naming the record."""
+def read_back(rows: Iterable[bytes], path: Path | None = None) -> ReadBack:
+    """Read a journal, and the images beside its ``path``.
+
+    Raises ``SessionError`` for one that makes no conversation, naming the record.
+    """
     reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        restored.add(entry)
+        restored.add(entry if path is None else with_images(entry, path))
         past.extend(projection.reading(entry))
     return ReadBack(restored, projection, past, tuple(reading.faults), reading.complaints, reading.seq)
+
+
+def with_images(entry: Entry, path: Path) -> Entry:
+    """The entry with its images as they are beside the journal at this path; those that are gone have no data."""
+    record = entry.record
+    if not isinstance(record, records.Message) or not record.message.images:
+        return entry
+
+    def found(block: Block) -> Block:
+        if not isinstance(block, Image) or (content := kept_beside(path, block.digest)) is None:
+            return block
+        return replace(block, data=b64encode(content).decode())
+
+    message = Message(record.message.role, tuple(found(block) for block in record.message.blocks))
+    return replace(entry, record=replace(record, message=message))
 
 
 class Resuming:

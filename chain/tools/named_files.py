@@ -11,6 +11,7 @@ import heapq
 import os
 import re
 import stat
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,7 +19,7 @@ from pathlib import Path, PurePath
 from typing import Protocol
 
 from chain.errors import ToolError
-from chain.messages import Block, Text
+from chain.messages import Block, Image, Text
 from chain.text.wording import STDIN_BEGIN, counted
 from chain.threads import quickly
 from chain.tools.file_tree import lines_of, text_of
@@ -47,6 +48,13 @@ PATIENCE_S = 1.0
 """How long a file system may hold up everything else: somebody who named a file on it waits for it."""
 
 OUTSIDE = "outside the workspace"
+
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
 
 _WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _LINES = re.compile(r":\d+(?:[-:]\d+)?\Z")
@@ -199,9 +207,31 @@ def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attach
         return _Attachment(str(error).removeprefix(f"{shown} ").removesuffix("."))
     except OSError as error:
         return _Attachment(f"cannot be read: {error.strerror}")
+    if media_type := image_type(raw):
+        return _image(shown, media_type, raw)
     if b"\0" in raw:
         return _Attachment("binary")
     return _text(shown, raw, root.joinpath(*parts))
+
+
+def image_type(content: bytes) -> str:
+    """The media type of an image that a service accepts, by its content; empty for anything else."""
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for beginning, kind in _IMAGES.items() if content.startswith(beginning)), "")
+
+
+def image_blocks(name: str, media_type: str, content: bytes) -> tuple[Block, ...]:
+    """An image as it goes along: what it is called, then itself."""
+    return (
+        Text(f"[Image {name}]"),
+        Image(media_type, digest(content), name, b64encode(content).decode()),
+    )
+
+
+def _image(shown: str, media_type: str, raw: bytes) -> _Attachment:
+    said = f"{media_type.removeprefix('image/').upper()}, {len(raw):,} bytes"
+    return _Attachment(said, image_blocks(shown, media_type, raw), size=len(raw))
 
 
 def _text(shown: str, raw: bytes, path: Path) -> _Attachment:

@@ -35,7 +35,7 @@ def check_invariants(session: Session, *, max_iterations: int = 20, one_in: int 
     walk = Walk(session, max_iterations)
     for item in in_order(session, records):
         walk.take(item)
-    _check_requests(session.model.requests, sum(r["type"] == "withdrawn" for r in records))
+    _check_requests(session.model.requests, sum(r["type"] in ("withdrawn", "images_refused") for r in records))
     for agent in walk.agents.values():
         assert [to_json(from_json(m)) for m in agent.history] == agent.history
     assert [r["seq"] for r in records] == list(range(1, len(records) + 1))
@@ -63,7 +63,7 @@ def check_full_disk(session: Session) -> None:
         assert receipt.state in FINAL, f"I1: {id} is {receipt.state}"
     counted = [receipt for result in session.of(events.Result) for receipt in result.receipts]
     assert all(receipt.state in FINAL or receipt.state == "refused" for receipt in counted)
-    _check_requests(session.model.requests, sum(r["type"] == "withdrawn" for r in records))
+    _check_requests(session.model.requests, sum(r["type"] in ("withdrawn", "images_refused") for r in records))
     ran = {r["id"] for r in records if r["type"] == "tool_started"}
     for request in session.model.requests:
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
 
-from chain.messages import Text
+from chain.messages import Image, Text
 from chain.text.wording import STDIN_BEGIN, STDIN_END
 from chain.tools import named_files
 from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, WorkspaceFiles
@@ -196,3 +197,22 @@ def test_a_disk_that_does_not_answer_holds_up_nothing_for_long(
     monkeypatch.setattr(named_files, "quickly", lambda work, seconds: False)
     found = read(workspace, "@a.txt", "no file")
     assert found == Attachments(notes={"L1": "without its files: their disk does not answer"})
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"\x89PNG\r\n\x1a\n and so on", "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+    ],
+)
+def test_an_image_goes_along_by_its_content_whatever_it_is_called(workspace: Path, content: bytes, kind: str) -> None:
+    (workspace / "picture.txt").write_bytes(content)
+    seen = Seen()
+    found = read(workspace, "see @picture.txt", seen=seen)
+    assert found.blocks == (Text("[Image picture.txt]"), Image(kind, digest(content), "picture.txt"))
+    assert isinstance(image := found.blocks[1], Image)
+    assert b64decode(image.data) == content
+    assert seen.get(workspace / "picture.txt") is None

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import trio
 
-from chain.errors import ModelError, ParameterRefused
+from chain.errors import ImageRefused, ModelError, ParameterRefused
 from chain.messages import Message, Usage
 from chain.model import Delta, Reply, Request
 from chain.provider import ModelCheck
@@ -98,6 +98,8 @@ class AnthropicModel:
             except failures.RequestRefused as error:
                 if refused := error.names(set_parameters(request.overrides)):
                     raise ParameterRefused(str(error), refused) from None
+                if error.names_image:
+                    raise ImageRefused(str(error)) from None
                 raise
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from chain.messages import Block, Image, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, When
@@ -277,5 +277,7 @@ def _block_size(block: Block) -> int:
             return len(text)
         case ToolCall(_, name, input):
             return len(name) + len(json.dumps(dict(input)))
+        case Image():
+            return 0
         case Opaque(raw):
             return len(json.dumps(dict(raw)))
