@@ -19,7 +19,7 @@ from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text
-from chain.tools.named_files import Attachments, WorkspaceFiles
+from chain.tools.named_files import Attachments, LineContent, WorkspaceFiles
 
 MAX_SHOWN = 200
 """Characters of a plan command in a notice that it was not carried out."""
@@ -118,7 +118,7 @@ class Delivery:
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
-        return self._files.read([(accepted.on_record, accepted.line.message) for accepted in lines])
+        return self._files.read([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]

@@ -36,7 +36,7 @@ from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
-from chain.journal.records import COURSE, AgentEnded, Entry, Message, Record, Unknown, may_be_from_outside
+from chain.journal.records import COURSE, AgentEnded, Entry, Line, Message, Record, Unknown, may_be_from_outside
 from chain.messages import Image
 from chain.signal import Signal
 
@@ -62,7 +62,13 @@ class Projected:
 
 
 def _images(record: Record | Unknown) -> Sequence[Image]:
-    return record.message.images if isinstance(record, Message) and record.message.role == "user" else ()
+    match record:
+        case Message(message=message):
+            return message.images
+        case Line(images=images):
+            return images
+        case _:
+            return ()
 
 
 class Journal:

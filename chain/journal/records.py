@@ -71,6 +71,8 @@ class Line(_Typed):
     iteration: int = field(default=0, metadata=BRIEF)
     by_rule: bool = field(default=False, metadata=BRIEF)
     waiting: int = field(default=0, metadata=BRIEF)
+    images: tuple[messages.Image, ...] = field(default=(), metadata=BRIEF)
+    """What its sender sent along."""
 
 
 @_record("run")

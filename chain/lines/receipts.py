@@ -150,7 +150,17 @@ class Ledger:
             self.ids[on_record] = id
         try:
             record = records.Line(
-                on_record, line.text, line.kind, line.urgency, agent, origin, effect, iteration, by_rule, waiting
+                on_record,
+                line.text,
+                line.kind,
+                line.urgency,
+                agent,
+                origin,
+                effect,
+                iteration,
+                by_rule,
+                waiting,
+                line.images,
             )
             self._journal.acknowledge(self._journal.record(record).emit)
         except JournalError:
@@ -211,7 +221,10 @@ class Ledger:
         # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
         told = self._journal.record_if_possible(
             records.Line(
-                id, line.text, line.kind, line.urgency, agent, accepted.origin, iteration=iteration, waiting=waiting
+                *(id, line.text, line.kind, line.urgency, agent, accepted.origin),
+                iteration=iteration,
+                waiting=waiting,
+                images=line.images,
             )
         )
         self._journal.acknowledge(told.emit)
@@ -310,7 +323,7 @@ def line_of(record: records.Line) -> Line:
     line = parse_line(record.text, local=False)
     if line.kind != record.kind:  # a query, which is not parsed
         line = Line(record.text, "verbatim", record.text.strip() or record.text)
-    return replace(line, urgency="next")
+    return replace(line, urgency="next", images=record.images)
 
 
 def origin_of(record: records.Line) -> Origin:

@@ -26,7 +26,7 @@ from chain.replay.script import SOME_TEXT, Script
 from chain.replay.tape import Tape
 from chain.retries import Retries
 from chain.tools.calling import Rules
-from chain.tools.named_files import Attachments
+from chain.tools.named_files import Attachments, LineContent
 from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates, may_run_beside_others
 
 
@@ -78,9 +78,9 @@ class Actors:
         """An agent that asks its model again as long as it did."""
         return replace(spec, limits=replace(spec.limits, retries=patient(spec.limits.retries)))
 
-    def read(self, lines: Sequence[tuple[str, str]]) -> Attachments:
+    def read(self, lines: Sequence[LineContent]) -> Attachments:
         """What went along with lines: nothing is read from the disk."""
-        return self._script.attachments(tuple(id for id, _ in lines))
+        return self._script.attachments(tuple(line.id for line in lines))
 
     def _tool(self, tool: Tool, *, is_real: bool) -> Tool:
         # A tool may be named twice, and is then one.

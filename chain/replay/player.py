@@ -216,7 +216,9 @@ class Player:
         else:
             urgency = _marked(record, parsed.urgency)
             to = self._address(record, urgency)
-            said = self._chain.submit(record.text, urgency=urgency, id=record.id, local=False, origin=origin, to=to)
+            said = self._chain.submit(
+                record.text, urgency=urgency, id=record.id, local=False, origin=origin, to=to, images=record.images
+            )
         is_heard = record.kind == "guidance" and record.id in self._script.heard
         if is_heard and (node := self._actors.node(record.agent)) is not None:
             others = {each.on_record for each in node.inbox.waiting()} - {record.id}

@@ -31,7 +31,7 @@ from chain.journal.beside import kept_beside
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
-from chain.messages import Block, Image, Message
+from chain.messages import Image, Message
 from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
 from chain.session.runs import SessionRuns
@@ -88,17 +88,19 @@ def read_back(rows: Iterable[bytes], path: Path | None = None) -> ReadBack:
 
 def with_images(entry: Entry, path: Path) -> Entry:
     """The entry with its images as they are beside the journal at this path; those that are gone have no data."""
-    record = entry.record
-    if not isinstance(record, records.Message) or not record.message.images:
-        return entry
 
-    def found(block: Block) -> Block:
-        if not isinstance(block, Image) or (content := kept_beside(path, block.digest)) is None:
-            return block
-        return replace(block, data=b64encode(content).decode())
+    def found(image: Image) -> Image:
+        content = kept_beside(path, image.digest)
+        return image if content is None else replace(image, data=b64encode(content).decode())
 
-    message = Message(record.message.role, tuple(found(block) for block in record.message.blocks))
-    return replace(entry, record=replace(record, message=message))
+    match entry.record:
+        case records.Line(images=images) as line if images:
+            return replace(entry, record=replace(line, images=tuple(map(found, images))))
+        case records.Message(message=message) as record if message.images:
+            blocks = tuple(found(block) if isinstance(block, Image) else block for block in message.blocks)
+            return replace(entry, record=replace(record, message=Message(message.role, blocks)))
+        case _:
+            return entry
 
 
 class Resuming:

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from chain.errors import ToolError
 from chain.messages import Block, Image, Text
-from chain.text.wording import STDIN_BEGIN, counted
+from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, counted
 from chain.threads import quickly
 from chain.tools.file_tree import lines_of, text_of
 from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
@@ -57,7 +57,7 @@ _IMAGES = {
 }
 
 _WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
-_LINES = re.compile(r":\d+(?:[-:]\d+)?\Z")
+_LINES = re.compile(r":L?\d+(?:[-:]L?\d+)?\Z")
 """Lines of a file, as in ``cli/main.py:12``: the file goes along."""
 _END = ".,;:!?…)]}>'`*|"
 """Signs that may end a sentence behind a name, or a name itself: the longest name that exists is meant."""
@@ -74,11 +74,20 @@ class Attachments:
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class LineContent:
+    """A line as far as it matters here: its id, its text, and the ``images`` that its sender sent along."""
+
+    id: str
+    text: str
+    images: tuple[Image, ...] = ()
+
+
 class LineFiles(Protocol):
     """Reads what lines name."""
 
-    def read(self, lines: Sequence[tuple[str, str]]) -> Attachments:
-        """What goes along with the lines of one message, each an id and a text. It raises nothing and hardly waits."""
+    def read(self, lines: Sequence[LineContent]) -> Attachments:
+        """What goes along with the lines of one message. It raises nothing and hardly waits."""
         ...
 
 
@@ -103,15 +112,20 @@ class WorkspaceFiles:
         self._workspace = workspace
         self._seen = seen
 
-    def read(self, lines: Sequence[tuple[str, str]]) -> Attachments:
+    def read(self, lines: Sequence[LineContent]) -> Attachments:
         """What goes along with lines. A file that several of them name goes along once."""
-        wanted = [(id, names) for id, text in lines for names in islice(names_in(text), MAX_WORDS)]
-        if not wanted:
-            return Attachments()
-        found: list[tuple[str, str, _Attachment]] = []
+        wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_WORDS)]
+        sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
+        return self._attached(wanted, sent) if wanted or sent else Attachments()
+
+    def _attached(
+        self, wanted: Sequence[tuple[str, Sequence[str]]], sent: Sequence[tuple[str, str, _Attachment]]
+    ) -> Attachments:
+        found = list(sent)
         is_whole = quickly(lambda: found.extend(_read_all(self._workspace, wanted)), PATIENCE_S)
         if not is_whole:
-            return Attachments(notes={id: "without its files: their disk does not answer" for id, _ in wanted})
+            late = _Attachment("their disk does not answer")
+            found = [*sent, *((id, "its files", late) for id, _ in wanted)]
         blocks: dict[str, tuple[Block, ...]] = {}
         notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
         for id, name, its in found:
@@ -132,9 +146,9 @@ class WorkspaceFiles:
 def names_in(text: str) -> Iterator[Sequence[str]]:
     """The words of a line that may name files: of each the names that it may be, the longest first.
 
-    What was piped in beside a query is no word of the user's, so it names none.
+    What was piped in beside a query, or embedded by an editor, is no word of the user's, so it names none.
     """
-    for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0]):
+    for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0].partition(FILE_BEGIN)[0]):
         if word[1] is not None:
             yield (word[1],)
             continue
@@ -207,31 +221,29 @@ def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attach
         return _Attachment(str(error).removeprefix(f"{shown} ").removesuffix("."))
     except OSError as error:
         return _Attachment(f"cannot be read: {error.strerror}")
-    if media_type := image_type(raw):
-        return _image(shown, media_type, raw)
+    if (image := image_of(shown, raw)) is not None:
+        return _image(image)
     if b"\0" in raw:
         return _Attachment("binary")
     return _text(shown, raw, root.joinpath(*parts))
 
 
-def image_type(content: bytes) -> str:
-    """The media type of an image that a service accepts, by its content; empty for anything else."""
+def _image_type(content: bytes) -> str:
     if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for beginning, kind in _IMAGES.items() if content.startswith(beginning)), "")
 
 
-def image_blocks(name: str, media_type: str, content: bytes) -> tuple[Block, ...]:
-    """An image as it goes along: what it is called, then itself."""
-    return (
-        Text(f"[Image {name}]"),
-        Image(media_type, digest(content), name, b64encode(content).decode()),
-    )
+def image_of(name: str, content: bytes) -> Image | None:
+    """An image to send; ``None`` for what is none that a service accepts."""
+    media_type = _image_type(content)
+    return Image(media_type, digest(content), name, b64encode(content).decode()) if media_type else None
 
 
-def _image(shown: str, media_type: str, raw: bytes) -> _Attachment:
-    said = f"{media_type.removeprefix('image/').upper()}, {len(raw):,} bytes"
-    return _Attachment(said, image_blocks(shown, media_type, raw), size=len(raw))
+def _image(image: Image) -> _Attachment:
+    size = len(image.data) * 3 // 4 - image.data[-2:].count("=")
+    said = f"{image.media_type.removeprefix('image/').upper()}, {size:,} bytes"
+    return _Attachment(said, (Text(f"[Image {image.name}]"), image), size=size)
 
 
 def _text(shown: str, raw: bytes, path: Path) -> _Attachment:

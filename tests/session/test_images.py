@@ -18,6 +18,8 @@ from chain import events
 from chain import sessions as kept
 from chain.app import open_chain
 from chain.errors import ImageRefused
+from chain.journal import json as record_json
+from chain.journal import records
 from chain.journal.beside import folder_beside, keep_beside, kept_beside
 from chain.messages import NO_IMAGE, Image, Message, Text, sent_form, to_json
 from chain.model import Delta, Reply, Request
@@ -168,6 +170,53 @@ def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path) -> No
     assert kept_beside(journal, DIGEST) == PIXEL
     assert [path.name for path in folder_beside(journal).iterdir()] == [DIGEST]
     assert kept_beside(journal, "../s.jsonl") is None
+
+
+# ---------------------------------------------------------------------------------------- sent along with a line
+
+
+async def test_what_its_sender_sends_along_is_kept_with_the_line_and_delivered() -> None:
+    async with open_session(RULES) as session:
+        assert session.chain.submit("What is [it]?", images=[("it", PIXEL)]).what == "started"
+        await session.chain.wait_idle()
+        assert session.file.beside == {DIGEST: PIXEL}
+        (line,) = [r for r in session.records if r["type"] == "line"]
+        assert line["images"][0]["source"]["digest"] == DIGEST
+        (image,) = images(session.model.requests[-1].messages)
+        assert b64decode(image.data) == PIXEL
+        assert next(r for r in session.chain.receipts).reason == f"with it (PNG, {len(PIXEL):,} bytes)"
+        check_invariants(session)
+    check_replays(session)
+
+
+async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> None:
+    from chain.session.resume import with_images
+
+    journal = tmp_path / "s.jsonl"
+    keep_beside(journal, DIGEST, PIXEL)
+    line = records.Line("L1", "see", "redirect", "next", "main", images=(Image("image/png", DIGEST, "it"),))
+    read = with_images(
+        record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}), journal
+    )
+    assert isinstance(read.record, records.Line)
+    assert b64decode(read.record.images[0].data) == PIXEL
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        ([("it", b"text")], "it is no image of a kind that can be sent"),
+        ([("it", PIXEL + bytes(5 * 2**20))], "the limit of an image is"),
+        ([("it", PIXEL)] * 21, "the limit is 20"),
+        ([("it", PIXEL + bytes(4 * 2**20))] * 5, "more than 16,777,216 bytes"),
+    ],
+)
+async def test_what_cannot_be_sent_refuses_the_line(sent: list[tuple[str, bytes]], why: str) -> None:
+    async with open_session(RULES) as session:
+        said = session.chain.submit("What is it?", images=sent)
+        assert said.what == "refused"
+        assert why in said.message
+        assert not session.file.beside
 
 
 # ---------------------------------------------------------------------------------------------------- the refusal

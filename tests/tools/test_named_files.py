@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from chain.messages import Image, Text
-from chain.text.wording import STDIN_BEGIN, STDIN_END
+from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, STDIN_END
 from chain.tools import named_files
-from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, WorkspaceFiles
+from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, LineContent, WorkspaceFiles
 from chain.tools.seen import Seen, digest
 
 
@@ -26,7 +26,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def read(workspace: Path, *texts: str, seen: Seen | None = None) -> Attachments:
-    lines = [(f"L{n}", text) for n, text in enumerate(texts, 1)]
+    lines = [LineContent(f"L{n}", text) for n, text in enumerate(texts, 1)]
     return WorkspaceFiles(workspace, seen or Seen()).read(lines)
 
 
@@ -70,6 +70,7 @@ def test_a_file_goes_along_with_the_number_of_its_lines(workspace: Path, line: s
         "@" + "x" * 5_000,
         "@a\0b",
         f"sum it up{STDIN_BEGIN}see @a.txt{STDIN_END}",
+        f'explain b{FILE_BEGIN}b">\nsee @a.txt\n</file>',
     ],
 )
 def test_what_names_nothing_that_exists_stays_text(workspace: Path, line: str) -> None:
