@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from base64 import b64decode
+import os
+import threading
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from double import check_messages
 from support import FullDisk, OneConversation, Session, check_invariants, open_session, settings
 from support.replays import check_replays
+from trio.testing import wait_all_tasks_blocked
 
 from chain import events
 from chain import sessions as kept
 from chain.app import open_chain
-from chain.errors import ImageRefused
+from chain.errors import ImageRefused, JournalError
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.journal.beside import folder_beside, keep_beside, kept_beside
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
 from chain.messages import NO_IMAGE, Image, Message, Text, sent_form, to_json
 from chain.model import Delta, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
@@ -281,3 +289,60 @@ async def test_a_refusal_without_an_image_in_the_conversation_ends_the_run(works
     async with open_session(Wrong()) as session:
         assert (await session.run("Hello")).status == "error"
         assert len(session.model.requests) == 1
+
+
+# ------------------------------------------------------------------------------------------------- a disk that hangs
+
+
+def message_record() -> records.Message:
+    image = Image("image/png", DIGEST, "dot.png", b64encode(PIXEL).decode())
+    return records.Message(Message("user", (Text("see"), image)), "main", "root")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_record_follows_its_image_also_where_the_disk_hangs(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    gate, path = threading.Event(), tmp_path / "s.jsonl"
+
+    def slow(journal: Path, digest: str, content: bytes) -> None:
+        gate.wait()
+        if fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        keep_beside(journal, digest, content)
+
+    monkeypatch.setattr("chain.journal.file.keep_beside", slow)
+    with closing(DiskFile(path, is_new=True)) as file:
+        journal = Journal(file, path=path)
+        nursery.start_soon(journal.run)
+        journal.record(message_record())
+        await wait_all_tasks_blocked()
+        assert path.read_bytes() == b""
+        gate.set()
+        if fails:
+            with pytest.raises(JournalError):
+                await journal.written()
+            assert path.read_bytes() == b""
+        else:
+            await journal.written()
+            assert path.read_bytes().count(b"\n") == 1
+            assert kept_beside(path, DIGEST) == PIXEL
+        journal.end()
+
+
+async def test_a_disk_without_room_for_the_image_takes_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(journal: Path, digest: str, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "s.jsonl"
+    with closing(DiskFile(path, is_new=True)) as file:
+        journal = Journal(file, path=path)
+        with monkeypatch.context() as patched:
+            patched.setattr("chain.journal.file.keep_beside", full)
+            with pytest.raises(JournalError):
+                journal.record(message_record())
+        assert (path.read_bytes(), journal.seq) == (b"", 0)
+        journal.record(message_record())
+        assert path.read_bytes().count(b"\n") == 1
