@@ -28,11 +28,7 @@ def folder_beside(journal: Path) -> Path:
 def keep_beside(journal: Path, digest: str, content: bytes) -> None:
     """Bring a file to the disk, unless it is there. Raises ``OSError``."""
     folder = folder_beside(journal)
-    try:
-        folder.mkdir(mode=0o700)
-        _sync_names(folder.parent)
-    except FileExistsError:
-        pass
+    folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / digest
     if path.exists():
         return
@@ -48,6 +44,7 @@ def keep_beside(journal: Path, digest: str, content: bytes) -> None:
             unfinished.unlink()
         raise
     _sync_names(folder)
+    _sync_names(folder.parent)  # where the folder itself may be new
 
 
 def kept_beside(journal: Path, digest: str) -> bytes | None:

@@ -153,7 +153,7 @@ def remark(event: events.Notice | events.Error | events.Retry | events.LineRefus
         case events.Retry():
             return "note", sanitize(f"Asked again after {duration(event.delay_s)}: {event.reason}")
         case events.Receipt(state="delivered", reason=reason):
-            return "note", sanitize(f"{reason[:1].upper()}{reason[1:]}")
+            return "note", sanitize(f"Delivered {' '.join(reason.split())}")
         case events.LineRefused():
             return "back", sanitize(f"Line refused ({event.reason}): {event.text}")
         case _:

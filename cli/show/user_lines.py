@@ -110,10 +110,8 @@ def _guidance(event: events.LineQueued, sign: Sign, most: int | None = None) -> 
 
 
 def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
-    """A sign, a text and a style for a line that did not reach the model, or for what went along with one that did."""
+    """A sign, a text and a style for a line that did not reach the model; others are shown by their own events."""
     words, text = flat(phrases.settled(event)), one_row(event.text)
-    if event.state == "delivered" and event.reason:
-        return "↪", flat(event.reason), "dim"
     if not words:
         return None
     if phrases.is_stop_receipt(event):

@@ -163,7 +163,7 @@ async def test_export_has_it_and_deleting_removes_it(workspace: Path, tmp_path: 
         r["message"]["content"] for r in found["records"] if r["type"] == "message" and r["message"]["role"] == "user"
     ]
     assert b64decode(content[2]["source"]["data"]) == PIXEL
-    assert "With dot.png (PNG" in "".join(kept.export(kept.find(tmp_path, one.id), "md"))
+    assert "Delivered with dot.png (PNG" in "".join(kept.export(kept.find(tmp_path, one.id), "md"))
     kept.delete(tmp_path, one.id)
     assert not one.file.parent.exists()
     assert not one.journal.exists()
