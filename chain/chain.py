@@ -7,6 +7,7 @@ run, never nothing. Everything that happens comes out as events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
@@ -24,7 +25,7 @@ from chain.journal.records import InstructionsRead
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
-from chain.messages import Usage
+from chain.messages import Image, Usage
 from chain.model import Model
 from chain.retries import Retries
 from chain.session.feed import Broadcaster, Feed, Listener
@@ -34,6 +35,8 @@ from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.standing import Standing
 from chain.text.wording import counted
+from chain.tools.named_files import MAX_NAMED, MAX_READ, image_of
+from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import delegates
 from chain.version import VERSION
 
@@ -41,6 +44,26 @@ __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 
 CLOSING_S = 5.0
 """Grace period for tools that shield themselves from cancellation."""
+
+
+def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[tuple[Image, ...], str]:
+    """The images of a line, or why it cannot have them."""
+    if len(images) > MAX_NAMED:
+        return (), f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
+    if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_READ:
+        return (), f"the images of the line have more than {MAX_READ:,} bytes"
+    found = []
+    for each in images:
+        if isinstance(each, Image):  # one of another session
+            found.append(each)
+            continue
+        name, content = each
+        if len(content) > MAX_WHOLE:
+            return (), f"{name} has {len(content):,} bytes, and the limit of an image is {MAX_WHOLE:,}"
+        if (image := image_of(name, content)) is None:
+            return (), f"{name} is no image of a kind that can be sent: PNG, JPEG, GIF or WebP"
+        found.append(image)
+    return tuple(found), ""
 
 
 class Chain:
@@ -99,14 +122,21 @@ class Chain:
         local: bool = True,
         origin: Origin = "prompt",
         to: str = "",
+        images: Sequence[tuple[str, bytes] | Image] = (),
     ) -> Submitted:
         """Accept a line, or refuse it. Call it in the trio thread.
 
         ``urgency`` marks it by other means than a ``!``; ``id`` is the sender's own id for it, unique in the session;
-        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from; ``to`` names its agent.
+        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from; ``to`` names its agent;
+        ``images`` go along with it, each a name and its content: PNG, JPEG, GIF or WebP.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         sent = Sent(line, id, origin, to)
+        if images:
+            found, problem = _read_images(images)
+            if problem:
+                return self._intake.refuse(sent, problem)
+            sent = replace(sent, line=replace(line, images=found))
         if self._session.is_closing:
             return self._intake.refuse(sent, "the chain is closing")
         if line.kind == "blank":

@@ -91,6 +91,16 @@ class ParameterRefused(ModelError):
         self.parameters = tuple(parameters)
 
 
+class ImageRefused(ParameterRefused):
+    """The service refused an image of the conversation: it would refuse every later request for it, too."""
+
+    PARAMETER = "image"
+    """What takes the place of a parameter's name."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, (self.PARAMETER,))
+
+
 class ToolError(ChainError):
     """Raised by a tool: the message, one clear sentence, becomes its result with ``is_error``."""
 

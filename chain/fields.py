@@ -53,6 +53,8 @@ def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
         return lambda value: _checked(value, dict)
     if hint is messages.Message:
         return messages.from_json
+    if hint is messages.Image:
+        return _image
     if is_dataclass(hint):
         return lambda value: read_fields(hint, _checked(value, dict))
     if origin is Literal:
@@ -60,6 +62,13 @@ def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
     if hint is float:
         return lambda value: float(_checked(value, float, int))
     return lambda value: _checked(value, hint)
+
+
+def _image(value: Any) -> messages.Image:  # noqa: ANN401 - the JSON edge
+    block = messages.block_from_json(_checked(value, dict))
+    if not isinstance(block, messages.Image):
+        raise _WrongForm
+    return block
 
 
 def _checked(value: Any, *kinds: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge

@@ -50,13 +50,26 @@ class ToolResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A picture that the user sends: ``name`` is what it is called, ``digest`` the SHA-256 of its content.
+
+    ``data`` is the content in base64; it is empty where the content is no longer there.
+    """
+
+    media_type: str
+    digest: str
+    name: str
+    data: str = field(default="", compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Opaque:
     """A block of a type that this version does not know, exactly as it came."""
 
     raw: Mapping[str, Any]
 
 
-Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Opaque
+Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,11 @@ class Message:
     def text(self) -> str:
         """The text blocks, joined; empty when there are none."""
         return "".join(b.text for b in self.blocks if isinstance(b, Text))
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The pictures in this message."""
+        return tuple(b for b in self.blocks if isinstance(b, Image))
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
@@ -100,7 +118,7 @@ def assistant(blocks: Iterable[Block]) -> Message:
 
 
 def block_to_json(block: Block) -> JsonObject:
-    """The block as the Messages API writes it."""
+    """The block as the Messages API writes it, but that a picture is named by its digest (``sent_form`` has it all)."""
     match block:
         case Text(text):
             return {"type": "text", "text": text}
@@ -111,8 +129,29 @@ def block_to_json(block: Block) -> JsonObject:
         case ToolResult(id, text, is_error):
             result: JsonObject = {"type": "tool_result", "tool_use_id": id, "content": text}
             return {**result, "is_error": True} if is_error else result
+        case Image(media_type, digest, name):
+            return {
+                "type": "image",
+                "source": {"type": "digest", "media_type": media_type, "digest": digest},
+                "name": name,
+            }
         case Opaque(raw):
             return dict(raw)
+
+
+NO_IMAGE = "[image, no longer there]"
+"""Stands for a picture whose content is gone."""
+
+
+def sent_form(block: Block) -> JsonObject:
+    """The block as it is sent to a service."""
+    match block:
+        case Image(data=""):
+            return {"type": "text", "text": NO_IMAGE}
+        case Image(media_type=media_type, data=data):
+            return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+        case _:
+            return block_to_json(block)
 
 
 def block_from_json(raw: Mapping[str, Any]) -> Block:
@@ -128,6 +167,12 @@ def block_from_json(raw: Mapping[str, Any]) -> Block:
             "is_error"
         }:
             return ToolResult(id, text, bool(rest.get("is_error", False)))
+        case {
+            "type": "image",
+            "source": {"type": "digest", "media_type": str(media_type), "digest": str(digest)},
+            "name": str(name),
+        }:
+            return Image(media_type, digest, name)
         case _:
             return Opaque(dict(raw))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from chain.events import Event
+from chain.journal.beside import kept_beside
 from chain.journal.reading import Reading
-from chain.messages import JsonObject
+from chain.messages import Image, JsonObject, sent_form
 from chain.session import listing
 from chain.session.listing import Summary as Summary
 from chain.session.listing import readable
@@ -82,7 +84,7 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     if format == "json":
         with readable(session.path), session.path.open("rb") as rows:
-            yield from json_document(session.id, rows)
+            yield from json_document(session.id, rows, session.path)
             rows.seek(0)
             reading = Reading(rows)
             for _ in reading:
@@ -98,12 +100,12 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
         yield from written(outline_of(told_again(session, report)))
 
 
-def json_document(id: str, rows: Iterable[bytes]) -> Iterator[str]:
+def json_document(id: str, rows: Iterable[bytes], path: Path | None = None) -> Iterator[str]:
     """The document, in pieces, from the rows of a journal: ``session``, then ``records``, one a row.
 
-    A row that is no record, such as a torn one, is left out.
+    The images beside the journal's ``path`` are in it. A row that is no record, such as a torn one, is left out.
     """
-    found = filter(None, map(_record, rows))
+    found = filter(None, (_record(row, path) for row in rows))
     first = next(found, None)
     session: JsonObject = {"id": id}
     if first is not None and first["type"] == "session":
@@ -117,12 +119,29 @@ def json_document(id: str, rows: Iterable[bytes]) -> Iterator[str]:
     yield "\n]}\n"
 
 
-def _record(row: bytes) -> JsonObject | None:
+def _record(row: bytes, path: Path | None) -> JsonObject | None:
     try:
         raw = json.loads(row)
     except (ValueError, RecursionError):
         return None
+    if path is not None and b'"type":"image"' in row:
+        match raw:
+            case {"type": "message", "message": {"content": list(content)}}:
+                content[:] = [_whole(block, path) for block in content]
+            case _:
+                pass
     return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
+
+
+def _whole(block: object, path: Path) -> object:
+    """A block with the content of its image, if it is one that is kept beside the journal."""
+    match block:
+        case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
+            content = kept_beside(path, digest)
+            data = "" if content is None else b64encode(content).decode()
+            return sent_form(Image(media_type, digest, "", data))
+        case _:
+            return block
 
 
 def _folder(state: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -13,6 +14,14 @@ from hypothesis import strategies as st
 HEADERS = {"x-api-key": "test-key", "anthropic-version": "2023-06-01"}
 MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig_1"}
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)
+
+
+def image(content: bytes, media_type: str = "image/png") -> dict[str, Any]:
+    data = b64encode(content).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
 def body(*messages: Any, **fields: Any) -> dict[str, Any]:
@@ -68,6 +77,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a question": body(),
     "content as a string": body({"role": "user", "content": "hello"}),
     "a conversation": body(Q, A, Q),
+    "an image": body(user(said("What is this?"), image(PNG))),
     "two user messages in a row": body(Q, Q, A, Q),
     "system as a string": body(system="You are terse."),
     "an empty system prompt": body(system=""),
@@ -135,6 +145,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 }
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "an image of the model's": (body(Q, assistant(image(PNG)), Q), "can only be in `user` messages"),
+    "an image of another type": (body(user(image(PNG, "image/jpeg"))), "Could not process image"),
+    "an image that is none": (body(user(image(PNG[:8] + bytes(20)))), "Could not process image"),
+    "an image of an unknown type": (body(user(image(PNG, "image/bmp"))), "base64.media_type: Input should be"),
+    "an image of too many bytes": (body(user(image(PNG + bytes(5 * 2**20)))), "image exceeds 5 MB maximum"),
+    "an image by its digest": (
+        body(user({"type": "image", "source": {"type": "digest", "media_type": "image/png", "digest": "x"}})),
+        "image.source.base64.digest: Extra inputs are not permitted",
+    ),
     # the body
     "no model": (without("model"), "model: Field required"),
     "no messages": (without("messages"), "messages: Field required"),
@@ -164,7 +183,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "the assistant last": (body(Q, A), "does not support assistant message prefill"),
     # blocks
     "a block without type": (body(user({"text": "x"})), "messages.0.content.0.type: Field required"),
-    "an unknown block": (body(user({"type": "image"})), "messages.0.content.0: Input tag 'image'"),
+    "an unknown block": (body(user({"type": "document"})), "messages.0.content.0: Input tag 'document'"),
     "an empty text": (body(user("")), "messages: text content blocks must be non-empty"),
     "a blank text": (body(user("q", "\n ")), "messages: text content blocks must contain non-whitespace text"),
     "a text without text": (body(user({"type": "text"})), "messages.0.content.0.text.text: Field required"),

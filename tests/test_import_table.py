@@ -75,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.journal.records": {"chain.events", "chain.messages"},
     "chain.journal.json": {"chain.fields", "chain.journal.records", "chain.messages"},
     "chain.journal.reading": {"chain.journal"},
+    "chain.journal.beside": set(),
     "chain.journal": JOURNAL,
     "chain.plan": PURE | {"chain.events", "chain.journal.records", "chain.lines.parse", "chain.text.phrases"},
     "chain.yamlfile": {"chain.errors", "yaml"},
@@ -87,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.processes.keeper": {"chain.tools.processes.fence"},
     "chain.tools.processes.guard": {"chain.tools.processes.fence", "chain.tools.processes.keeper"},
     "chain.tools.processes.output": set(),
+    "chain.tools.named_files": PURE | {"chain.threads", "chain.tools"},
     "chain.tools.paths": {"chain.errors"},
     "chain.tools.diff": PURE | {"chain.hunks"},
     "chain.tools.replace": {"chain.tools.paths"},
@@ -144,7 +146,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 EDITOR = {f"cli.screen.{name}" for name in ("editor", "keyboard", "page", "shown_text", "toolkit")}
-PURE_INPUT = {f"cli.input.{name}" for name in ("address", "moments", "json_rows", "splitter")}
+PURE_INPUT = {f"cli.input.{name}" for name in ("address", "file_names", "moments", "json_rows", "splitter")}
 
 PUBLIC = {"chain", "chain.app", "chain.chain", "chain.config", "chain.errors", "chain.events", "chain.exit_codes"}
 PUBLIC |= {"chain.event_json", "chain.hunks"}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from chain.messages import (
     Block,
+    Image,
     Message,
     Opaque,
     Overrides,
@@ -37,6 +38,7 @@ blocks = st.one_of(
     st.builds(Thinking, st.text(), st.text()),
     st.builds(ToolCall, st.text(), st.text(), json_objects),
     st.builds(ToolResult, st.text(), st.text(), st.booleans()),
+    st.builds(Image, st.text(), st.text(), st.text()),
     st.builds(Opaque, json_objects.map(lambda raw: {**raw, "type": "redacted_thinking"})),
 )
 messages = st.builds(Message, st.sampled_from(["user", "assistant"]), st.lists(blocks, max_size=4).map(tuple))

@@ -28,6 +28,7 @@ BLOCKS = st.one_of(
     st.builds(messages.Thinking, WORDS, WORDS),
     st.builds(messages.ToolCall, WORDS, WORDS, st.dictionaries(WORDS, JSON, max_size=3)),
     st.builds(messages.ToolResult, WORDS, WORDS, st.booleans()),
+    st.builds(messages.Image, WORDS, WORDS, WORDS),
     st.just(messages.Opaque({"type": "redacted_thinking", "data": "x"})),
 )
 MESSAGES = st.builds(messages.Message, st.sampled_from(["user", "assistant"]), st.lists(BLOCKS, max_size=4).map(tuple))
@@ -51,6 +52,7 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
         *(records.Message, MESSAGES, WORDS, WORDS, st.booleans(), TEXTS, POINTS, WORDS, COUNTS, TEXTS),
     ),
     records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS),
+    records.ImagesRefused: st.builds(records.ImagesRefused, WORDS, COUNTS, TEXTS, TEXTS),
     records.ToolStarted: st.builds(records.ToolStarted, WORDS, WORDS, WORDS),
     records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS, WORDS),
     records.Question: st.builds(

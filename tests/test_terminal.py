@@ -478,6 +478,19 @@ def test_tab_completes(screen: Screen) -> None:
     screen.until(edits("/model other"))
 
 
+def test_tab_completes_the_name_of_a_file_which_goes_along_with_its_line(screen: Screen) -> None:
+    work = screen.home / "work"
+    (work / "papers").mkdir()
+    (work / "papers" / "one.md").write_text("1\n2\n")
+    (work / "papers" / "two.md").write_text("1\n")
+    screen.type("sum up @pap\t")
+    screen.until("> sum up @papers/").until("papers/one.md").until("papers/two.md")  # the menu
+    screen.type("o\t")
+    screen.until("> sum up @papers/one.md")
+    screen.type("\r")
+    idle(screen.until("with papers/one.md (2 lines)"))
+
+
 # ------------------------------------------------------------------------------------------------------- slash commands
 
 

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
-from chain.messages import Message, Opaque, Text, ToolCall, ToolResult
+from chain.messages import Block, Image, Message, Opaque, Text, ToolCall, ToolResult
 from chain.text.wording import INTERRUPTED, SKIPPED
 
 MAX_ID = 128
@@ -229,6 +229,31 @@ class Conversation:
         self._state = "EMPTY" if not keep else "REPLIED" if self._messages[-1].role == "assistant" else "ASKED"
         return removed
 
+    @property
+    def refusable_images(self) -> tuple[Image, ...]:
+        """The images that a service may have refused: those since the last reply, or else all."""
+        newest: list[Image] = []
+        for message in reversed(self._messages):
+            if message.role == "assistant":
+                break
+            newest += message.images
+        return tuple(newest) or tuple(image for message in self._messages for image in message.images)
+
+    def remove_images(self, digests: Iterable[str]) -> None:
+        """Let a text stand in the place of these images, since a service refuses them with each request."""
+        gone = frozenset(digests)
+        first = next((n for n, m in enumerate(self._messages) if any(i.digest in gone for i in m.images)), None)
+        if first is not None:
+            # Those after it are new objects too, by which whoever has encoded the last one knows that it changed.
+            changed = [Message(m.role, tuple(_without(b, gone) for b in m.blocks)) for m in self._messages[first:]]
+            self._messages = [*self._messages[:first], *changed]
+
+
+def _without(block: Block, digests: Set[str]) -> Block:
+    if isinstance(block, Image) and block.digest in digests:
+        return Text(f"[image {block.name}: the service refused it]")
+    return block
+
 
 def _step(message: Message) -> Step:
     if message.role == "assistant":
@@ -248,13 +273,15 @@ def _check_blocks(message: Message) -> None:
                     raise ConversationError("a user message may not hold a tool call")
                 if not id.strip() or not name.strip():
                     raise ConversationError("a tool call needs an id and a name")
+            case Image() if message.role == "assistant":
+                raise ConversationError("a reply may not hold an image")
             case ToolResult() if message.role == "assistant":
                 raise ConversationError("a reply may not hold a tool result")
             case Opaque({"type": "tool_use" | "tool_result" as kind}):
                 raise ConversationError(f"a {kind} block in a form that is not known here")
             case Opaque({"type": "text", "text": str(text)}) if not text.strip():
                 raise ConversationError("a text block may not be blank")
-            case Text() | Opaque() if message.results:
+            case Text() | Image() | Opaque() if message.results:
                 raise ConversationError("text comes in a message of its own after tool results")
             case _:
                 pass

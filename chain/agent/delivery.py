@@ -19,7 +19,8 @@ from chain.events import Point
 from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.lines.receipts import Accepted
-from chain.messages import user_text
+from chain.messages import Message, Text
+from chain.tools.named_files import Attachments, LineContent, WorkspaceFiles
 
 MAX_SHOWN = 200
 """Characters of a plan command in a notice that it was not carried out."""
@@ -32,17 +33,20 @@ class Delivery:
         self._context = context
         self._shared = context.shared
         self._inbox = context.inbox
+        self._files = self._shared.line_files or WorkspaceFiles(self._shared.workspace, self._shared.seen)
         self.since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
 
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
-        message, agent, parent_id = user_text(query.line.message), self._context.name, self._context.spec.parent_id
+        attached = self._attached([query])
+        message = Message("user", (Text(query.line.message), *attached.blocks))
+        agent, parent_id = self._context.name, self._context.spec.parent_id
         self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point="start"))
         run.undelivered.remove(query)
         self._context.words.add(query.line.text.strip(), line_id=query.on_record)
-        self._entered(run, [query], "start")
+        self._entered(run, [query], "start", attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
         """Put all waiting lines into the conversation as one message. Whether there were any.
@@ -65,8 +69,9 @@ class Delivery:
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             self._context.current_prompt(run.iteration)
+        attached = self._attached(lines)
         record = records.Message(
-            user_text(composed.text),
+            Message("user", (Text(composed.text), *attached.blocks)),
             self._context.name,
             self._context.spec.parent_id,
             is_interjection=True,
@@ -96,7 +101,7 @@ class Delivery:
         )
         run.unanswered += arrivals
         self._shared.journal.in_order(entered.emit)
-        self._entered(run, lines, point)
+        self._entered(run, lines, point, attached)
         self._context.look()
         return True
 
@@ -118,10 +123,15 @@ class Delivery:
         self.since_answer.clear()
         self._context.look()
 
-    def _entered(self, run: Run, lines: Sequence[Accepted], point: Point) -> None:
+    def _attached(self, lines: Sequence[Accepted]) -> Attachments:
+        """What goes along with lines: the files that they name, as they are now."""
+        return self._files.read([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
+
+    def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
         for accepted in lines:
-            self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point)
+            why = attached.notes.get(accepted.on_record, "")
+            self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point, reason=why)
 
     def _carry_out(self, run: Run, accepted: Accepted) -> str:
         """Do what a todo line says. What was done, for the model; empty for all other lines."""

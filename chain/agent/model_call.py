@@ -18,7 +18,7 @@ import trio
 from chain import events
 from chain.agent.spec import AgentContext, AgentSpec
 from chain.agent.state import Run
-from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
+from chain.errors import ConversationError, ImageRefused, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import Message, Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, ToolSpec, Window, window_of
@@ -97,6 +97,14 @@ class ModelCalls:
                 calls += 1
                 try:
                     reply = await self._ask(run, request, calls, attempts, compacts=compacts)
+                except ImageRefused as error:
+                    if scope.cancel_called:
+                        break
+                    if not self._context.remove_images(run.iteration):
+                        raise
+                    own = self._conversation
+                    messages = [*own.messages, messages[-1]] if compacts else own.request()
+                    await self._again(run, attempts.failed + 1, 0.0, str(error))
                 except (ParameterRefused, _HandlerLimit) as error:
                     if scope.cancel_called:
                         break  # whatever is wrong with the reply, the user wants no other

@@ -26,6 +26,7 @@ from chain.model import Delta, Model, Reply, Request, Window
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
+from chain.tools.named_files import LineFiles
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
 
@@ -104,6 +105,8 @@ class Shared:
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
+    line_files: LineFiles | None = None
+    """Who reads the files that lines name, if not those of the workspace."""
 
     @property
     def trace_path(self) -> str | None:
@@ -168,6 +171,21 @@ class AgentContext:
         self.shared.journal.record(records.Withdrawn(self.conversation.withdrawable, self.name, "refused"))
         self.conversation.withdraw()
         self.fill.begin_anew(self.conversation.messages)
+
+    def remove_images(self, iteration: int) -> bool:
+        """Takes the images out of the conversation that the service may have refused. Whether there were any.
+
+        Raises ``JournalError``.
+        """
+        refused = {image.digest: image.name for image in self.conversation.refusable_images}
+        if not refused:
+            return False
+        record = records.ImagesRefused(self.name, iteration, tuple(refused), tuple(dict.fromkeys(refused.values())))
+        told = self.shared.journal.record(record)
+        self.conversation.remove_images(refused)
+        self.fill.begin_anew(self.conversation.messages)
+        self.shared.journal.in_order(told.emit)
+        return True
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
         """The handler prompt that holds now. A fault of its file is reported, and the built-in one is used."""

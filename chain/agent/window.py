@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from string import Template
 
 from chain.journal.records import Compacted
-from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult, Usage, user_text
+from chain.messages import Image, Message, Opaque, Text, Thinking, ToolCall, ToolResult, Usage, user_text
 from chain.model import Window
 from chain.text.wording import COMPACTED, WORDS, counted
 
@@ -29,6 +29,9 @@ WORDS_SHARE = 0.25
 LONGEST_REPLY_SHARE = 0.5
 """How much of what may be full is kept free for a reply at most: a model whose longest reply is as long as its window
 would be compacted at every call."""
+
+IMAGE_CHARS = 5_600
+"""What an image counts for: 1,600 tokens is the most that a service makes of one."""
 
 LEAST_STUBBED = 400
 """Characters of a result that is worth a stub."""
@@ -187,6 +190,8 @@ def length_of(message: Message) -> int:
                 chars += len(text)
             case ToolCall(_, name, input):
                 chars += len(name) + len(json.dumps(dict(input), default=str))
+            case Image():
+                chars += IMAGE_CHARS
             case Opaque(raw):
                 chars += len(json.dumps(dict(raw), default=str))
     return chars

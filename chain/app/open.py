@@ -126,7 +126,17 @@ async def open_chain(
         ledger = Ledger(journal, audience.emit)
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         questions = Questions(journal, allowed, subjects_of(today))
-        shared = Shared(journal, ledger, audience.emit, Plan(), workspace, questions, rules, trace=actors or trace)
+        shared = Shared(
+            journal,
+            ledger,
+            audience.emit,
+            Plan(),
+            workspace,
+            questions,
+            rules,
+            trace=actors or trace,
+            line_files=actors,
+        )
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox), kind=spec.name))
         if actors is not None:
             actors.tree, actors.journal = tree, journal

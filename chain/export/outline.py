@@ -254,7 +254,8 @@ class _OutlineBuilder:
             case events.Receipt(state="queued" | "delivered" | "refused"):  # their own events tell of them
                 if (delivered := self._delivered.pop(event.id, None)) is not None:
                     delivered.waited_s = max(delivered.waited_s, event.waited_s or 0.0)
-                return
+                if event.state != "delivered" or not event.reason:
+                    return
             case _:
                 pass
         self._thoughts.pop(event.agent, None)

@@ -13,15 +13,17 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
 import trio
 
+from chain.journal.beside import keep_beside
 from chain.journal.lock import lock
 from chain.threads import QUICK_S, Threads, quickly
 
@@ -30,6 +32,10 @@ _THREADS = Threads("journals")
 
 class JournalFile(Protocol):
     """The file layer under a journal."""
+
+    def keep(self, digest: str, content: bytes) -> bool | None:
+        """Bring a file beside the journal to the disk before what is appended next. As ``append``."""
+        ...
 
     def append(self, data: bytes) -> bool | None:
         """Write all of ``data`` at the end, or nothing. Raises ``OSError``.
@@ -63,18 +69,26 @@ class DiskFile:
         self._is_torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
         self._lock = threading.Lock()
         """Guards what follows, which the thread that writes shares."""
-        self._left: list[bytes] = []
+        self._path = path
+        self._left: list[bytes | Callable[[], None]] = []
         self._is_writing = self._is_late = self._is_closed = False
         self._error: OSError | None = None
         self._caught_up = trio.Event()
         self._patience_s, self._waited_at = QUICK_S, time.monotonic()
 
+    def keep(self, digest: str, content: bytes) -> bool:
+        """Bring a file beside this one to the disk. True: it is late, and what is appended meanwhile comes after it."""
+        return self._do(partial(keep_beside, self._path, digest, content))
+
     def append(self, data: bytes) -> bool:
         """Write all of ``data``, or cut the file back to what it was. True: it is late, and follows in its turn."""
+        return self._do(data)
+
+    def _do(self, work: bytes | Callable[[], None]) -> bool:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            self._left.append(data)
+            self._left.append(work)
             if self._is_writing:
                 return True
             self._is_writing = True
@@ -110,10 +124,16 @@ class DiskFile:
                         with suppress(trio.RunFinishedError):
                             self._token.run_sync_soon(self._caught_up.set)
                     return
-                data = b"".join(self._left)
+                left = list(self._left)
                 self._left.clear()
             try:
-                self._write(data)
+                for kind, group in groupby(left, key=type):
+                    if kind is bytes:
+                        self._write(b"".join(each for each in group if isinstance(each, bytes)))
+                    else:
+                        for work in group:
+                            assert not isinstance(work, bytes)
+                            work()
             except OSError as error:
                 self._error = error
 

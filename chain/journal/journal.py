@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64decode
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,8 @@ from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
-from chain.journal.records import COURSE, AgentEnded, Entry, Record, Unknown, may_be_from_outside
+from chain.journal.records import COURSE, AgentEnded, Entry, Line, Message, Record, Unknown, may_be_from_outside
+from chain.messages import Image
 from chain.signal import Signal
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -57,6 +59,16 @@ class Projected:
         """Emit them."""
         for event in self.events:
             self._emit(event)
+
+
+def _images(record: Record | Unknown) -> Sequence[Image]:
+    match record:
+        case Message(message=message):
+            return message.images
+        case Line(images=images):
+            return images
+        case _:
+            return ()
 
 
 class Journal:
@@ -113,7 +125,9 @@ class Journal:
         # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
         data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
         try:
-            is_late = self._file.append(data)
+            # In this order: no record names what is not there.
+            late = [self._file.keep(image.digest, b64decode(image.data)) for image in _images(record) if image.data]
+            is_late = self._file.append(data) or any(late)
         except OSError as error:
             self.seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error

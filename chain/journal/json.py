@@ -82,6 +82,8 @@ def _fields(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
     if isinstance(value, messages.Message):
         return messages.to_json(value)
+    if isinstance(value, messages.Image):
+        return messages.block_to_json(value)
     if is_dataclass(value):
         return _fields(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value

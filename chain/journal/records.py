@@ -71,6 +71,8 @@ class Line(_Typed):
     iteration: int = field(default=0, metadata=BRIEF)
     by_rule: bool = field(default=False, metadata=BRIEF)
     waiting: int = field(default=0, metadata=BRIEF)
+    images: tuple[messages.Image, ...] = field(default=(), metadata=BRIEF)
+    """What its sender sent along."""
 
 
 @_record("run")
@@ -124,6 +126,16 @@ class Withdrawn(_Typed):
     messages: int
     agent: str
     reason: str
+
+
+@_record("images_refused")
+class ImagesRefused(_Typed):
+    """Texts stand in the conversation for the images with these ``digests``, called so, which the service refused."""
+
+    agent: str
+    iteration: int
+    digests: tuple[str, ...]
+    names: tuple[str, ...]
 
 
 @_record("tool_started")
@@ -381,10 +393,13 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-_OfCalls: TypeAlias = Message | Withdrawn | Compacted | RequestSent | RequestEnded | ToolStarted | ToolFinished
+_OfCalls: TypeAlias = Message | Withdrawn | Compacted | ImagesRefused | RequestSent | RequestEnded
+_OfTools: TypeAlias = ToolStarted | ToolFinished
 _OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted
 
-Record: TypeAlias = Session | InstructionsRead | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfUsers
+Record: TypeAlias = (
+    Session | InstructionsRead | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfTools | _OfUsers
+)
 """What this version writes."""
 
 

@@ -25,7 +25,10 @@ from __future__ import annotations
 import re
 import string
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+if TYPE_CHECKING:
+    from chain.messages import Image
 
 MAX_LINE = 100_000
 """Characters in a line. A pasted file of 25,000 tokens fits; what is longer belongs in a file that a tool reads."""
@@ -114,6 +117,8 @@ class Line:
     command: PlanCommand | None = None
     adjustment: Adjustment | None = None
     problem: str = ""
+    images: tuple[Image, ...] = ()
+    """Pictures that its sender sends along, beside those that it names."""
 
     @property
     def skips_tools(self) -> bool:

@@ -150,7 +150,17 @@ class Ledger:
             self.ids[on_record] = id
         try:
             record = records.Line(
-                on_record, line.text, line.kind, line.urgency, agent, origin, effect, iteration, by_rule, waiting
+                on_record,
+                line.text,
+                line.kind,
+                line.urgency,
+                agent,
+                origin,
+                effect,
+                iteration,
+                by_rule,
+                waiting,
+                line.images,
             )
             self._journal.acknowledge(self._journal.record(record).emit)
         except JournalError:
@@ -210,7 +220,7 @@ class Ledger:
         line, id = accepted.line, accepted.on_record
         # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
         same = (id, line.text, line.kind, line.urgency, agent, accepted.origin)
-        record = records.Line(*same, iteration=iteration, waiting=waiting)
+        record = records.Line(*same, iteration=iteration, waiting=waiting, images=line.images)
         self._journal.acknowledge(self._journal.record_if_possible(record).emit)
         self._receipts[accepted.id] = replace(self._receipts[accepted.id], agent=agent)
         accepted.agent = agent
@@ -299,7 +309,7 @@ def line_of(record: records.Line) -> Line:
     line = parse_line(record.text, local=False)
     if line.kind != record.kind:  # a query, which is not parsed
         line = Line(record.text, "verbatim", record.text.strip() or record.text)
-    return replace(line, urgency="next")
+    return replace(line, urgency="next", images=record.images)
 
 
 def origin_of(record: records.Line) -> Origin:

@@ -17,7 +17,7 @@ import trio
 
 from chain.agent.spec import AgentSpec, Ask
 from chain.agent.tree import AgentNode, AgentTree
-from chain.errors import ModelError, ParameterRefused, ToolError
+from chain.errors import ImageRefused, ModelError, ParameterRefused, ToolError
 from chain.journal import records
 from chain.journal.journal import Journal
 from chain.messages import Message, Thinking
@@ -27,6 +27,7 @@ from chain.replay.tape import Tape
 from chain.retries import Retries
 from chain.text.wording import MAIN
 from chain.tools.calling import Rules
+from chain.tools.named_files import Attachments, LineContent
 from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates, may_run_beside_others
 
 
@@ -81,6 +82,10 @@ class Actors:
     def unhurried(self, spec: AgentSpec) -> AgentSpec:
         """An agent that asks its model again as long as it did."""
         return replace(spec, limits=replace(spec.limits, retries=patient(spec.limits.retries)))
+
+    def read(self, lines: Sequence[LineContent]) -> Attachments:
+        """What went along with lines: nothing is read from the disk."""
+        return self.script.attachments(tuple(line.id for line in lines))
 
     def _tool(self, tool: Tool, *, is_real: bool) -> Tool:
         # A tool may be named twice, and is then one.
@@ -182,6 +187,8 @@ def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
         error = ModelError(ended.error, retryable=asks_again, retry_after=pause, cause=ended.cause)
         if ended.parameters:
             error = ParameterRefused(ended.error, ended.parameters)
+        if ended.parameters == (ImageRefused.PARAMETER,):
+            error = ImageRefused(ended.error)
         error.usage = astuple(ended.usage)
         raise error
     return Reply(message, ended.stop_reason, ended.usage, frozenset(ended.cut_calls), ended.asked_tokens)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.journal.records import Entry, Record, Unknown
-from chain.messages import Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from chain.messages import Image, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.replay.tape import Difference
 from chain.text.wording import counted
 
@@ -160,5 +160,7 @@ def _rows_of(message: Message) -> Iterator[str]:
             case ToolResult(id, text, is_error):
                 yield f"{'error of' if is_error else 'result of'} {id}:"
                 yield from text.splitlines()
+            case Image(digest=digest, name=name):
+                yield f"image {name} ({digest[:16]})"
             case Opaque(raw):
                 yield json.dumps(dict(raw), ensure_ascii=False)

@@ -229,7 +229,7 @@ class Player:
         if record.kind == "verbatim" and not text.startswith(" "):
             said = chain.start(text, id=id, origin=origin)
         else:
-            said = chain.submit(text, urgency=urgency, id=id, local=False, origin=origin, to=to)
+            said = chain.submit(text, urgency=urgency, id=id, local=False, origin=origin, to=to, images=record.images)
         is_heard = record.kind == "guidance" and id in self._script.heard
         if is_heard and (node := self._actors.node(record.agent)) is not None:
             others = {each.on_record for each in node.inbox.waiting()} - {id}

@@ -18,6 +18,7 @@ from chain.messages import Message, Text, ToolResult, assistant
 from chain.model import Window
 from chain.plan import Task, tasks_after
 from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
+from chain.tools.named_files import Attachments
 from chain.tools.tool import Preview
 
 SOME_TEXT = " "
@@ -182,6 +183,13 @@ class Script:
             if parent in found:
                 found.append(name)
         return tuple(found)
+
+    def attachments(self, ids: tuple[str, ...]) -> Attachments:
+        """What went along with these lines, as they were delivered in one message."""
+        found = [e.record for e in self.entries if isinstance(e.record, records.Message) and e.record.line_ids == ids]
+        told = (e.record for e in self.entries if isinstance(e.record, records.Receipt))
+        notes = {record.id: record.reason for record in told if record.state == "delivered" and record.id in ids}
+        return Attachments(found[0].message.blocks[1:] if found else (), notes)
 
     # ---------------------------------------------------------------------------------------------------- model calls
 

@@ -19,6 +19,7 @@ from typing import BinaryIO
 from chain.errors import SessionError
 from chain.journal import json as record_json
 from chain.journal import records
+from chain.journal.beside import delete_beside
 from chain.journal.lock import has_writer, lock
 from chain.messages import Usage
 
@@ -97,6 +98,7 @@ def delete_journal(folder: Path, id: str) -> None:
         with path.open("rb") as file:
             # Held until the name is gone, so that nobody opens the session meanwhile.
             lock(file.fileno())
+            delete_beside(path)
             path.unlink()
         sync_folder(folder)
     except BlockingIOError:

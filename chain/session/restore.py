@@ -172,6 +172,10 @@ class Restored:
                 self.open_question = record
             case records.Answer():
                 self.open_question = None
+            case records.ImagesRefused(agent=agent, digests=digests):
+                seen = self._agent(agent)
+                seen.conversation.remove_images(digests)
+                seen.fill.begin_anew(seen.conversation.messages)
             case records.Withdrawn(agent=agent):
                 self._withdraw(self._agent(agent))
             case _:

@@ -15,9 +15,11 @@ that the rest is written the next time::
 from __future__ import annotations
 
 import time
+from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from chain import events
 from chain.agent.children import Children
@@ -25,9 +27,11 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.journal import records
+from chain.journal.beside import kept_beside
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
+from chain.messages import Image, Message
 from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
 from chain.session.runs import SessionRuns
@@ -68,14 +72,34 @@ class Resumed:
     has_earlier: bool = False
 
 
-def read_back(rows: Iterable[bytes]) -> ReadBack:
-    """Read a journal. Raises ``SessionError`` for one that makes no conversation, naming the record."""
+def read_back(rows: Iterable[bytes], path: Path | None = None) -> ReadBack:
+    """Read a journal, and the images beside its ``path``.
+
+    Raises ``SessionError`` for one that makes no conversation, naming the record.
+    """
     reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        restored.add(entry)
+        restored.add(entry if path is None else with_images(entry, path))
         past.extend(projection.reading(entry))
     return ReadBack(restored, projection, past, reading.complaints, reading.seq)
+
+
+def with_images(entry: Entry, path: Path) -> Entry:
+    """The entry with its images as they are beside the journal at this path; those that are gone have no data."""
+
+    def found(image: Image) -> Image:
+        content = kept_beside(path, image.digest)
+        return image if content is None else replace(image, data=b64encode(content).decode())
+
+    match entry.record:
+        case records.Line(images=images) as line if images:
+            return replace(entry, record=replace(line, images=tuple(map(found, images))))
+        case records.Message(message=message) as record if message.images:
+            blocks = tuple(found(block) if isinstance(block, Image) else block for block in message.blocks)
+            return replace(entry, record=replace(record, message=Message(message.role, blocks)))
+        case _:
+            return entry
 
 
 class Resuming:

@@ -87,7 +87,7 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
         with path.open("rb") as rows, _not_collected():
-            return path, file, read_back(_while_wanted(rows))
+            return path, file, read_back(_while_wanted(rows), path)
     except BaseException as error:
         file.close()
         if isinstance(error, OSError):

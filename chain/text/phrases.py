@@ -176,6 +176,8 @@ def remark(event: Remarkable) -> tuple[str, str]:
             return "note", f"{compacted(event)}."
         case events.Retry():
             return "note", sanitize(f"Asked again after {duration(event.delay_s)}: {event.reason}")
+        case events.Receipt(state="delivered", reason=reason):
+            return "note", sanitize(f"Delivered {' '.join(reason.split())}")
         case events.LineRefused():
             return "back", sanitize(f"Line refused ({event.reason}): {event.text}")
         case _:

@@ -39,6 +39,9 @@ STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
 STDIN_BEGIN, STDIN_END = "\n\n<stdin>\n", "\n</stdin>"
 """Around what was piped in, at the end of a query."""
 
+FILE_BEGIN = '\n\n<file path="'
+"""Before the text of a file that an editor embeds, at the end of a line."""
+
 FULL = "Interruption channel full, try again"
 
 ASKED_EACH_TIME = " (asked each time)"

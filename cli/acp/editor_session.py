@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
@@ -21,6 +21,9 @@ from cli.acp.shown_calls import permission_answer, permission_request
 from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
+
+Images: TypeAlias = Sequence[tuple[str, bytes]]
+"""What goes along with a line: names and contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +101,16 @@ class EditorSession:
                 said.call.answer(said.result)
         self._answers.clear()
 
-    def prompt(self, call: IncomingCall, text: str) -> None:
+    def prompt(self, call: IncomingCall, text: str, images: Images = ()) -> None:
         """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
-        self._when_it_has_ended(call, lambda: self._prompt(call, text))
+        self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
 
-    def steer(self, call: IncomingCall, text: str, *, needs_turn: bool) -> None:
+    def steer(self, call: IncomingCall, text: str, images: Images = (), *, needs_turn: bool) -> None:
         """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
-        self._when_it_has_ended(call, lambda: self._steer(call, text))
+        self._when_it_has_ended(call, lambda: self._steer(call, text, images))
 
     def cancel(self) -> None:
         """Interrupt the run that is active."""
@@ -174,22 +177,22 @@ class EditorSession:
             except RpcError as error:
                 held.call.fail(error)
 
-    def _prompt(self, call: IncomingCall, text: str) -> None:
-        answer = self._submit(text)
+    def _prompt(self, call: IncomingCall, text: str, images: Images) -> None:
+        answer = self._submit(text, images)
         if answer.what in ("started", "queued", "stopping"):
             self._turns.add(call, answer.id)
         else:
             self._say(answer, call)
 
-    def _steer(self, call: IncomingCall, text: str) -> None:
-        answer = self._submit(text)
+    def _steer(self, call: IncomingCall, text: str, images: Images) -> None:
+        answer = self._submit(text, images)
         if answer.message:
             self._say(answer)
         outcome = "startedNewTurn" if answer.what == "started" else "injected"
         call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
 
-    def _submit(self, text: str) -> Submitted:
-        answer = self.chain.submit(text, local=False, origin="acp")
+    def _submit(self, text: str, images: Images) -> Submitted:
+        answer = self.chain.submit(text, local=False, origin="acp", images=images)
         if answer.what == "refused":
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":

@@ -7,7 +7,7 @@ takes time (opening, loading, listing, closing) is done in tasks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -26,7 +26,7 @@ MAX_NAMED = 20
 
 _CAPABILITIES = {
     "loadSession": True,
-    "promptCapabilities": {"embeddedContext": True, "image": False, "audio": False},
+    "promptCapabilities": {"embeddedContext": True, "image": True, "audio": False},
     "mcpCapabilities": {"http": False, "sse": False},
     "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
 }
@@ -128,7 +128,7 @@ class EditorAgent:
 
     def _prompt(self, call: IncomingCall) -> None:
         session = self._session(call)
-        session.prompt(call, _text(call, session))
+        session.prompt(call, _text(call, session), _images(call))
 
     def _steer(self, call: IncomingCall) -> None:
         session = self._session(call)
@@ -136,7 +136,7 @@ class EditorAgent:
         behavior = steering.get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
             raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
-        session.steer(call, _text(call, session), needs_turn=behavior == "promptRequired")
+        session.steer(call, _text(call, session), _images(call), needs_turn=behavior == "promptRequired")
 
 
 def _text(call: IncomingCall, session: EditorSession) -> str:
@@ -144,6 +144,10 @@ def _text(call: IncomingCall, session: EditorSession) -> str:
     if not text.strip():
         raise params.wrong("prompt has no text")
     return text
+
+
+def _images(call: IncomingCall) -> Sequence[tuple[str, bytes]]:
+    return params.prompt_images(params.array(call.params, "prompt"), "prompt")
 
 
 def _notes(call: IncomingCall) -> list[str]:

@@ -7,15 +7,20 @@ text, so that a sentence is not torn apart.
 from __future__ import annotations
 
 import os
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from chain.text.wording import FILE_BEGIN
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
 """Characters of a path, and of an id: the system's own bound."""
+
+MAX_NAME = 100
+"""Characters of the name of an image."""
 
 MAX_BLOCKS = 1_000
 """Blocks of a prompt; what they hold together is bounded by the length of a line."""
@@ -83,20 +88,70 @@ def prompt_text(blocks: Sequence[Any], workspace: Path) -> str:
         if type == "text":
             pieces.append(("\n" if was_text else "") + _field(block, "text", here))
         elif type == "resource_link":
-            pieces.append(_place(_field(block, "uri", here), workspace))
+            pieces.append(_mention(_place(_field(block, "uri", here), workspace)))
         elif type == "resource":
             resource, here = block.get("resource"), f"{here}.resource"
+            if _is_image(block):
+                pieces.append(f"[{_image_name(block, number)}]")
+                was_text = False
+                continue
             if isinstance(resource, dict) and "blob" in resource and "text" not in resource:
-                raise wrong(f"{here}: only text can be embedded, not a blob")
+                raise wrong(f"{here}: only text and images can be embedded, not another blob")
             place = _place(_field(resource, "uri", here), workspace)
             pieces.append(place)
-            attached.append(f'<file path="{place}">\n{_field(resource, "text", here)}\n</file>')
-        elif type in ("image", "audio"):
+            attached.append(f'{FILE_BEGIN.strip()}{place}">\n{_field(resource, "text", here)}\n</file>')
+        elif type == "image":
+            pieces.append(f"[{_image_name(block, number)}]")
+        elif type == "audio":
             raise wrong(f"{here}: {type} blocks are not supported, as promptCapabilities says")
         else:
             raise wrong(f"{here}.type is unknown: {type!r:.60}")
         was_text = type == "text"
     return "\n\n".join(["".join(pieces), *attached])
+
+
+def prompt_images(blocks: Sequence[Any], name: str) -> Sequence[tuple[str, bytes]]:
+    """The images of a prompt, each with the name by which its text speaks of it. Raises ``RpcError``."""
+    found = []
+    for number, block in enumerate(blocks):
+        if not _is_image(block):
+            continue
+        at, holder, key = f"{name}[{number}]", block, "data"
+        if block["type"] == "resource":
+            at, holder, key = f"{at}.resource", block["resource"], "blob"
+        try:
+            content = b64decode(_field(holder, key, at), validate=True)
+        except ValueError:
+            raise wrong(f"{at}.{key} is not base64") from None
+        found.append((_image_name(block, number), content))
+    return found
+
+
+def _is_image(block: object) -> bool:
+    match block:
+        case {"type": "image"}:
+            return True
+        case {"type": "resource", "resource": {"blob": _, "mimeType": str(kind)}}:
+            return kind.startswith("image/")
+        case _:
+            return False
+
+
+def _image_name(block: Mapping[str, Any], number: int) -> str:
+    """The name of an image's file, or its place in the prompt, counted from 1."""
+    uri = mapping(block, "resource").get("uri") or block.get("uri")
+    try:
+        name = unquote(urlsplit(uri).path).rpartition("/")[2] if isinstance(uri, str) else ""
+    except ValueError:
+        name = ""
+    return name[:MAX_NAME] if name.isprintable() and name else f"image {number + 1}"
+
+
+def _mention(place: str) -> str:
+    """A file of the workspace as a line names it; anything else as it is."""
+    if place.startswith("/") or "://" in place or '"' in place:
+        return place
+    return f'@"{place}"' if " " in place else f"@{place}"
 
 
 def _field(block: object, name: str, here: str) -> str:

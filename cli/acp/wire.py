@@ -19,9 +19,9 @@ from cli.acp import rpc
 from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, BadMessage, Id, Notification, Response, RpcError, RpcRequest
 from cli.input.splitter import RawLine
 
-MAX_ROW = 4 * 1024 * 1024
-"""Bytes of a row. A prompt has at most 100,000 characters, each in JSON at most twelve bytes; so a text that is several
-times too long is still read, and is refused with its id and the reason."""
+MAX_ROW = 16 * 1024 * 1024
+"""Bytes of a row. A prompt has at most 100,000 characters, each in JSON at most twelve bytes, and images of at most
+5 MB, which base64 makes 7 MB; so one that is too long is still read, and is refused with its id and the reason."""
 
 MAX_REQUESTS = 100
 """Requests of the other side that may be in work: one for each session, and a prompt for each line that can wait."""

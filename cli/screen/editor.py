@@ -272,13 +272,19 @@ class _Terminal:
         return [*self._menu(width), ("", row[:begin]), ("class:nearly-full", row[begin:end]), ("", row[end:])]
 
     def _menu(self, width: int) -> StyleAndTextTuples:
-        """The commands that begin like what is typed, a row each, with the chosen one among those that fit."""
+        """The commands, or files, that begin like what is typed, a row each, the chosen one among those that fit."""
         text, state, listener = self._buffer.text, self._buffer.complete_state, self._keyboard.listener
-        if listener is None or not text.startswith("/") or text == self._keyboard.escaped:
+        is_command = text.startswith("/")
+        if listener is None or not (is_command or "@" in text) or text == self._keyboard.escaped:
             return []
-        found = listener.menu(text if state is None else state.original_document.text)
-        names = [name.partition(" ")[0] for name, _ in found]
-        chosen = names.index(text) if state is not None and text in names else -1
+        now = self._buffer.document if state is None else state.original_document
+        found = listener.menu(now.text if is_command else now.text_before_cursor)
+        chosen = -1
+        if state is not None and is_command:
+            names = [name.partition(" ")[0] for name, _ in found]
+            chosen = names.index(text) if text in names else -1
+        elif state is not None and state.complete_index is not None:
+            chosen = min(state.complete_index, len(found) - 1)
         room = min(max(screen_size().rows // 3, 1), MENU_ROWS)
         first = min(max(chosen - room + 1, 0), max(len(found) - room, 0))
         shown = found[first : first + room]
@@ -294,7 +300,9 @@ class _Terminal:
     def _status(self, width: int) -> str:
         state = self._buffer.complete_state
         if state is not None and len(state.completions) > 1:
-            return cut("  ".join(completion.text for completion in state.completions), width, "")
+            typed = state.original_document.text_before_cursor
+            begin = 0 if typed.startswith("/") else typed.rfind("@") + 1  # of a file its name is enough
+            return cut("  ".join(completion.text[begin:] for completion in state.completions), width, "")
         if self._keyboard.listener is None:
             return "starting"
         *others, typed = self._draft.lines(self._buffer.text)

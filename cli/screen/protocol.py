@@ -54,7 +54,7 @@ class Listener(Protocol):
         """The completions of the text before the cursor."""
 
     def menu(self, typed: str) -> Sequence[tuple[str, str]]:
-        """The commands that begin so, with their arguments, and what each does."""
+        """The commands that begin so, with their arguments, and what each does; or the files that end a line so."""
 
     def target(self, typed: str) -> str:
         """The agent that the line would go to; empty for the main one."""

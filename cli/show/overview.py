@@ -39,7 +39,7 @@ _EDITOR = (
     *_ANYWHERE[1:],
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
-    ("Tab", "completes", "completes commands, plan commands and what else a line can begin with"),
+    ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
     ("Ctrl-R", "searches the history", "searches the history"),
     ("Ctrl-L", "redraws", "draws the screen again"),
 )

@@ -53,6 +53,8 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             return [*place.note("⚠️", flat(event.reason), "yellow"), *refused]
         case events.UserInterruption():
             return place.spans(user_lines.delivered_spans(event, context.last_tool, place.sign))
+        case events.Receipt(state="delivered", reason=reason) if reason:
+            return place.note("↪", flat(reason), "dim")
         case events.Receipt():
             settled = user_lines.settled_parts(event)
             return [] if settled is None else [place.signed(*settled)]

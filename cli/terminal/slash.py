@@ -19,6 +19,7 @@ from chain.text.phrases import cost as cost_of
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from chain.version import VERSION
+from cli.input.file_names import FileNames
 from cli.show.bare_words import LEAVE
 from cli.show.child_agents import tree_rows
 from cli.show.overview import TOPICS, overview, topic
@@ -67,7 +68,7 @@ CLEAN = "--clean"
 CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id does as well."
 
 INSTEAD = {
-    "/add": "name the file in a line, and the model reads it",
+    "/add": "name the file in a line with an @ before it, and it goes along",
     "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
     "/continue": "/resume lists the sessions to go on with, and in a shell chain -c goes on with the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
@@ -150,6 +151,7 @@ class Commands:
         """The name of the definition whose model the next run asks."""
         self._has_keys = has_keys
         self._width = WIDTH
+        self._files = FileNames(chain.workspace)
         self._listed: list[kept.Summary] = []
         """The sessions that ``/resume`` has shown last, which a number chooses from."""
         self._commands = {
@@ -196,14 +198,16 @@ class Commands:
         return replace(answer, text=sanitize(answer.text))
 
     def menu(self, typed: str) -> list[tuple[str, str]]:
-        """The commands that begin like what is typed, and what each does; any thread may call it."""
+        """The commands that begin like what is typed, and what each does, or the files; any thread may call it."""
         if not typed.startswith("/"):
-            return []
+            return [(name, "") for name in self._files.begun(typed)[1]]
         typed = typed.casefold()
         return [(f"{n} {c.argument}".rstrip(), c.about) for n, c in self._commands.items() if n.startswith(typed)]
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
+        if not text.startswith("/") and (files := self._files.completions(text)):
+            return files
         if not text.strip() or "\n" in text:
             return []
         typed = text.casefold()

@@ -1,5 +1,6 @@
 """The agent as an editor meets it, in lock-step: prompts, updates, permissions, cancelling, steering, loading."""
 
+import base64
 import json
 import os
 from collections.abc import AsyncIterator
@@ -86,6 +87,25 @@ async def test_a_prompt_is_answered_behind_all_updates_of_its_run(editor: Editor
     assert editor.text() == "Hello."
     assert editor.log[-1] == ("answer", id)
     assert not editor.text("user_message_chunk"), "the editor shows its own prompt"
+
+
+async def test_an_image_and_a_file_of_the_workspace_go_along(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    (tmp_path / "ws" / "a b.txt").write_text("one\n")
+    picture = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
+    link = {"type": "resource_link", "uri": f"file://{tmp_path}/ws/a%20b.txt", "name": "a b.txt"}
+    blocks = [{"type": "text", "text": "hello "}, link, {"type": "image", "data": picture, "mimeType": "image/png"}]
+    result = await editor.result(editor.begin("session/prompt", sessionId=session, prompt=blocks))
+    assert result["stopReason"] == "end_turn"
+    (told,) = editor.receipts("delivered")
+    assert told["reason"] == "with image 3 (PNG, 18 bytes), a b.txt (1 line)"
+
+
+async def test_an_image_that_is_none_refuses_the_prompt(editor: Editor, tmp_path: Path) -> None:
+    session = await editor.new(tmp_path / "ws")
+    blocks = [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
+    error = await editor.error("session/prompt", sessionId=session, prompt=blocks)
+    assert "image 1 is no image of a kind that can be sent" in error.message
 
 
 async def test_a_slash_and_a_moment_are_text(editor: Editor, tmp_path: Path) -> None:

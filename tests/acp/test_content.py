@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.acp.params import MAX_BLOCKS, prompt_text
+from cli.acp.params import MAX_BLOCKS, prompt_images, prompt_text
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 WORKSPACE = Path("/work space")
@@ -23,12 +23,20 @@ def resource(uri: str, text: str) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": uri, "text": text}}
 
 
+def image(data: str = "AAAA", **more: str) -> dict[str, Any]:
+    return {"type": "image", "data": data, "mimeType": "image/png", **more}
+
+
+def blob(data: str) -> dict[str, Any]:
+    return {"type": "resource", "resource": {"uri": "file:///a/b.png", "blob": data, "mimeType": "image/png"}}
+
+
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
         ([text("one")], "one"),
         ([text("one"), text("two")], "one\ntwo"),
-        ([text("look at "), link("file:///work%20space/src/a.py"), text(" and b")], "look at src/a.py and b"),
+        ([text("look at "), link("file:///work%20space/src/a.py"), text(" and b")], "look at @src/a.py and b"),
         ([link("file:///elsewhere/a.py#L10:20")], "/elsewhere/a.py:L10:20"),
         ([link("https://example.org/a?b")], "https://example.org/a?b"),
         ([link("file://host/a")], "file://host/a"),
@@ -37,6 +45,8 @@ def resource(uri: str, text: str) -> dict[str, Any]:
             [text("explain "), resource("file:///work%20space/a.py", "x = 1"), text(" please")],
             'explain a.py please\n\n<file path="a.py">\nx = 1\n</file>',
         ),
+        ([text("see "), link("file:///work%20space/my%20a.py")], 'see @"my a.py"'),
+        ([text("what is "), image(uri="file:///x/dot.png"), text("and "), image()], "what is [dot.png]and [image 4]"),
         ([text("!!stop that")], "!!stop that"),
         ([{"type": "text", "text": "x", "annotations": {"priority": 1}, "_meta": {"a": 1}}], "x"),
     ],
@@ -66,3 +76,17 @@ def test_a_block_that_cannot_be_used_is_named(blocks: list[Any], named: str) -> 
         prompt_text(blocks, WORKSPACE)
     assert caught.value.code == INVALID_PARAMS
     assert named in caught.value.message
+
+
+def test_the_images_of_a_prompt_have_the_names_that_stand_in_its_text() -> None:
+    blocks = [text("what is "), image("AAAA"), text(" and "), blob("AQID")]
+    assert prompt_images(blocks, "prompt") == [("image 2", b"\0\0\0"), ("b.png", b"\1\2\3")]
+    assert prompt_text(blocks, "prompt", WORKSPACE) == "what is [image 2] and [b.png]"
+
+
+@pytest.mark.parametrize("block", [image("not base64!"), {"type": "image"}, image("\u00e4"), blob("A")])
+def test_an_image_that_cannot_be_read_is_named(block: dict[str, Any]) -> None:
+    with pytest.raises(RpcError) as caught:
+        prompt_images([block], "prompt")
+    assert caught.value.code == INVALID_PARAMS
+    assert caught.value.message.startswith("prompt[0]")

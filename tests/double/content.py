@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
@@ -91,10 +92,43 @@ def _block(raw: object, where: str, role: str) -> None:
             if role != "assistant":
                 refuse(f"{where}: `redacted_thinking` blocks can only be in `assistant` messages")
             a_string(block["data"], f"{where}.redacted_thinking.data")
+        case "image":
+            _image(raw, where, role)
         case None:
             refuse(f"{where}.type: Field required")
         case _:
             refuse(f"{where}: Input tag {kind!r} found using 'type' is not one that this test double models")
+
+
+MAX_IMAGE: Final = 5 * 1024 * 1024
+_BEGINNINGS: Final = {
+    "image/png": b"\x89PNG\r\n\x1a\n",
+    "image/jpeg": b"\xff\xd8\xff",
+    "image/gif": b"GIF8",
+    "image/webp": b"RIFF",
+}
+
+
+def _image(raw: object, where: str, role: str) -> None:
+    block = an_object(raw, where, required={"type", "source"}, optional={"cache_control"}, tag="image")
+    if role != "user":
+        refuse(f"{where}: `image` blocks can only be in `user` messages")
+    at = f"{where}.image.source"
+    source = an_object(block["source"], at, required={"type", "media_type", "data"}, optional=set(), tag="base64")
+    a_choice(source["type"], f"{at}.type", ("base64",))
+    a_choice(source["media_type"], f"{at}.base64.media_type", tuple(_BEGINNINGS))
+    try:
+        content = base64.b64decode(a_string(source["data"], f"{at}.base64.data"), validate=True)
+    except ValueError:
+        refuse(f"{at}.base64: invalid base64 data")
+    if not content:
+        refuse(f"{at}.base64: image cannot be empty")
+    if len(content) > MAX_IMAGE:
+        refuse(f"{at}.base64: image exceeds 5 MB maximum: {len(content)} bytes > {MAX_IMAGE} bytes")
+    is_whole = source["media_type"] != "image/png" or content[12:16] == b"IHDR"
+    if not is_whole or not content.startswith(_BEGINNINGS[source["media_type"]]):
+        refuse(f"{at}.base64.data: Could not process image")
+    cache_control(block, f"{where}.image")
 
 
 def _tool_result(raw: object, where: str, role: str) -> None:

@@ -217,3 +217,8 @@ def test_done_is_the_end_of_the_run_or_of_the_agent_of_the_address(to: str, when
 def test_a_call_that_starts_an_agent_is_a_moment_from_when_the_agent_is_there() -> None:
     result = replace(TOOL_ENDED, id="t2")
     assert [event for event in (*ALL, STARTED, ENDED, result) if fires(AtAgent("t2"), event)] == [STARTED, result]
+
+
+@pytest.mark.parametrize("text", ["@README.md sum it up", "@docs/plan sum it up", '@"my notes" sum it up'])
+def test_the_name_of_a_file_is_no_moment(text: str) -> None:
+    assert parse_moment(text, strict=True) == ScheduledLine(Now(), text, text)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 import warnings
+from base64 import b64decode
 from collections.abc import Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -509,6 +510,29 @@ async def test_a_temperature_that_the_service_refuses_is_left_out(clock: MockClo
         assert [r.delay_s for r in wire.session.of(events.Retry)] == [0]
         # The post-prompt comes along both times.
         assert all("Deal with it." in json.dumps(b["messages"][-1]) for b in wire.bodies()[2:])
+
+
+async def test_an_image_that_the_service_refuses_is_taken_out_of_the_conversation(clock: MockClock) -> None:
+    async with wired([text("One."), text("Two.")]) as wire:
+        (wire.session.chain.workspace / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n and nothing more")
+        wire.double.expect_fault("Could not process image")
+        result = await wire.session.run("What is on @bad.png?")
+        assert (result.status, result.result) == ("done", "One.")
+        (notice,) = wire.session.of(events.Notice)
+        assert "refused bad.png" in notice.message
+        await wire.session.run("And now?")
+        assert [json.dumps(b).count('"image"') for b in wire.bodies()] == [0, 1, 0, 0]
+        assert "[image bad.png: the service refused it]" in json.dumps(wire.bodies()[-1])
+
+
+async def test_an_image_is_sent_whole_and_cached_with_the_rest(clock: MockClock) -> None:
+    async with wired([text("One."), text("Two.")]) as wire:
+        picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(17)
+        (wire.session.chain.workspace / "dot.png").write_bytes(picture)
+        await wire.session.run("What is on @dot.png?")
+        await wire.session.run("Sure?")
+        (block,) = [b for m in wire.bodies()[-1]["messages"] for b in m["content"] if b["type"] == "image"]
+        assert b64decode(block["source"]["data"]) == picture
 
 
 @pytest.mark.parametrize("temperature", [0, 0.3])

@@ -408,3 +408,24 @@ def test_a_call_is_not_left_out_for_a_child_of_a_child_that_was_stopped() -> Non
     stopped = [events.AgentStarted(**about), events.AgentEnded(**about, status="interrupted")]
     rows, _ = shown(*stopped, call("shell", command="make"), result("shell", "exit code 0"))
     assert rows[-1] == "✓ shell  make"
+
+
+def test_what_went_along_with_a_line_is_said_below_it() -> None:
+    line = queued("L1", "see @a.txt")
+    entered = events.UserInterruption(
+        ids=("L1",),
+        message="see @a.txt",
+        point="D",
+        prompt_source="default",
+        target_agent="main",
+        parent_id="root",
+        waited_s=1.0,
+        remaining=3,
+        iteration=2,
+    )
+    why = "with a.txt (2 lines); without ../secret: outside the workspace"
+    receipt = events.Receipt(id="L1", text="see @a.txt", state="delivered", point="D", waited_s=1.0, reason=why)
+    settled, left = shown(line, entered, receipt, width=50)
+    assert "INTERRUPTION at iteration 2: see @a.txt" in settled[0]
+    assert " ".join(" ".join(settled).split()).endswith(f"↪ {why}")
+    assert not left

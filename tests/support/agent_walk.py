@@ -343,6 +343,20 @@ class AgentWalk:
         del self.history[keep:], self._ids[keep:], self._same[keep:]
         self._plan_is_news, self._plan_is_due = True, False
 
+    def remove_images(self, digests: list[str]) -> None:
+        """Texts stand for these images from now on."""
+        gone = 0
+        for n, message in enumerate(self.history):
+            content = message["content"]
+            found = [b["type"] == "image" and b["source"]["digest"] in digests for b in content]
+            texts = [f"[image {b.get('name')}: the service refused it]" for b in content]
+            blocks = zip(content, found, texts, strict=True)
+            new = [{"type": "text", "text": text} if is_gone else b for b, is_gone, text in blocks]
+            self.history[n] = {**message, "content": new}
+            gone += sum(found)
+        assert gone, "there was none of these images"
+        self._same.clear()
+
     # ---- what starts
 
     @property

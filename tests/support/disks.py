@@ -22,6 +22,8 @@ class MemoryFile:
 
     def __init__(self, sync_s: float = 0) -> None:
         self.data = b""
+        self.beside: dict[str, bytes] = {}
+        """The files beside it, by their digests."""
         self.synced = b""
         self._sync_s = sync_s
         self._go_on = trio.Event()
@@ -31,6 +33,9 @@ class MemoryFile:
     def is_slow(self) -> bool:
         """Whether its syncs take time."""
         return self._sync_s > 0
+
+    def keep(self, digest: str, content: bytes) -> None:
+        self.beside[digest] = content
 
     def append(self, data: bytes) -> None:
         self.data += data

@@ -496,3 +496,13 @@ async def test_every_stop_phrase_can_be_completed(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, commands):
         for phrase in STOP_PHRASES:
             assert phrase in commands.completions(phrase[:-1])
+
+
+async def test_a_file_is_completed_wherever_it_stands_in_a_line(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (session, commands):
+        (session.chain.workspace / "of our own").mkdir(exist_ok=True)
+        (session.chain.workspace / "of our own" / "plan.md").touch()
+        assert commands.completions("sum up @of") == ['sum up @"of our own/']
+        assert commands.completions('first\nsum up @"of our own/p') == ['first\nsum up @"of our own/plan.md"']
+        assert commands.menu("sum up @of") == [('"of our own/', "")]
+        assert commands.menu("nothing") == []

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import trio
 
-from chain.errors import ModelError, ParameterRefused
+from chain.errors import ImageRefused, ModelError, ParameterRefused
 from chain.messages import Message, Usage
 from chain.model import Delta, Reply, Request, Window
 from chain.provider import ModelCheck
@@ -107,6 +107,8 @@ class AnthropicModel:
                 if isinstance(error, failures.TooLong):
                     self._context_window = self._context_window or error.window
                     return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=error.tokens)
+                if error.names_image:
+                    raise ImageRefused(str(error)) from None
                 raise
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chain.messages import Block, Message, Opaque, Role, Thinking, block_to_json
+from chain.messages import Block, Message, Opaque, Role, Thinking, sent_form
 from chain.model import Request, ToolSpec
 from chain.providers.anthropic.service import Parameters
 
@@ -120,7 +120,7 @@ def _blocks(message: Message) -> list[bytes]:
     kept = [b for b in message.blocks if not (isinstance(b, Thinking) and not b.signature)]
     while message.role == "assistant" and kept and _is_thinking(kept[-1]):
         del kept[-1]
-    return [dumps(block_to_json(b)) for b in kept]
+    return [dumps(sent_form(b)) for b in kept]
 
 
 def _is_thinking(block: Block) -> bool:

@@ -25,6 +25,8 @@ MAX_QUOTED = 500
 SHORTEST_SECRET = 4
 """Characters: a header's value that is shorter is a number or a flag."""
 
+_IMAGE = re.compile(r"\bimages?\b", re.IGNORECASE)
+
 _TOO_LONG = re.compile(r"prompt is too long|exceed context limit|context (length|size)", re.IGNORECASE)
 """How Anthropic's service and the compatible ones say it: there is no error code for it."""
 
@@ -65,6 +67,11 @@ class RequestRefused(ModelError):
     def names(self, parameters: Iterable[str]) -> list[str]:
         """Those of the parameters that the service names; one inside a path, such as a tool's, is another."""
         return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
+
+    @property
+    def names_image(self) -> bool:
+        """Whether it is about an image, as far as the service's words show it."""
+        return _IMAGE.search(self.said) is not None
 
 
 class TooLong(RequestRefused):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, ToolResult
+from chain.messages import Block, Image, Message, Opaque, Text, Thinking, ToolCall, ToolResult
 from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, When
@@ -123,9 +123,9 @@ class Scene:
                 results.append(ToolOutcome(call.name, call.input, result.text, result.is_error))
             self.events.append(TaskEvent(tuple(results), self._aside))
             self._answered = False
-        for block in message.blocks:
-            if isinstance(block, Text):
-                self._read_text(block.text)
+        # What comes after the first text are the files that it names.
+        if text := next((block.text for block in message.blocks if isinstance(block, Text)), None):
+            self._read_text(text)
 
     def _read_text(self, text: str) -> None:
         mark = self._marks.interruption
@@ -282,6 +282,8 @@ def chars_of(blocks: Iterable[Block]) -> int:
                 chars += len(text)
             case ToolCall(_, name, input):
                 chars += len(name) + len(json.dumps(dict(input)))
+            case Image():
+                pass
             case Opaque(raw):
                 chars += len(json.dumps(dict(raw)))
     return chars

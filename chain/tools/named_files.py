@@ -1,0 +1,270 @@
+"""The files that lines name: ``@`` and a path of the workspace, anywhere in a line, and what goes along of each.
+
+A word is the name of a file only if that exists; anything else stays text. It is read in the step in which its line is
+delivered. So nothing here may wait: only regular files and folders are opened, never so that an open could wait, what
+is read is bounded, and a file system that does not answer is left to a thread of its own after ``PATIENCE_S``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import re
+import stat
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Protocol
+
+from chain.errors import ToolError
+from chain.messages import Block, Image, Text
+from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, counted
+from chain.threads import quickly
+from chain.tools.file_tree import lines_of, text_of
+from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
+from chain.tools.seen import Seen, digest
+
+MAX_SHOWN = 20_000
+"""Characters of a file that go along: about 6,000 tokens, and the model can read the rest."""
+
+MAX_ENTRIES = 300
+"""Names of a folder that go along, as in a list that the model asks for."""
+
+MAX_LISTED = 20_000
+"""Names of a folder that are read at most; it takes some hundredths of a second."""
+
+MAX_NAMED = 20
+"""Files of one message: their texts fill at most half of a window of 200,000 tokens."""
+
+MAX_WORDS = 200
+"""Words with an ``@`` of one line that may be files: a pasted text has many that are none, and each is looked up."""
+
+MAX_READ = 16 * 1024 * 1024
+"""Bytes of all files of one message, read in some hundredths of a second; a request may have 32 MB."""
+
+PATIENCE_S = 1.0
+"""How long a file system may hold up everything else: somebody who named a file on it waits for it."""
+
+OUTSIDE = "outside the workspace"
+
+_IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+}
+
+_WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
+_LINES = re.compile(r":L?\d+(?:[-:]L?\d+)?\Z")
+"""Lines of a file, as in ``cli/main.py:12``: the file goes along."""
+_END = ".,;:!?…)]}>'`*|"
+"""Signs that may end a sentence behind a name, or a name itself: the longest name that exists is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachments:
+    """What goes along with the lines of one message: the ``blocks`` after their texts.
+
+    ``notes`` say what went along and what did not, by the ids of the lines.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LineContent:
+    """A line as far as it matters here: its id, its text, and the ``images`` that its sender sent along."""
+
+    id: str
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class LineFiles(Protocol):
+    """Reads what lines name."""
+
+    def read(self, lines: Sequence[LineContent]) -> Attachments:
+        """What goes along with the lines of one message. It raises nothing and hardly waits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Attachment:
+    """What became of one file: ``said`` of it, and, unless it was left out, the ``blocks`` that go along.
+
+    ``path`` and ``digest`` are those of a file that was read, ``size`` is in bytes.
+    """
+
+    said: str
+    blocks: tuple[Block, ...] = ()
+    path: Path | None = None
+    digest: str = ""
+    size: int = 0
+
+
+class WorkspaceFiles:
+    """The files of a workspace. What goes along counts as read (``seen``)."""
+
+    def __init__(self, workspace: Path, seen: Seen) -> None:
+        self._workspace = workspace
+        self._seen = seen
+
+    def read(self, lines: Sequence[LineContent]) -> Attachments:
+        """What goes along with lines. A file that several of them name goes along once."""
+        wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_WORDS)]
+        sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
+        return self._attached(wanted, sent) if wanted or sent else Attachments()
+
+    def _attached(
+        self, wanted: Sequence[tuple[str, Sequence[str]]], sent: Sequence[tuple[str, str, _Attachment]]
+    ) -> Attachments:
+        found = list(sent)
+        is_whole = quickly(lambda: found.extend(_read_all(self._workspace, wanted)), PATIENCE_S)
+        if not is_whole:
+            late = _Attachment("their disk does not answer")
+            found = [*sent, *((id, "its files", late) for id, _ in wanted)]
+        blocks: dict[str, tuple[Block, ...]] = {}
+        notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+        for id, name, its in found:
+            going, left_out = notes.setdefault(id, ({}, {}))
+            if its.blocks:
+                blocks.setdefault(name, its.blocks)
+                going[f"{name} ({its.said})"] = None
+            else:
+                left_out[f"{name}: {its.said}"] = None
+            if its.path is not None:
+                self._seen.digests[its.path] = its.digest
+        return Attachments(
+            tuple(block for each in blocks.values() for block in each),
+            {id: _note(list(going), list(left_out)) for id, (going, left_out) in notes.items()},
+        )
+
+
+def names_in(text: str) -> Iterator[Sequence[str]]:
+    """The words of a line that may name files: of each the names that it may be, the longest first.
+
+    What was piped in beside a query, or embedded by an editor, is no word of the user's, so it names none.
+    """
+    for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0].partition(FILE_BEGIN)[0]):
+        if word[1] is not None:
+            yield (word[1],)
+            continue
+        names, name = [word[2]], word[2]
+        while name:
+            shorter = _LINES.sub("", name)
+            name = shorter if shorter != name else name[:-1] if name[-1] in _END else ""
+            if name:
+                names.append(name)
+        yield names
+
+
+def _note(going: Sequence[str], left_out: Sequence[str]) -> str:
+    parts = [f"with {', '.join(going)}"] if going else []
+    return "; ".join([*parts, *(f"without {each}" for each in left_out)])
+
+
+def _read_all(workspace: Path, wanted: Sequence[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, str, _Attachment]]:
+    """For each word that names what is there: the id of its line, its path as it is shown, what became of it."""
+    root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_READ
+    for id, names in wanted:
+        for name in names:
+            if name not in known:
+                is_full = sum(its is not None and bool(its.blocks) for its in known.values()) >= MAX_NAMED
+                its = known[name] = _named(root, name, room, is_full=is_full)
+                room -= its.size if its is not None else 0
+            if (found := known[name]) is not None:
+                yield id, as_text(PurePath(name)), found
+                break
+
+
+def _named(root: Path, name: str, room: int, *, is_full: bool) -> _Attachment | None:
+    """What becomes of one name; ``None`` if there is nothing of this name."""
+    try:
+        given = PurePath(os.path.expanduser(name)) if name.startswith("~") else PurePath(name)
+        if given.is_absolute():
+            if not given.is_relative_to(root):
+                return _Attachment(OUTSIDE) if os.path.exists(given) else None
+            given = given.relative_to(root)
+        given = PurePath(os.path.normpath(given))
+        if not os.path.exists(root / given):
+            return None
+        return _Attachment(OUTSIDE) if ".." in given.parts else _inside(root, given, room, is_full=is_full)
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+
+
+def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
+    """What becomes of something that is there, if no link leads it out of the workspace. Raises ``OSError``."""
+    try:
+        parts = inside(root, str(given)).relative_to(root).parts
+    except ToolError:
+        return _Attachment(OUTSIDE)
+    status, shown = os.stat(root.joinpath(*parts), follow_symlinks=False), as_text(given)
+    if is_full:
+        return _Attachment(f"more than the {MAX_NAMED} files of one message")
+    try:
+        if stat.S_ISDIR(status.st_mode):
+            return _folder(root, parts, shown)
+        if not stat.S_ISREG(status.st_mode):
+            return _Attachment("a device, a pipe or a socket")
+        with open_file(root, parts, shown) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_WHOLE:
+                return _Attachment(f"too large, {size:,} bytes")
+            if size > room:
+                return _Attachment(f"more than the {MAX_READ:,} bytes of one message")
+            raw = file.read(MAX_WHOLE)
+    except ToolError as error:
+        return _Attachment(str(error).removeprefix(f"{shown} ").removesuffix("."))
+    except OSError as error:
+        return _Attachment(f"cannot be read: {error.strerror}")
+    if (image := image_of(shown, raw)) is not None:
+        return _image(image)
+    if b"\0" in raw:
+        return _Attachment("binary")
+    return _text(shown, raw, root.joinpath(*parts))
+
+
+def _image_type(content: bytes) -> str:
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for beginning, kind in _IMAGES.items() if content.startswith(beginning)), "")
+
+
+def image_of(name: str, content: bytes) -> Image | None:
+    """An image to send; ``None`` for what is none that a service accepts."""
+    media_type = _image_type(content)
+    return Image(media_type, digest(content), name, b64encode(content).decode()) if media_type else None
+
+
+def _image(image: Image) -> _Attachment:
+    size = len(image.data) * 3 // 4 - image.data[-2:].count("=")
+    said = f"{image.media_type.removeprefix('image/').upper()}, {size:,} bytes"
+    return _Attachment(said, (Text(f"[Image {image.name}]"), image), size=size)
+
+
+def _text(shown: str, raw: bytes, path: Path) -> _Attachment:
+    text = text_of(raw)
+    lines = lines_of(text)
+    said = counted(len(lines), "line")
+    body, more = text[:MAX_SHOWN], ""
+    if len(text) > MAX_SHOWN:
+        whole = body.count("\n")
+        body = body[: body.rindex("\n") + 1] if whole else body
+        here = f"lines 1 to {whole} are here" if whole else "its beginning is here"
+        more = f"; {here}, and the rest can be read" + (f" from line {whole + 1} on" if whole else "")
+    return _Attachment(said, (Text(f"[File {shown}, {said}{more}]\n{body}"),), path, digest(raw), len(raw))
+
+
+def _folder(root: Path, parts: tuple[str, ...], shown: str) -> _Attachment:
+    with entries_of(root, parts) as entries:
+        names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in islice(entries, MAX_LISTED)]
+    listed = heapq.nsmallest(MAX_ENTRIES, names)
+    rows = [as_text(PurePath(name)) + ("/" if name.endswith("/") else "") for name in listed]
+    count = counted(len(names), "entry", "entries") + ("" if len(names) < MAX_LISTED else " or more")
+    if len(names) > len(rows):
+        rows.append(f"({len(names) - len(rows):,} more are not shown)")
+    return _Attachment(f"a folder, {count}", (Text("\n".join([f"[Folder {shown}, {count}]", *rows])),))

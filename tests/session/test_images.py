@@ -1,0 +1,348 @@
+"""Images that lines name: kept once beside the journal, before their record, sent, resumed, exported, deleted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from double import check_messages
+from support import FullDisk, OneConversation, Session, check_invariants, open_session, settings
+from support.replays import check_replays
+from trio.testing import wait_all_tasks_blocked
+
+from chain import events
+from chain import sessions as kept
+from chain.app import open_chain
+from chain.errors import ImageRefused, JournalError
+from chain.journal import json as record_json
+from chain.journal import records
+from chain.journal.beside import folder_beside, keep_beside, kept_beside
+from chain.journal.file import DiskFile
+from chain.journal.journal import Journal
+from chain.messages import NO_IMAGE, Image, Message, Text, sent_form, to_json
+from chain.model import Delta, Reply, Request
+from chain.providers.scripted.scripted_model import ScriptedModel
+
+PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+DIGEST = sha256(PIXEL).hexdigest()
+RULES = "rules: [{text: A pixel.}]"
+
+
+@pytest.fixture
+def workspace() -> Path:
+    """The folder in which the sessions of these tests work, with a picture."""
+    folder = settings().file
+    assert folder is not None
+    (folder.parent / "dot.png").write_bytes(PIXEL)
+    return folder.parent
+
+
+def images(messages: Sequence[Message]) -> list[Image]:
+    return [image for message in messages for image in message.images]
+
+
+class Kept:
+    """A session with a journal on the disk, which can be opened again."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.requests: list[Request] = []
+        self.id = ""
+
+    async def run(self, query: str, resume: str = "") -> None:
+        chosen, inner, requests = settings(), ScriptedModel.parse(RULES), self.requests
+
+        class Asked:
+            name = "asked"
+
+            async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+                requests.append(request)
+                return await inner.reply(request, on_delta)
+
+            async def prepare(self) -> None:
+                pass
+
+            async def aclose(self) -> None:
+                pass
+
+        assert chosen.file is not None
+        async with open_chain(
+            chosen, workspace=chosen.file.parent, state=self.state, model=Asked(), resume=resume
+        ) as chain:
+            self.id = chain.session_id
+            chain.submit(query)
+            await chain.wait_idle()
+
+    @property
+    def journal(self) -> Path:
+        return self.state / "sessions" / f"{self.id}.jsonl"
+
+    @property
+    def file(self) -> Path:
+        return folder_beside(self.journal) / DIGEST
+
+
+async def test_an_image_goes_along_as_one_and_the_request_is_valid(workspace: Path) -> None:
+    async with open_session(RULES) as session:
+        await session.run("What is on @dot.png?")
+        messages = session.model.requests[-1].messages
+        assert [type(block) for block in messages[0].blocks] == [Text, Text, Image]
+        (image,) = images(messages)
+        assert (image.media_type, image.name, b64decode(image.data)) == ("image/png", "dot.png", PIXEL)
+        sent = [{"role": m.role, "content": [sent_form(b) for b in m.blocks]} for m in messages]
+        assert check_messages(sent) is None
+        assert next(r for r in session.chain.receipts).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
+        check_invariants(session)
+    check_replays(session)
+
+
+async def test_the_journal_holds_its_digest_alone(workspace: Path) -> None:
+    async with open_session(RULES) as session:
+        await session.run("What is on @dot.png?")
+        await session.run("And on @dot.png?")
+        assert session.file.beside == {DIGEST: PIXEL}
+        assert b"iVBORw0KGgo" not in session.file.data
+        (first, second) = [r for r in session.records if r["type"] == "message" and r["point"] == "start"]
+        assert first["message"]["content"][2]["source"]["digest"] == DIGEST
+        assert second["message"]["content"][2] == first["message"]["content"][2]
+
+
+async def test_no_record_names_an_image_that_could_not_be_kept(workspace: Path) -> None:
+    class NoRoom(FullDisk):
+        def keep(self, digest: str, content: bytes) -> None:
+            raise OSError(28, "No space left on device")
+
+    async with open_session(RULES, file=NoRoom()) as session:
+        session.chain.submit("What is on @dot.png?")
+        await session.chain.wait_idle()
+        assert session.result.status == "error"
+        assert session.state("L1") == "returned"
+        assert not [r for r in session.records if r["type"] == "message"]
+        assert not session.model.requests
+
+
+async def test_it_is_there_again_when_the_session_is_resumed(workspace: Path, tmp_path: Path) -> None:
+    one = Kept(tmp_path)
+    await one.run("What is on @dot.png?")
+    assert one.file.read_bytes() == PIXEL
+    assert (one.file.stat().st_mode & 0o777, one.file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    await one.run("Sure?", resume=one.id)
+    (image,) = images(one.requests[-1].messages)
+    assert b64decode(image.data) == PIXEL
+
+
+@pytest.mark.parametrize("content", [None, b"another"])
+async def test_one_that_is_gone_is_a_text(content: bytes | None, workspace: Path, tmp_path: Path) -> None:
+    one = Kept(tmp_path)
+    await one.run("What is on @dot.png?")
+    one.file.unlink()
+    if content is not None:
+        one.file.write_bytes(content)
+    await one.run("Sure?", resume=one.id)
+    (image,) = images(one.requests[-1].messages)
+    assert sent_form(image) == {"type": "text", "text": NO_IMAGE}
+    text = "".join(kept.export(kept.find(tmp_path, one.id), "json"))
+    assert NO_IMAGE in text
+
+
+async def test_export_has_it_and_deleting_removes_it(workspace: Path, tmp_path: Path) -> None:
+    one = Kept(tmp_path)
+    await one.run("What is on @dot.png?")
+    found: dict[str, Any] = json.loads("".join(kept.export(kept.find(tmp_path, one.id), "json")))
+    (content,) = [
+        r["message"]["content"] for r in found["records"] if r["type"] == "message" and r["message"]["role"] == "user"
+    ]
+    assert b64decode(content[2]["source"]["data"]) == PIXEL
+    assert "Delivered with dot.png (PNG" in "".join(kept.export(kept.find(tmp_path, one.id), "md"))
+    kept.delete(tmp_path, one.id)
+    assert not one.file.parent.exists()
+    assert not one.journal.exists()
+
+
+def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path) -> None:
+    journal = tmp_path / "s.jsonl"
+    keep_beside(journal, DIGEST, PIXEL)
+    before = (folder_beside(journal) / DIGEST).stat()
+    keep_beside(journal, DIGEST, PIXEL)
+    assert (folder_beside(journal) / DIGEST).stat().st_ino == before.st_ino
+    assert kept_beside(journal, DIGEST) == PIXEL
+    assert [path.name for path in folder_beside(journal).iterdir()] == [DIGEST]
+    assert kept_beside(journal, "../s.jsonl") is None
+
+
+# ---------------------------------------------------------------------------------------- sent along with a line
+
+
+async def test_what_its_sender_sends_along_is_kept_with_the_line_and_delivered() -> None:
+    async with open_session(RULES) as session:
+        assert session.chain.submit("What is [it]?", images=[("it", PIXEL)]).what == "started"
+        await session.chain.wait_idle()
+        assert session.file.beside == {DIGEST: PIXEL}
+        (line,) = [r for r in session.records if r["type"] == "line"]
+        assert line["images"][0]["source"]["digest"] == DIGEST
+        (image,) = images(session.model.requests[-1].messages)
+        assert b64decode(image.data) == PIXEL
+        assert next(r for r in session.chain.receipts).reason == f"with it (PNG, {len(PIXEL):,} bytes)"
+        check_invariants(session)
+    check_replays(session)
+
+
+async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> None:
+    from chain.session.resume import with_images
+
+    journal = tmp_path / "s.jsonl"
+    keep_beside(journal, DIGEST, PIXEL)
+    line = records.Line("L1", "see", "redirect", "next", "main", images=(Image("image/png", DIGEST, "it"),))
+    read = with_images(
+        record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}), journal
+    )
+    assert isinstance(read.record, records.Line)
+    assert b64decode(read.record.images[0].data) == PIXEL
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        ([("it", b"text")], "it is no image of a kind that can be sent"),
+        ([("it", PIXEL + bytes(5 * 2**20))], "the limit of an image is"),
+        ([("it", PIXEL)] * 21, "the limit is 20"),
+        ([("it", PIXEL + bytes(4 * 2**20))] * 5, "more than 16,777,216 bytes"),
+    ],
+)
+async def test_what_cannot_be_sent_refuses_the_line(sent: list[tuple[str, bytes]], why: str) -> None:
+    async with open_session(RULES) as session:
+        said = session.chain.submit("What is it?", images=sent)
+        assert said.what == "refused"
+        assert why in said.message
+        assert not session.file.beside
+
+
+# ---------------------------------------------------------------------------------------------------- the refusal
+
+
+class Fastidious:
+    """A model that refuses every request with an image in it."""
+
+    name = "fastidious"
+
+    def __init__(self) -> None:
+        self._inner = OneConversation(ScriptedModel.parse(RULES))
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        if images(request.messages):
+            raise ImageRefused("messages.0.content.2.image: Could not process image")
+        return await self._inner.reply(request, on_delta)
+
+    async def prepare(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+
+def check_texts(session: Session) -> None:
+    last = session.model.requests[-1].messages
+    assert not images(last)
+    assert Text("[image dot.png: the service refused it]") in last[0].blocks
+    assert check_messages([to_json(m) for m in last]) is None
+
+
+async def test_an_image_that_the_service_refuses_is_taken_out_with_a_notice(workspace: Path) -> None:
+    async with open_session(Fastidious()) as session:
+        assert (await session.run("What is on @dot.png?")).status == "done"
+        check_texts(session)
+        (notice,) = session.of(events.Notice)
+        assert "refused dot.png" in notice.message
+        await session.run("And now?")
+        assert [len(images(r.messages)) for r in session.model.requests] == [1, 0, 0]
+        check_texts(session)
+        check_invariants(session)
+    check_replays(session)
+
+
+async def test_it_stays_out_when_the_session_is_resumed(workspace: Path) -> None:
+    from chain.session.resume import read_back
+
+    async with open_session(Fastidious()) as session:
+        await session.run("What is on @dot.png?")
+    rows = session.file.data.splitlines(keepends=True)
+    async with open_session(Fastidious(), file=session.file, resume=read_back(rows)) as resumed:
+        await resumed.run("And now?")
+        check_texts(resumed)
+
+
+async def test_a_refusal_without_an_image_in_the_conversation_ends_the_run(workspace: Path) -> None:
+    class Wrong(Fastidious):
+        async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+            raise ImageRefused("no images, please")
+
+    async with open_session(Wrong()) as session:
+        assert (await session.run("Hello")).status == "error"
+        assert len(session.model.requests) == 1
+
+
+# ------------------------------------------------------------------------------------------------- a disk that hangs
+
+
+def message_record() -> records.Message:
+    image = Image("image/png", DIGEST, "dot.png", b64encode(PIXEL).decode())
+    return records.Message(Message("user", (Text("see"), image)), "main", "root")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_record_follows_its_image_also_where_the_disk_hangs(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+) -> None:
+    gate, path = threading.Event(), tmp_path / "s.jsonl"
+
+    def slow(journal: Path, digest: str, content: bytes) -> None:
+        gate.wait()
+        if fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        keep_beside(journal, digest, content)
+
+    monkeypatch.setattr("chain.journal.file.keep_beside", slow)
+    with closing(DiskFile(path, is_new=True)) as file:
+        journal = Journal(file, path=path)
+        nursery.start_soon(journal.run)
+        journal.record(message_record())
+        await wait_all_tasks_blocked()
+        assert path.read_bytes() == b""
+        gate.set()
+        if fails:
+            with pytest.raises(JournalError):
+                await journal.written()
+            assert path.read_bytes() == b""
+        else:
+            await journal.written()
+            assert path.read_bytes().count(b"\n") == 1
+            assert kept_beside(path, DIGEST) == PIXEL
+        journal.end()
+
+
+async def test_a_disk_without_room_for_the_image_takes_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(journal: Path, digest: str, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "s.jsonl"
+    with closing(DiskFile(path, is_new=True)) as file:
+        journal = Journal(file, path=path)
+        with monkeypatch.context() as patched:
+            patched.setattr("chain.journal.file.keep_beside", full)
+            with pytest.raises(JournalError):
+                journal.record(message_record())
+        assert (path.read_bytes(), journal.seq) == (b"", 0)
+        journal.record(message_record())
+        assert path.read_bytes().count(b"\n") == 1
