@@ -181,7 +181,7 @@ def test_another_session_of_the_same_program_has_a_door_of_its_own(screen: Scree
     idle(screen)
     first = session_of(screen)
     send(screen, "/new")
-    screen.until(lambda s: len(list((s.home / "state/chain/sessions").glob("*.jsonl"))) == 2)
+    screen.until("The conversation begins afresh")  # said once the old session is closed
     idle(screen)
     assert done(screen.home, "send", "--session", first, "todo: add x")[0] == 2
     assert done(screen.home, "send", "todo: add x")[0] == 0

@@ -22,7 +22,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from chain import events
 from chain import sessions as kept
-from chain.app import open_chain
+from chain.app.open import open_chain
 from chain.errors import ImageRefused, JournalError
 from chain.journal import json as record_json
 from chain.journal import records

@@ -115,7 +115,7 @@ def test_of_a_long_file_its_beginning_goes_along_and_a_word_of_the_rest(workspac
         f"[File long, 5,000 lines; lines 1 to {whole} are here, and the rest can be read from line {whole + 1} on]"
     )
     assert body == "0123456789\n" * whole
-    assert seen.get(workspace / "long") == digest((workspace / "long").read_bytes())
+    assert seen.digests.get(workspace / "long") == digest((workspace / "long").read_bytes())
 
 
 def test_of_a_long_line_the_beginning_goes_along(workspace: Path) -> None:
@@ -128,8 +128,8 @@ def test_of_a_long_line_the_beginning_goes_along(workspace: Path) -> None:
 def test_what_went_along_counts_as_read(workspace: Path) -> None:
     seen = Seen()
     read(workspace, "@a.txt", seen=seen)
-    assert seen.get(workspace / "a.txt") == digest(b"alpha\nbeta\n")
-    assert seen.get(workspace / "docs/b c.md") is None
+    assert seen.digests.get(workspace / "a.txt") == digest(b"alpha\nbeta\n")
+    assert seen.digests.get(workspace / "docs/b c.md") is None
 
 
 @pytest.mark.parametrize("name", ["../secret", "~/../secret", "link", "folder/secret"])
@@ -145,7 +145,7 @@ def test_a_link_inside_is_followed(workspace: Path) -> None:
     (workspace / "link").symlink_to("a.txt")
     seen = Seen()
     assert texts(read(workspace, "@link", seen=seen)) == ["[File link, 2 lines]\nalpha\nbeta\n"]
-    assert seen.get(workspace / "a.txt") is not None
+    assert seen.digests.get(workspace / "a.txt") is not None
 
 
 def test_what_cannot_be_read_as_text_is_left_out_and_said(workspace: Path) -> None:
@@ -216,4 +216,4 @@ def test_an_image_goes_along_by_its_content_whatever_it_is_called(workspace: Pat
     assert found.blocks == (Text("[Image picture.txt]"), Image(kind, digest(content), "picture.txt"))
     assert isinstance(image := found.blocks[1], Image)
     assert b64decode(image.data) == content
-    assert seen.get(workspace / "picture.txt") is None
+    assert seen.digests.get(workspace / "picture.txt") is None
