@@ -81,7 +81,7 @@ def test_a_block_that_cannot_be_used_is_named(blocks: list[Any], named: str) -> 
 def test_the_images_of_a_prompt_have_the_names_that_stand_in_its_text() -> None:
     blocks = [text("what is "), image("AAAA"), text(" and "), blob("AQID")]
     assert prompt_images(blocks, "prompt") == [("image 2", b"\0\0\0"), ("b.png", b"\1\2\3")]
-    assert prompt_text(blocks, "prompt", WORKSPACE) == "what is [image 2] and [b.png]"
+    assert prompt_text(blocks, WORKSPACE) == "what is [image 2] and [b.png]"
 
 
 @pytest.mark.parametrize("block", [image("not base64!"), {"type": "image"}, image("\u00e4"), blob("A")])
