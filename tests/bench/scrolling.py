@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import trio
 
-from chain import app
+from chain.app import open as wiring
 from chain.messages import ToolCall, assistant
 from chain.model import Delta, Reply, Request
 from chain.tools.tool import ToolContext, tool
@@ -92,5 +92,5 @@ class Obedient:
 
 if __name__ == "__main__":
     # Everything else is as the program has it: the command takes no model but the configured one.
-    app.build_model = lambda settings, **_: Obedient()
+    wiring.build_model = lambda settings, **_: Obedient()
     sys.exit(main(sys.argv[1:], tools=[report]))
