@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 
 import trio
 
@@ -126,7 +126,8 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts))
+        known = astuple(self.window or Window(0))
+        journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, *known))
         await journal.written()
         # A now line that came while the disk was slow finds the model not asked yet.
         await trio.lowlevel.checkpoint_if_cancelled()

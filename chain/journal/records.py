@@ -285,6 +285,10 @@ class RequestSent(_Typed):
     overrides: Overrides = field(default_factory=Overrides, metadata=BRIEF)
     compacts: bool = field(default=False, metadata=BRIEF)
     """Whether it asks for a summary, as the conversation is to be compacted: it is no iteration's own call."""
+    window: int = field(default=0, metadata=BRIEF)
+    """The model's context window in tokens, as it is known then; 0 where it is not."""
+    longest_reply: int = field(default=0, metadata=BRIEF)
+    """How many tokens of it a reply may have."""
 
 
 @_record("request", "ended")
@@ -310,9 +314,8 @@ class RequestEnded(_Typed):
     was_shown: bool = field(default=False, metadata=BRIEF)
     cause: str = field(default="", metadata=BRIEF)
     window: int = field(default=0, metadata=BRIEF)
-    """The model's context window in tokens; 0 where it is not known."""
     longest_reply: int = field(default=0, metadata=BRIEF)
-    """How many tokens of it a reply may have."""
+    """As in ``RequestSent``: the first call may have brought it."""
     asked_tokens: int = field(default=0, metadata=BRIEF)
     """How many tokens the request has that the service found too long, where it said so."""
 

@@ -69,7 +69,7 @@ class Actors:
 
     def window(self, agent: str, model: Model) -> Window | None:
         """The window of an agent's model, as far as it was known then."""
-        return self.tape.windows.get(agent)
+        return self.tape.window(agent)
 
     def open_model(self, definition: Named) -> Model:
         """What stands in for the model of a definition; no key is needed for it."""

@@ -15,7 +15,6 @@ from itertools import pairwise
 from chain.journal import records
 from chain.journal.records import Entry
 from chain.messages import Message, Text, ToolResult, assistant
-from chain.model import Window
 from chain.plan import Task, tasks_after
 from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
 from chain.tools.named_files import Attachments
@@ -75,14 +74,9 @@ class Script:
         """The first entry left to chance: calls ran at once, or a line came as a request waited for the disk."""
         self.has_plan = False
         """Whether the plan was changed."""
-        self.windows: dict[str, Window] = {}
-        """By agents, the windows of their models, as their latest requests before told them."""
         self.heard: set[str] = set()
         """The lines that were handled and never delivered: if it was guidance, a tool acted on it."""
         self._lines = {entry.record.id for entry in earlier if isinstance(entry.record, records.Line)}
-        for entry in earlier:
-            if isinstance(entry.record, records.RequestEnded) and entry.record.window:
-                self.windows[entry.record.agent] = Window(entry.record.window, entry.record.longest_reply)
         self._results: dict[str, tuple[int, ToolResult]] = {}
         self._questions: defaultdict[str, list[int]] = defaultdict(list)
         self._begun: dict[str, int] = {}

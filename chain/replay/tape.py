@@ -12,6 +12,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import trio
 
@@ -54,8 +55,6 @@ class Tape:
         """Whether what is written is of no interest any more."""
         self.sent: dict[str, int] = {}
         """Of each agent, the entry that began its last model call."""
-        self.windows = script.windows
-        """Of each agent, the window of its model as far as it is known."""
         self.failed: set[str] = set()
         """The agents that have written last that a model call failed: it may be made again after a pause."""
         self._script = script
@@ -133,9 +132,6 @@ class Tape:
                 self.sent[agent] = n
                 self.failed.discard(agent)
             case records.RequestEnded(agent=agent, error=error, message=message):
-                ended = self._entries[n].record
-                if isinstance(ended, records.RequestEnded) and ended.window:
-                    self.windows[agent] = Window(ended.window, ended.longest_reply)
                 if error or message is not None:
                     self.failed.add(agent)
             case records.AgentEnded(name=agent) | records.Message(agent=agent):
@@ -144,6 +140,15 @@ class Tape:
                 self.failed.discard(MAIN)
             case _:
                 pass
+
+    def window(self, agent: str) -> Window | None:
+        """The window of an agent's model, as far as it was known: as its next record of a request says, or the last."""
+        written = [self.sent[agent]] if agent in self.sent else []
+        for n in chain(self._left[agent], reversed(written)):
+            record = self._entries[n].record
+            if isinstance(record, records.RequestSent | records.RequestEnded):
+                return Window(record.window, record.longest_reply) if record.window else None
+        return None
 
     async def sync(self) -> None:
         """Bring all to the disk, which takes until somebody sets ``synced`` if it ``is_slow``."""
@@ -237,6 +242,8 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
             return replace(record, tokens_before=0, tokens_after=0)
         case records.RequestEnded():
             return replace(record, usage=Usage(), window=0, longest_reply=0)
+        case records.RequestSent():
+            return replace(record, window=0, longest_reply=0)
         case records.AgentEnded() | records.Result() | records.Interrupted():
             return replace(record, usage=Usage())
         case _:

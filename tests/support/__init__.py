@@ -10,6 +10,7 @@ from .examples import sharded, trying
 from .sessions import INTERRUPTED, SKIPPED, OneConversation, Recorder, Session, at, open_session, settings, wait_quiet
 from .users import (
     ANOTHER_MODEL,
+    COMPACT,
     DROP,
     DROP_FIRST,
     EDIT,
@@ -25,6 +26,7 @@ from .users import (
 
 __all__ = [
     "ANOTHER_MODEL",
+    "COMPACT",
     "DROP",
     "DROP_FIRST",
     "EDIT",

@@ -147,7 +147,7 @@ class AgentWalk:
         waiting = [line for line in self.waiting if line.end < settled]
         follow_ups = [line for line in waiting if line.is_follow_up]
         if status == "done":
-            assert waiting == follow_ups
+            assert waiting == follow_ups or self.only_compacts, "lines that come amid it begin the next run"
         elif status == "max_iterations":
             assert not waiting or interactive or follow_ups
         else:
@@ -435,6 +435,11 @@ class AgentWalk:
         self.history = kept
         self._plan_is_news, self._plan_is_due = True, False
         self._was_compacted = True
+
+    def asks_model(self, *, is_for_summary: bool) -> None:
+        """What waits when a compaction ends comes in right behind it, whether there was one or it failed."""
+        self.is_summarizing = is_for_summary
+        self._was_compacted = self._was_compacted or is_for_summary
 
     def _summary_request(self, request: Request) -> None:
         assert not request.tail

@@ -14,6 +14,8 @@ from chain.errors import ModelError
 from chain.messages import Message, Text, ToolCall, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, Window
 
+from .clock import pass_time
+
 Summary: TypeAlias = Literal["good", "empty", "refused", "longer", "cut", "with calls", "calls alone", "fails", "slow"]
 """What comes of a request for a summary."""
 
@@ -72,7 +74,7 @@ class SmallWindow:
 
     async def _summary(self, tokens: int) -> Reply:
         self.summaries += 1
-        await trio.sleep(0.5)
+        await pass_time(0.5)
         usage, call = Usage(tokens, 10), ToolCall(f"s{self.summaries}", "look", {})
         match self.says.pop(0) if self.says else "good":
             case "empty":
@@ -90,7 +92,7 @@ class SmallWindow:
             case "fails":
                 raise ModelError("no summary today")
             case "slow":
-                await trio.sleep(3)
+                await pass_time(3)
         return Reply(assistant([Text(SUMMARY)]), "end_turn", usage)
 
     async def prepare(self) -> None: ...

@@ -25,6 +25,7 @@ FULL = "(the disk is full)"
 NEARLY_FULL = "(the disk takes small records)"
 ROOM = "(the disk has room)"
 ANOTHER_MODEL = "(another model)"
+COMPACT = "(compact)"
 
 LINES = [
     "use the other file ‹›",
@@ -107,6 +108,9 @@ class Acts:
             case "(another model)" if not self.session.is_closing and self.another is not None:
                 with suppress(JournalError):
                     self.session.ask(self.another())
+            case "(compact)":
+                with suppress(UserError, JournalError):
+                    chain.compact("the numbers")
             case "(the disk is full)" | "(the disk takes small records)" | "(the disk has room)":
                 assert isinstance(self.session.file, FullDisk)
                 self.session.file.room = {FULL: 0, NEARLY_FULL: SMALL, ROOM: math.inf}[what]

@@ -90,7 +90,7 @@ class Walk:
                     self.deliveries[tuple(item["line_ids"])] = (agent.name, agent.parent_id, agent.iteration, left)
             case "request" if item["phase"] == "sent":
                 self._asking = item["agent"]
-                self._at_work(item["agent"]).is_summarizing = item.get("compacts", False)
+                self._at_work(item["agent"]).asks_model(is_for_summary=item.get("compacts", False))
             case "compact":
                 self.main.only_compacts = self.main.only_compacts or not self._is_running
             case "compacted":
