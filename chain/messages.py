@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object. ``Any`` stops here: everything inside the package has a type of its own."""
@@ -197,6 +197,9 @@ StopReason: TypeAlias = Literal[
     "end_turn", "stop_sequence", "tool_use", "max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"
 ]
 """Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
+
+TOO_LONG: Final = "model_context_window_exceeded"
+"""The conversation does not fit the model's window."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,13 @@ class PlanNews:
         """A reply to what was sent is in the conversation. A change that came meanwhile is still news."""
         self._known = self._sent
 
+    def told(self, *, as_it_stands: bool) -> None:
+        """The conversation was compacted: it now tells the plan as it stands, or may have lost what told it."""
+        if as_it_stands:
+            self._known = self._sent = self._plan.revision
+        else:
+            self.forget()
+
     def forget(self) -> None:
         """What the model was told of the plan has left the conversation."""
         self._known = None if self._plan.tasks else self._plan.revision

@@ -43,7 +43,7 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Line: st.builds(
         records.Line, *[WORDS] * 6, st.sampled_from(get_args(records.Effect)), COUNTS, st.booleans()
     ),
-    records.RunBegun: st.builds(records.RunBegun, WORDS),
+    records.RunBegun: st.builds(records.RunBegun, WORDS, st.booleans()),
     records.Receipt: st.builds(
         *(records.Receipt, WORDS, st.sampled_from(get_args(events.State)), WORDS, COUNTS, POINTS),
         *(st.none() | SECONDS, WORDS),
@@ -51,7 +51,7 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Message: st.builds(
         *(records.Message, MESSAGES, WORDS, WORDS, st.booleans(), TEXTS, POINTS, WORDS, COUNTS, TEXTS),
     ),
-    records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS),
+    records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS, TEXTS),
     records.ImagesRefused: st.builds(records.ImagesRefused, WORDS, COUNTS, TEXTS, TEXTS),
     records.ToolStarted: st.builds(records.ToolStarted, WORDS, WORDS, WORDS),
     records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS, WORDS),
@@ -94,7 +94,7 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
             COUNTS,
             COUNTS,
         ),
-        *(TEXTS, COUNTS, COUNTS),
+        *(TEXTS, WORDS, COUNTS, COUNTS),
     ),
     records.Interrupted: st.builds(
         *(records.Interrupted, WORDS, COUNTS, st.sampled_from(get_args(events.Phase))),

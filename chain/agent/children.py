@@ -13,16 +13,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import trio
 
-from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
+from chain.agent.history import History
 from chain.agent.spec import AgentContext, AgentSpec, Shared
 from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentNode, AgentTree, AgentView
-from chain.agent.window import Fill, Words
 from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
@@ -90,10 +89,10 @@ class Children:
             return str(error)
         return ""
 
-    def restore(self, view: AgentView, call_id: str, conversation: Conversation, fill: Fill, words: Words) -> Executor:
+    def restore(self, view: AgentView, call_id: str, history: History) -> Executor:
         """Keep an agent of an earlier process, to be asked again. Raises ``UserError`` for a kind that is not there."""
         spec = self._make_spec(view.kind, view.name, self._tree.main.agent.spec, call_id)
-        agent = self._new_agent(spec, view.kind, conversation, fill, words)
+        agent = self._new_agent(spec, view.kind, history)
         agent.latest = replace(view, max_iterations=spec.limits.max_iterations)
         self._keep(agent)
         return agent.executor
@@ -146,11 +145,11 @@ class Children:
         except UserError as error:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
-    def _new_agent(self, spec: AgentSpec, kind: str, *before: Any) -> _KeptAgent:  # noqa: ANN401
-        """An agent; ``before`` are conversation, fill and words of an earlier process."""
+    def _new_agent(self, spec: AgentSpec, kind: str, history: History | None = None) -> _KeptAgent:
+        """An agent; ``history`` is of an earlier process."""
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
-        return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, *before)))
+        return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, history or History())))
 
     async def _work(self, agent: _KeptAgent, parent: AgentNode, task: str, *, is_asked: bool) -> str:
         """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""

@@ -7,36 +7,43 @@ an interrupt or a crash loses nothing. The user's words are never left to the su
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from chain import events
-from chain.agent.model_call import BudgetSpent, ModelCalls
+from chain.agent.model_call import ModelCalls
 from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.agent.window import (
     WORDS_SHARE,
     CompactionRules,
     WindowView,
+    first_message,
     latest_that_fit,
     length_of,
     messages_after,
     oldest_results,
+    shrunk,
     view_of,
-    with_stubs,
 )
 from chain.errors import ModelError
 from chain.events import CompactedBy
 from chain.journal.records import Compacted
-from chain.messages import Message, user_text
+from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
+from chain.plan import PlanNews
 
 SUMMARY_ATTEMPTS = 4
-"""How often a summary is asked for that the service finds too long, each time with more stubs."""
+"""How often a summary is asked for that the service finds too long, each time of less."""
 
 STUBBED_SHARE = 0.5
 """How much of the results' text is left out more each time, where nobody knows how much would be enough."""
+
+SPARE_SHARE = 0.02
+"""How much of the window a request for a summary leaves free, since its size is an estimate."""
+
+GROWTH_SHARE = 0.1
+"""How much of the window is to be filled anew before a compaction that gained too little is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +57,12 @@ class Attempted:
 class Compactor:
     """Compacts the conversation of one agent."""
 
-    def __init__(self, context: AgentContext, model: ModelCalls) -> None:
+    def __init__(self, context: AgentContext, model: ModelCalls, plan_news: PlanNews) -> None:
         self._context = context
         self._model = model
+        self._plan_news = plan_news
+        self._left = 0
+        """How many tokens the last compaction left that did not get below the limit."""
 
     @property
     def _rules(self) -> CompactionRules:
@@ -65,45 +75,61 @@ class Compactor:
 
     def due(self, run: Run) -> CompactedBy | None:
         """Why the conversation is to be compacted before the next call, if it is. Never twice without an iteration."""
-        if run.compacted_at == run.iteration:
+        if run.compacted_at == run.iteration or not self.has_past:
             return None
         if run.focus is not None:
             return "user"
-        is_due = self._rules.at is not None and self._is_over(self._context.fill.tokens) and self._has_past
-        return "fill" if is_due else None
+        is_due = self._rules.at is not None and self._is_over(self._context.fill.tokens)
+        return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
 
     def may_help(self, run: Run) -> bool:
         """Whether the conversation may be compacted since the service found it too long."""
-        return self._rules.at is not None and run.compacted_at != run.iteration and self._has_past
+        return self._rules.at is not None and run.compacted_at != run.iteration and self.has_past
 
     @property
-    def _has_past(self) -> bool:
+    def has_past(self) -> bool:
         """Whether there is anything to summarize but what the user said."""
         return any(message.role == "assistant" for message in self._context.conversation.messages)
 
+    @property
+    def _has_grown(self) -> bool:
+        """Whether another may gain more than the last one did: where that was too little, not at each iteration."""
+        grown = self._context.fill.tokens - self._left
+        return not self._left or grown < 0 or grown > self._tokens * GROWTH_SHARE
+
     async def make_room(self, run: Run, by: CompactedBy) -> Attempted:
         """Compact the conversation, if that is possible. Raises ``JournalError`` and ``BudgetSpent``."""
-        context, fill = self._context, self._context.fill
-        focus, run.focus = run.focus or "", None
-        before, was_at = fill.tokens, run.compacted_at
-        run.compacted_at = run.iteration
+        before = self._context.fill.tokens
         self._tell(run, "started", by, before)
-        reply: Reply | None = None
-        summary, why = "", ""
+        is_done = False
         try:
-            reply = await self._ask(run, self._rules.prompt_for(focus))
-        except ModelError as error:
-            why = str(error)
-        except BudgetSpent:
-            self._tell(run, "failed", by, before)
-            raise
-        else:
-            context.look()
-            if reply is None:
-                run.compacted_at = was_at  # a line cut it, so it may be due once more
+            attempted = await self._attempt(run, by, before)
+            is_done = attempted.what == "done"
+        finally:
+            if not is_done:
                 self._tell(run, "failed", by, before)
-                return Attempted("cut")
-            summary, why = _usable(reply)
+        if attempted.what != "cut":
+            left = self._context.fill.tokens
+            self._left = left if self._is_over(left) else 0
+        return attempted
+
+    async def _attempt(self, run: Run, by: CompactedBy, before: int) -> Attempted:
+        context = self._context
+        focus, run.focus = run.focus or "", None
+        was_at, run.compacted_at = run.compacted_at, run.iteration
+        reply: Reply | None = None
+        summary, why = "", "there is nothing to summarize yet"
+        if self.has_past:
+            try:
+                reply = await self._ask(run, self._rules.prompt_for(focus))
+            except ModelError as error:
+                why = str(error)
+            else:
+                context.look()
+                if reply is None:
+                    run.compacted_at = was_at  # a line cut it, so it may be due once more
+                    return Attempted("cut")
+                summary, why = _usable(reply)
         # No await from here on.
         record = self._with_summary(run, by, summary) if summary else None
         if record is not None and record.tokens_after >= before:
@@ -114,9 +140,9 @@ class Compactor:
             self._notice(run, f"The conversation could not be summarized: {why}.")
             record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
         if record is None:
-            self._tell(run, "failed", by, before)
             return Attempted("failed", f"The conversation was not compacted: {why}.")
         told = context.compact(record)
+        self._plan_news.told(as_it_stands=bool(record.summary))
         if record.left_out:
             self._notice(run, f"{record.left_out:,} of your earlier lines had no room after the compaction.")
         told.emit()
@@ -138,50 +164,47 @@ class Compactor:
         spec, fill = self._context.spec, self._context.fill
         tools = max(fill.beside - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
-        return view_of(self._context.conversation.messages, fill, self.window, beside)
+        return view_of(self._context.conversation.messages, fill, self.window, beside, self._context.history.compacted)
 
     # --------------------------------------------------------------------------------------------------- the summary
 
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
-        """The reply to the prompt; where the service finds that too long, with stubs for the oldest results."""
-        messages, window = [*self._context.conversation.messages, user_text(prompt)], self.window
+        """The reply to the prompt; where the service finds that too long, of a conversation that is shortened."""
+        fill, window, messages = self._context.fill, self.window, self._context.conversation.messages
+        ask = user_text(prompt)
         reply: Reply | None = None
-        fill = self._context.fill
         if window is not None:
-            messages = self._fitting(messages, self._rules.room_for_reply(window), window.tokens)
+            needed = fill.tokens + fill.estimate(length_of(ask)) + self._rules.room_for_reply(window)
+            messages = shrunk(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * fill.ratio))
         for attempt in range(SUMMARY_ATTEMPTS):
-            reply = await self._model.summary(run, messages)
+            reply = await self._model.summary(run, [*messages, ask])
             is_last = attempt == SUMMARY_ATTEMPTS - 1
-            if reply is None or reply.stop_reason != "model_context_window_exceeded" or is_last:
+            if reply is None or reply.stop_reason != TOO_LONG or is_last:
                 return reply
+            chars = sum(map(length_of, messages))
             if reply.asked_tokens:
-                fill.calibrate(reply.asked_tokens, sum(map(length_of, messages)) + fill.beside)
-            chars = sum(len(result.text) for message in messages for result in message.results)
+                fill.calibrate(reply.asked_tokens, chars + length_of(ask))
             over = int((reply.asked_tokens - self._limit) * fill.ratio)
-            ids = oldest_results(messages, max(over, int(chars * STUBBED_SHARE), 1))
-            if not ids:
+            in_results = sum(len(result.text) for message in messages for result in message.results)
+            fewer = shrunk(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
+            if sum(map(length_of, fewer)) >= chars:
                 break
             self._model.summary_came(run, reply, is_used=False)
-            messages = with_stubs(messages, ids)
+            messages = fewer
         return reply
-
-    def _fitting(self, messages: Sequence[Message], reply: int, tokens: int) -> list[Message]:
-        """The messages, with as many stubs as they need to fit, by our estimate."""
-        fill = self._context.fill
-        over = fill.tokens + fill.estimate(length_of(messages[-1])) + reply - tokens
-        return with_stubs(messages, oldest_results(messages, int(over * fill.ratio)) if over > 0 else ())
 
     # ------------------------------------------------------------------------------------------------- what is kept
 
     def _with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
         context, fill = self._context, self._context.fill
-        chars = self._tokens * fill.ratio
+        chars, plan = self._tokens * fill.ratio, context.shared.plan.render()
         words, left_out = context.words.kept(int(chars * WORDS_SHARE))
+        record = Compacted(context.name, run.iteration, by, summary, words, left_out, plan=plan)
         # Of a conversation that is far from full less is kept, or nothing would be gained.
         share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
-        kept = latest_that_fit(context.conversation.messages, int(share))
+        room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))
         return self._measured(
-            Compacted(context.name, run.iteration, by, summary, words, left_out, kept, tokens_before=fill.tokens)
+            replace(record, kept=latest_that_fit(context.conversation.messages, int(min(share, room))))
         )
 
     def _with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
@@ -191,18 +214,13 @@ class Compactor:
         if by == "service":
             over = max(over, int(fill.tokens * STUBBED_SHARE))
         ids = oldest_results(messages, int(over * fill.ratio))
-        record = Compacted(context.name, run.iteration, by, stubbed=ids, tokens_before=fill.tokens)
-        return self._measured(record) if ids else None
+        return self._measured(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
 
     def _measured(self, record: Compacted) -> Compacted:
-        """The record with as many stubs as it still needs to be below the limit, and what it comes to."""
+        """The record, with what it comes to."""
         fill, messages = self._context.fill, messages_after(self._context.conversation.messages, record)
         chars = sum(map(length_of, messages)) + fill.beside
-        if (over := fill.estimate(chars) - self._limit) > 0 and record.summary:
-            stubbed = oldest_results(messages, int(over * fill.ratio))
-            record = replace(record, stubbed=stubbed)
-            chars = sum(map(length_of, with_stubs(messages, stubbed))) + fill.beside
-        return replace(record, tokens_after=fill.estimate(chars))
+        return replace(record, tokens_before=fill.tokens, tokens_after=fill.estimate(chars))
 
     @property
     def _tokens(self) -> int:
@@ -212,7 +230,7 @@ class Compactor:
     @property
     def _limit(self) -> int:
         window = self.window
-        return int(self._tokens * (self._rules.at or 1.0)) if window is None else self._rules.limit(window)
+        return int(self._tokens * self._rules.share) if window is None else self._rules.limit(window)
 
     def _is_over(self, tokens: int) -> bool:
         return self.window is not None and tokens > self._limit
@@ -234,6 +252,6 @@ def _usable(reply: Reply) -> tuple[str, str]:
     text = reply.message.text.strip()
     if reply.stop_reason == "refusal":
         return "", "the model refused"
-    if reply.stop_reason == "model_context_window_exceeded":
+    if reply.stop_reason == TOO_LONG:
         return "", "the service found it too long"
     return text, "" if text else "the model said nothing"

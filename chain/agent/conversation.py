@@ -138,7 +138,7 @@ class Conversation:
         self._ids: set[str] = set()
         self._open: tuple[ToolCall, ...] = ()
         self._fixed = 0
-        """How many messages at the beginning cannot be withdrawn: that of a compaction stands for all before it."""
+        """How many messages at the beginning cannot be withdrawn: that of a summary stands for all before it."""
         for message in messages:
             self.append(message)
 
@@ -197,12 +197,16 @@ class Conversation:
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 
-    def begin_anew(self, messages: Iterable[Message]) -> None:
-        """Go on with these messages instead. Raises ``ConversationError``, and changes nothing, if they cannot be."""
+    def begin_anew(self, messages: Iterable[Message], *, is_summarized: bool) -> None:
+        """Go on with these messages instead; ``is_summarized``: the first stands for what is gone.
+
+        Raises ``ConversationError``, and changes nothing, if they cannot follow each other.
+        """
         # Copies, since who has read the old ones knows them by identity.
         other = Conversation(Message(message.role, message.blocks) for message in messages)
         self._messages, self._state = other._messages, other._state
-        self._ids, self._open, self._fixed = other._ids, other._open, 1
+        self._ids, self._open = other._ids, other._open
+        self._fixed = 1 if is_summarized else self._fixed
 
     @property
     def withdrawable(self) -> int:
@@ -214,8 +218,10 @@ class Conversation:
             count += 1
         return count
 
-    def withdraw(self) -> tuple[Message, ...]:
+    def withdraw(self, first: Message | None = None) -> tuple[Message, ...]:
         """Remove and return the messages since the last reply without tool calls.
+
+        ``first`` takes the place of the one that a compaction began it with.
 
         What is left is EMPTY or REPLIED, or ASKED where the conversation was compacted since. The API refuses the same
         history again and again, so a refused request has to leave it
@@ -224,6 +230,9 @@ class Conversation:
         keep = len(self._messages) - self.withdrawable
         removed = tuple(self._messages[keep:])
         self._messages = self._messages[:keep]  # a new list, since requests that were made read the old one
+        if first is not None and self._fixed:
+            # New objects all, by which whoever has encoded the last one knows that there is another before it.
+            self._messages = [first, *(Message(m.role, m.blocks) for m in self._messages[1:])]
         self._ids.difference_update(call.id for m in removed for call in m.calls)
         self._open = ()
         self._state = "EMPTY" if not keep else "REPLIED" if self._messages[-1].role == "assistant" else "ASKED"

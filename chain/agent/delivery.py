@@ -15,7 +15,7 @@ from chain import events
 from chain.agent.spec import AgentContext
 from chain.agent.state import ReplyExpectation, Run
 from chain.errors import PlanError
-from chain.events import Point
+from chain.events import Point, Status
 from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.lines.receipts import Accepted
@@ -115,11 +115,11 @@ class Delivery:
             run.undelivered.remove(accepted)
         self._context.look()
 
-    def give_back(self, run: Run) -> None:
-        """Return the lines that a refusal withdrew from the conversation."""
-        self._context.words.remove({accepted.on_record for accepted in self.since_answer})
+    def give_back(self, run: Run, reason: Status) -> None:
+        """Take what came since the last answer out of the conversation, return its lines. Raises ``JournalError``."""
+        self._context.withdraw([accepted.on_record for accepted in self.since_answer], reason)
         for accepted in self.since_answer:
-            self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason="refused")
+            self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
         self.since_answer.clear()
         self._context.look()
 

@@ -60,16 +60,13 @@ from chain.agent.spec import AgentContext, Limits
 from chain.agent.state import Outcome, Run, Step
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
-from chain.events import CompactedBy, Point
+from chain.events import CompactedBy, Point, Status
 from chain.journal import records
 from chain.lines.receipts import Accepted
-from chain.messages import Message, Text, ToolCall, ToolResult, assistant, user_text
+from chain.messages import TOO_LONG, Message, Text, ToolCall, ToolResult, assistant, user_text
 from chain.model import Reply
 from chain.plan import PlanNews
 from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
-
-_TOO_LONG = "model_context_window_exceeded"
-"""The stop reason where the conversation does not fit the model's window."""
 
 
 class Executor:
@@ -83,10 +80,10 @@ class Executor:
         self.inbox = context.inbox
         self._model = ModelCalls(context)
         self._tools = ToolCalls(context)
-        self.compaction = Compactor(context, self._model)
         self._delivery = Delivery(context)
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
+        self.compaction = Compactor(context, self._model, self._plan_news)
         self._unfinished: Run | None = None
         """The run whose tool calls are still open since their results could not be written."""
 
@@ -209,10 +206,15 @@ class Executor:
             self.context.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
                 reply = await self._ask(run)
-                if reply is not None and reply.stop_reason == _TOO_LONG and self.compaction.may_help(run):
-                    if (outcome := await self._make_room(run, "service")) is not None:
+                if reply is not None and reply.stop_reason == TOO_LONG and self.compaction.may_help(run):
+                    was_shown = bool(run.step.shown)
+                    outcome = await self._make_room(run, "service")
+                    if outcome is None:
+                        if was_shown:
+                            self._model.tell_again(run, 1, 0.0, "the conversation no longer fitted the model's window")
+                        reply = await self._ask(run)
+                    elif outcome.status != "context_full":
                         return outcome
-                    reply = await self._ask(run)
             except BudgetSpent as spent_now:
                 return self._limit_reached(run, str(spent_now))
             outcome = self._after_cut(run) if reply is None else await self._apply(run, reply)
@@ -227,14 +229,12 @@ class Executor:
             was_cut = attempted.what == "cut"
             if was_cut:
                 self._record_cut(run, "thinking", "line")
-            elif attempted.what == "done":
-                self._plan_news.forget()
             run.step = Step()
             if run.stop_asked:
                 return self._done(run)
             is_too_long = by == "service" and attempted.what == "failed"
             if is_too_long or (not was_cut and self.compaction.is_hopeless()):
-                return Outcome("context_full", self.compaction.too_full())
+                return self._context_full(run)
             point: Point = "N" if was_cut else "D" if run.iteration else "A"
             left = self._limits.max_iterations - run.iteration + (by == "service")
             self._delivery.deliver(run, point, calls_left=left)
@@ -250,8 +250,6 @@ class Executor:
         attempted = await self.compaction.make_room(run, "user")
         if attempted.what == "cut":
             self._record_cut(run, "thinking", "line")
-        elif attempted.what == "done":
-            self._plan_news.forget()
         return Outcome("done", attempted.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
@@ -311,10 +309,10 @@ class Executor:
             if run.stop_asked:
                 return self._done(run)
             raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
-        if reply.stop_reason == _TOO_LONG:
+        if reply.stop_reason == TOO_LONG:
             if text:
                 self._append_reply(run, assistant([Text(message.text)]))
-            return Outcome("context_full", text or self.compaction.too_full())
+            return self._context_full(run, text)
         if not text and not message.calls:
             await trio.lowlevel.checkpoint_if_cancelled()
             return self._empty(run)
@@ -408,7 +406,16 @@ class Executor:
 
     def _refused(self, run: Run) -> Outcome:
         """Take back what the service will not hear, since it would refuse every later request for it too."""
-        self.context.withdraw()
-        self._plan_news.forget()
-        self._delivery.give_back(run)
+        self._give_back(run, "refused")
         return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
+
+    def _context_full(self, run: Run, text: str = "") -> Outcome:
+        """The conversation does not fit; ``text`` is what there was of a reply."""
+        why = text or self.compaction.too_full()
+        if not self.compaction.has_past:
+            self._give_back(run, "context_full")  # there is nothing to compact, so it would never fit
+        return Outcome("context_full", why)
+
+    def _give_back(self, run: Run, reason: Status) -> None:
+        self._delivery.give_back(run, reason)
+        self._plan_news.forget()

@@ -20,7 +20,7 @@ from chain.agent.spec import AgentContext, AgentSpec
 from chain.agent.state import Run
 from chain.errors import ConversationError, ImageRefused, JournalError, ModelError, ParameterRefused
 from chain.journal import records
-from chain.messages import Message, Overrides, Text, Usage, assistant
+from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, ToolSpec, Window, window_of
 from chain.retries import Retries
 from chain.text.wording import fault
@@ -35,7 +35,7 @@ LONGEST_DELAY_S = 30.0
 """Between attempts: half a second, doubled each time up to half a minute, each shortened by a random part of up to a
 half so that many chains do not come back in step."""
 
-_NOT_KEPT = frozenset({"refusal", "pause_turn", "model_context_window_exceeded"})
+_NOT_KEPT = frozenset({"refusal", "pause_turn", TOO_LONG})
 """The stop reasons of replies that are not appended as they came."""
 
 
@@ -172,7 +172,7 @@ class ModelCalls:
         self._shared.journal.record(replace(ended, window=window.tokens, longest_reply=window.longest_reply))
 
     def _note_fill(self, reply: Reply) -> None:
-        if reply.stop_reason == "model_context_window_exceeded":
+        if reply.stop_reason == TOO_LONG:
             self._context.fill.refuse(reply.asked_tokens, self.window)
         else:
             self._context.fill.report(reply.usage)
@@ -180,8 +180,8 @@ class ModelCalls:
     @property
     def window(self) -> Window | None:
         """The window of the model, as far as it is known."""
-        trace = self._shared.trace
-        return window_of(self._spec.model) if trace is None else trace.window(self._spec.name, self._spec.model)
+        trace, spec = self._shared.trace, self._context.spec
+        return window_of(spec.model) if trace is None else trace.window(spec.name, spec.model)
 
     @property
     def _window(self) -> int:
@@ -233,11 +233,15 @@ class ModelCalls:
         run.step.shown.clear()
         if spent := self._spec.limits.spent(run.used):
             raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
-        agent, n = self._spec.name, run.iteration
-        self._context.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
+        self.tell_again(run, attempt, delay_s, reason)
         run.step.is_asking = False
         await trio.sleep(delay_s)
         self._context.look()
+
+    def tell_again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+        """Tell that the call is made again, so that what was shown of its reply does not count."""
+        agent, n = self._spec.name, run.iteration
+        self._context.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
     def _count_cut(self, run: Run, delta: Delta) -> None:
         if delta.kind == "usage":

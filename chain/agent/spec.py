@@ -6,13 +6,14 @@ conversation never holds what the record does not.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from chain import events
 from chain.agent.conversation import CallIds, Conversation
+from chain.agent.history import History
 from chain.agent.questions import Questions
 from chain.agent.window import CompactionRules, Fill, Words, messages_after
 from chain.interruption.prompt import InterruptionPrompt
@@ -121,14 +122,27 @@ class AgentContext:
     spec: AgentSpec
     shared: Shared
     inbox: Inbox
-    conversation: Conversation = field(default_factory=Conversation)
-    fill: Fill = field(default_factory=Fill)
-    words: Words = field(default_factory=Words)
+    history: History = field(default_factory=History)
 
     @property
     def name(self) -> str:
         """The agent's name, as in ``explore-1``."""
         return self.spec.name
+
+    @property
+    def conversation(self) -> Conversation:
+        """Its messages."""
+        return self.history.conversation
+
+    @property
+    def fill(self) -> Fill:
+        """How much of a window they fill."""
+        return self.history.fill
+
+    @property
+    def words(self) -> Words:
+        """What the user said in them."""
+        return self.history.words
 
     def append(self, message: Message, *, is_cut: bool = False) -> Projected:
         """Commits a message; ``is_cut``: it is what was shown of a reply that a now line cut."""
@@ -141,8 +155,7 @@ class AgentContext:
         """
         after = self.conversation.check(record.message)
         projected = self.shared.journal.record(record)
-        self.conversation.append_checked(record.message, after)
-        self.fill.add(record.message)
+        self.history.append(record.message, after)
         return projected
 
     def compact(self, record: records.Compacted) -> Projected:
@@ -150,11 +163,9 @@ class AgentContext:
 
         Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
         """
-        messages = messages_after(self.conversation.messages, record)
-        Conversation(messages)
+        Conversation(messages_after(self.conversation.messages, record))
         projected = self.shared.journal.record(record)
-        self.conversation.begin_anew(messages)
-        self.fill.begin_anew(messages)
+        self.history.compact(record)
         return projected
 
     def emit(self, event: events.Event) -> None:
@@ -166,11 +177,11 @@ class AgentContext:
         """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""
         self.shared.journal.look(self.name)
 
-    def withdraw(self) -> None:
-        """Takes back what the service refuses to hear (``Conversation.withdraw``). Raises ``JournalError``."""
-        self.shared.journal.record(records.Withdrawn(self.conversation.withdrawable, self.name, "refused"))
-        self.conversation.withdraw()
-        self.fill.begin_anew(self.conversation.messages)
+    def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
+        """Takes back what the service will not hear, with these lines. Raises ``JournalError``."""
+        gone = self.conversation.withdrawable
+        self.shared.journal.record(records.Withdrawn(gone, self.name, reason, tuple(line_ids)))
+        self.history.withdraw(line_ids)
 
     def remove_images(self, iteration: int) -> bool:
         """Takes the images out of the conversation that the service may have refused. Whether there were any.
@@ -182,8 +193,7 @@ class AgentContext:
             return False
         record = records.ImagesRefused(self.name, iteration, tuple(refused), tuple(dict.fromkeys(refused.values())))
         told = self.shared.journal.record(record)
-        self.conversation.remove_images(refused)
-        self.fill.begin_anew(self.conversation.messages)
+        self.history.remove_images(refused)
         self.shared.journal.in_order(told.emit)
         return True
 

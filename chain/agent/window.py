@@ -36,8 +36,11 @@ IMAGE_CHARS = 5_600
 LEAST_STUBBED = 400
 """Characters of a result that is worth a stub."""
 
+EARLIER_GONE = "[earlier messages removed to make room]"
+"""What stands for them in a request for a summary."""
+
 PROMPT = """\
-The conversation is about to be shortened to make room. Write what is needed to go on with the work from your text
+The conversation is about to be shrunk to make room. Write what is needed to go on with the work from your text
 alone, in this order: the goal; what was decided, and why; facts that were found, with their files and lines; what was
 tried and did not work; what is open, and the next step. What the user said is kept word for word beside it, and the
 plan is sent again, so repeat neither. Call no tools now.
@@ -60,32 +63,45 @@ class CompactionRules:
     keep: float = 0.2
     prompt: str = PROMPT
 
+    @property
+    def share(self) -> float:
+        """How much of the window may be full."""
+        return 1.0 if self.at is None else self.at
+
     def prompt_for(self, focus: str) -> str:
         """The message that asks for a summary."""
         return Template(self.prompt).safe_substitute(focus=FOCUS + focus if focus else "").strip()
 
     def room_for_reply(self, window: Window) -> int:
         """How many tokens of the window are kept free for a reply."""
-        return min(window.longest_reply, int((self.at or 1.0) * window.tokens * LONGEST_REPLY_SHARE))
+        return min(window.longest_reply, int(self.share * window.tokens * LONGEST_REPLY_SHARE))
 
     def limit(self, window: Window) -> int:
         """How many tokens a conversation may fill."""
-        return int((self.at or 1.0) * window.tokens) - self.room_for_reply(window)
+        return int(self.share * window.tokens) - self.room_for_reply(window)
 
 
 class Fill:
     """How many tokens one conversation fills: as the last reply reported, and an estimate of what came since."""
 
     def __init__(self) -> None:
-        self.ratio = FIRST_RATIO
-        """Characters a token, as the service has counted them last."""
         self.beside = 0
-        """Characters of the system prompt and the tools."""
+        """Characters of the system prompt and the tools; 0 until the agent's model is known."""
+        self._counted: tuple[int, int, int] | None = None
+        """The tokens that a service counted last, for so many characters of the conversation and beside it."""
         self._chars = 0
         self._known = 0
         self._since = 0
         self._counts_reply = False
         """Whether the reply that comes next is among the known tokens."""
+
+    @property
+    def ratio(self) -> float:
+        """Characters a token, as the service has counted them last."""
+        if self._counted is None:
+            return FIRST_RATIO
+        tokens, chars, beside = self._counted
+        return min(max((chars + (beside or self.beside)) / tokens, RATIOS[0]), RATIOS[1])
 
     @property
     def tokens(self) -> int:
@@ -110,19 +126,19 @@ class Fill:
         """Note what a reply to the whole conversation reports."""
         asked = usage.total_tokens - usage.output_tokens
         if asked > 0:
-            self.calibrate(asked, self._chars + self.beside)
+            self.calibrate(asked, self._chars)
             self._known, self._since, self._counts_reply = usage.total_tokens, 0, True
 
     def refuse(self, tokens: int, window: Window | None) -> None:
         """Note that a service found the conversation too long; ``tokens`` is how long, 0 where it did not say."""
         least = tokens or (0 if window is None else max(window.tokens, self.tokens))
         if least:
-            self.calibrate(least, self._chars + self.beside)
+            self.calibrate(least, self._chars)
             self._known = self._since = 0
 
     def calibrate(self, tokens: int, chars: int) -> None:
-        """Note that a service counted so many tokens for so many characters."""
-        self.ratio = min(max(chars / tokens, RATIOS[0]), RATIOS[1])
+        """Note that a service counted so many tokens for a conversation of so many characters."""
+        self._counted = tokens, chars, self.beside
 
     def begin_anew(self, messages: Iterable[Message]) -> None:
         """Count these messages alone."""
@@ -157,17 +173,22 @@ class Words:
         self.run = 0
         """The number of the run that is active, or of the last one."""
         self._words: list[Word] = []
-
-    def __iter__(self) -> Iterable[Word]:
-        return iter(self._words)
+        self._answered = 0
+        """How many of them came before the last reply without tool calls."""
 
     def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
         """Add what was delivered in this run."""
         self._words.append(Word(text, self.run, iteration, line_id))
 
-    def remove(self, line_ids: Collection[str]) -> None:
-        """Take out lines that have left the conversation."""
-        self._words = [word for word in self._words if word.line_id not in line_ids]
+    def answered(self) -> None:
+        """Note that a reply without tool calls is in the conversation."""
+        self._answered = len(self._words)
+
+    def remove(self, line_ids: Collection[str]) -> list[str]:
+        """Take out, and return as rows, what came since the last answer: these lines, and the task."""
+        gone = [word for word in self._words[self._answered :] if not word.line_id or word.line_id in line_ids]
+        self._words = [word for word in self._words if word not in gone]
+        return [word.row for word in gone]
 
     def kept(self, chars: int) -> tuple[str, int]:
         """The rows of this run, with as many of the earlier ones, latest first, as fit; and how many are left out."""
@@ -209,13 +230,13 @@ def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
     return kept
 
 
-def oldest_results(messages: Sequence[Message], chars: int, *, spared: Collection[str] = ()) -> tuple[str, ...]:
+def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
     """The ids of the oldest results whose texts come to as many characters, as far as there are any."""
     found: list[str] = []
     for result in (result for message in messages for result in message.results):
         if chars <= 0:
             break
-        if result.id not in spared and len(result.text) >= LEAST_STUBBED:
+        if len(result.text) >= LEAST_STUBBED:
             found.append(result.id)
             chars -= len(result.text)
     return tuple(found)
@@ -239,15 +260,51 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
     ]
 
 
+def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
+    """The messages with so many characters less, as far as that is possible.
+
+    First stubs stand for the oldest results. Then the newest words of the user go, which no summary has to keep; then
+    the oldest messages. A reply stays.
+    """
+    if chars <= 0:
+        return messages
+    fewer = with_stubs(messages, oldest_results(messages, chars))
+    over = chars - sum(map(length_of, messages)) + sum(map(length_of, fewer))
+    while over > 0 and fewer[-1].role == "user" and not fewer[-1].results and len(fewer) > 1:
+        over -= length_of(fewer.pop())
+    last_reply = max((n for n, message in enumerate(fewer) if message.role == "assistant"), default=0)
+    gone = 0
+    for n, message in enumerate(fewer[: last_reply + 1]):
+        if over <= 0:
+            break
+        if not message.results:
+            gone = n
+        over -= length_of(message)
+    return [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
+
+
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
     """The conversation after it was compacted."""
     if not record.summary:
         return with_stubs(messages, record.stubbed)
+    kept = messages[max(len(messages) - record.kept, 0) :]
+    return [first_message(record), *kept]
+
+
+def first_message(record: Compacted) -> Message:
+    """The message that stands for all that came before a compaction."""
     left_out = f"({counted(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
     words = "\n".join(filter(None, [left_out, record.words]))
-    parts = [COMPACTED, record.summary, f"{WORDS}\n\n{words}" if words else ""]
-    first = user_text("\n\n".join(filter(None, parts)))
-    return [first, *with_stubs(messages[max(len(messages) - record.kept, 0) :], record.stubbed)]
+    parts = [COMPACTED, record.summary, f"{WORDS}\n\n{words}" if words else "", record.plan]
+    return user_text("\n\n".join(filter(None, parts)))
+
+
+def without_rows(words: str, rows: Iterable[str]) -> str:
+    """The words that a compaction kept, without these rows of it."""
+    text = f"\n{words}\n"
+    for row in rows:
+        text = text.replace(f"\n{row}\n", "\n", 1)
+    return text[1:-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,11 +323,21 @@ class WindowView:
 
 
 def view_of(
-    messages: Sequence[Message], fill: Fill, window: Window | None, beside: Sequence[tuple[str, int]]
+    messages: Sequence[Message],
+    fill: Fill,
+    window: Window | None,
+    beside: Sequence[tuple[str, int]],
+    compacted: Compacted | None = None,
 ) -> WindowView:
-    """What fills a window; ``beside`` are the characters of what comes before the conversation, by name."""
+    """What fills a window; ``beside`` are the characters of what comes before the conversation, by name.
+
+    ``compacted`` is the compaction that the conversation begins with.
+    """
     chars: Counter[str] = Counter(dict(beside))
     names = {call.id: call.name for message in messages for call in message.calls}
+    if compacted is not None:
+        chars["summary"] = len(compacted.summary)
+        chars["user's words"] = -len(compacted.summary)
     for message in messages:
         if message.role == "assistant":
             chars["replies"] += length_of(message)

@@ -77,9 +77,13 @@ class Line(_Typed):
 
 @_record("run")
 class RunBegun(_Typed):
-    """A run began; ``id`` is the line that is its query. Without one, the lines that waited began it."""
+    """A run began; ``id`` is the line that is its query. Without one, the lines that waited began it.
+
+    ``only_compacts``: the user asked for a compaction, and for nothing else.
+    """
 
     id: str = ""
+    only_compacts: bool = field(default=False, metadata=BRIEF)
 
 
 @_record("receipt")
@@ -121,11 +125,17 @@ class Message(_Typed):
 
 @_record("withdrawn")
 class Withdrawn(_Typed):
-    """The last ``messages`` messages left the conversation, which the service had refused."""
+    """The last ``messages`` messages left the conversation, and these lines with them.
+
+    ``reason`` is how the run ended: ``refused`` by the service, or ``context_full`` of that alone.
+
+    Lines that code had carried out are not among them: sent again they would be done twice.
+    """
 
     messages: int
     agent: str
     reason: str
+    line_ids: tuple[str, ...] = field(default=(), metadata=BRIEF)
 
 
 @_record("images_refused")
@@ -332,8 +342,8 @@ class CompactionAsked(_Typed):
 class Compacted(_Typed):
     """A conversation was compacted (SPEC section 15): it now begins with the summary and the user's ``words``.
 
-    The latest ``kept`` messages follow as they were, but for the results with the ids in ``stubbed``. Without a summary
-    all messages stay, and only those results became stubs. ``left_out`` counts the user's lines that had no room.
+    The ``plan`` follows as it stood, then the latest ``kept`` messages as they were. Without a summary all messages
+    stay, and the results with the ids in ``stubbed`` became stubs. ``left_out`` counts the lines that had no room.
     Tokens are estimates.
     """
 
@@ -345,6 +355,7 @@ class Compacted(_Typed):
     left_out: int = field(default=0, metadata=BRIEF)
     kept: int = field(default=0, metadata=BRIEF)
     stubbed: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    plan: str = field(default="", metadata=BRIEF)
     tokens_before: int = 0
     tokens_after: int = 0
 

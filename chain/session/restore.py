@@ -11,13 +11,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from chain import messages
-from chain.agent.conversation import Conversation
-from chain.agent.window import Fill, Words, messages_after
+from chain.agent.history import History
 from chain.errors import ConversationError, SessionError
 from chain.events import Point, State, Status
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
-from chain.messages import Usage
+from chain.messages import TOO_LONG, Usage
+from chain.model import Window
 from chain.plan import Task, tasks_after
 from chain.text.wording import MAIN
 
@@ -27,8 +27,8 @@ class KnownLine:
     """A line, and what is known of what became of it.
 
     ``accepted_at`` is when its record was written, ``entered_at`` when a message delivered it, if one did, and
-    ``entered`` where in the conversation of an agent. ``receipt`` is the last one on record. ``is_withdrawn``: that
-    message has left the conversation. ``is_carried_out``: code has changed the plan for it.
+    ``entered`` where in the conversation of an agent. ``receipt`` is the last one on record. ``withdrawn``: why that
+    message has left the conversation, if it has. ``is_carried_out``: code has changed the plan for it.
     """
 
     record: records.Line
@@ -36,7 +36,7 @@ class KnownLine:
     entered_at: float | None = None
     receipt: records.Receipt | None = None
     entered: tuple[Point | None, int] | None = None
-    is_withdrawn: bool = False
+    withdrawn: str = ""
     is_carried_out: bool = False
 
     @property
@@ -67,12 +67,10 @@ class KnownAgent:
     is_at_work: bool = False
     iteration: int = 0
     usage: Usage = field(default_factory=Usage)
-    conversation: Conversation = field(default_factory=Conversation)
+    history: History = field(default_factory=History)
     started: set[str] = field(default_factory=set)
     results: dict[str, messages.ToolResult] = field(default_factory=dict)
     since_answer: list[str] = field(default_factory=list)
-    fill: Fill = field(default_factory=Fill)
-    words: Words = field(default_factory=Words)
     is_summarizing: bool = False
     """Whether the last request asked for a summary."""
     asked_at: int = 0
@@ -105,6 +103,8 @@ class Restored:
         self.call_ids: set[str] = set()
         self.is_running = False
         """Whether a run began and has no result."""
+        self.only_compacts = False
+        """Whether the last run was for a compaction alone, so that nothing of it is in the conversation."""
         self.withdrawn: list[str] = []
         """The lines whose messages have left the conversation in the last run, in the order of their delivery."""
         self.usage = Usage()
@@ -127,13 +127,13 @@ class Restored:
                 asking = self._agent(agent)
                 asking.iteration, asking.is_summarizing = iteration, compacts
                 asking.asked_at = asking.asked_at if compacts else entry.seq
-            case records.RequestEnded(agent=agent, usage=usage) | records.Interrupted(agent=agent, usage=usage):
+            case records.RequestEnded() as record:
+                self._end_request(self._agent(record.agent), record)
+            case records.Interrupted(agent=agent, usage=usage):
                 self._add_usage(agent, usage)
-                asked = self._agent(agent)
-                if isinstance(entry.record, records.RequestEnded) and not asked.is_summarizing:
-                    asked.fill.report(usage)
             case records.Compacted() as record:
-                self._compact(self._agent(record.agent), record)
+                self._agent(record.agent).history.compact(record)
+                self._agent(record.agent).knows_until = entry.seq if record.summary else 0
             case records.ToolStarted(id=id, agent=agent):
                 self._agent(agent).started.add(id)
             case records.ToolFinished(id=id, agent=agent, is_error=is_error, text=text):
@@ -151,9 +151,9 @@ class Restored:
             case records.AgentEnded(name=name, status=status, iterations=iterations, usage=usage):
                 ended = self._agent(name)
                 ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
-            case records.RunBegun():
-                self.is_running = True
-                self.main.words.run += 1
+            case records.RunBegun(only_compacts=only_compacts):
+                self.is_running, self.only_compacts = True, only_compacts
+                self.main.history.words.run += 1
                 self.withdrawn.clear()
                 self.main.iteration, self.main.usage = 0, Usage()
             case records.Result(usage=usage):
@@ -173,11 +173,9 @@ class Restored:
             case records.Answer():
                 self.open_question = None
             case records.ImagesRefused(agent=agent, digests=digests):
-                seen = self._agent(agent)
-                seen.conversation.remove_images(digests)
-                seen.fill.begin_anew(seen.conversation.messages)
-            case records.Withdrawn(agent=agent):
-                self._withdraw(self._agent(agent))
+                self._agent(agent).history.remove_images(digests)
+            case records.Withdrawn() as record:
+                self._withdraw(self._agent(record.agent), record)
             case _:
                 pass
 
@@ -201,19 +199,18 @@ class Restored:
         self.agents[record.name] = self.agents.pop(record.name)
         agent.kind, agent.parent, agent.parent_id = record.kind, record.agent, record.parent_id
         agent.task, agent.began, agent.is_at_work = record.task, entry.time, True
-        agent.words.run += 1
-        agent.words.add(record.task)
+        agent.history.words.run += 1
+        agent.history.words.add(record.task)
         agent.status, agent.iteration, agent.usage = None, 0, Usage()
         self.numbers[record.kind] = max(self.numbers[record.kind], _number(record.name.rpartition("-")[2]))
 
     def _add_message(self, entry: Entry, record: records.Message) -> None:
         agent, message = self._agent(record.agent), record.message
-        agent.conversation.append(message)
-        agent.fill.add(message)
+        agent.history.append(message)
         for id in record.line_ids:
             if id in self.lines:
                 self.lines[id].entered, self.lines[id].entered_at = (record.point, agent.iteration), entry.time
-                agent.words.add(self.lines[id].record.text.strip(), iteration=record.iteration, line_id=id)
+                agent.history.words.add(self.lines[id].record.text.strip(), iteration=record.iteration, line_id=id)
         agent.since_answer += record.line_ids
         if message.role == "assistant":
             self.call_ids.update(call.id for call in message.calls)
@@ -232,19 +229,21 @@ class Restored:
             if agent.name != change.by:
                 agent.news_at = entry.seq
 
-    def _compact(self, agent: KnownAgent, record: records.Compacted) -> None:
-        messages = messages_after(agent.conversation.messages, record)
-        agent.conversation.begin_anew(messages)
-        agent.fill.begin_anew(messages)
-        agent.knows_until = 0
+    def _end_request(self, agent: KnownAgent, record: records.RequestEnded) -> None:
+        self._add_usage(record.agent, record.usage)
+        if agent.is_summarizing or record.error:
+            return
+        if record.stop_reason == TOO_LONG:
+            window = Window(record.window, record.longest_reply) if record.window else None
+            agent.history.fill.refuse(record.asked_tokens, window)
+        else:
+            agent.history.fill.report(record.usage)
 
-    def _withdraw(self, agent: KnownAgent) -> None:
-        agent.conversation.withdraw()
-        agent.fill.begin_anew(agent.conversation.messages)
-        agent.words.remove(set(agent.since_answer))
-        for id in agent.since_answer:
+    def _withdraw(self, agent: KnownAgent, record: records.Withdrawn) -> None:
+        agent.history.withdraw(record.line_ids)
+        for id in record.line_ids:
             if id in self.lines:
-                self.lines[id].is_withdrawn = True
+                self.lines[id].withdrawn = record.reason
                 self.withdrawn.append(id)
         agent.since_answer.clear()
         agent.started.clear()

@@ -153,9 +153,9 @@ class Resuming:
             ended = records.AgentEnded(name, call, "interrupted", agent.iteration, agent.parent, used)
             shared.journal.record(ended)
         self._session.use_instructions(known.instructions)
-        main = self._session.restore(known.main.conversation, known.main.fill, known.main.words, known.usage)
+        main = self._session.restore(known.main.history, known.usage)
         self._restore(known.main, main)
-        if known.is_running:
+        if known.is_running and not known.only_compacts:
             main.end_here()
         for line in known.lines.values():
             self._settle(line)
@@ -193,7 +193,7 @@ class Resuming:
             tokens=agent.usage.total_tokens,
             waiting=0,
         )
-        executor = self._children.restore(view, agent.parent_id, agent.conversation, agent.fill, agent.words)
+        executor = self._children.restore(view, agent.parent_id, agent.history)
         self._restore(agent, executor)
         return executor
 
@@ -211,8 +211,8 @@ class Resuming:
                 accepted = ledger.readdress(accepted, self._inbox.agent, waiting=len(self._inbox) + 1)
             self._inbox.restore(accepted)
             return
-        if line.is_withdrawn and not line.is_carried_out and line.state in ("queued", "delivered"):
-            ledger.settle(accepted, "returned", iteration=0, reason="refused")
+        if line.withdrawn and line.state in ("queued", "delivered"):
+            ledger.settle(accepted, "returned", iteration=0, reason=line.withdrawn)
             self._returned.append(accepted)
         elif line.state == "returned" and self._known.is_running and accepted.on_record in self._known.withdrawn:
             self._returned.append(accepted)
@@ -250,7 +250,7 @@ def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
         ran = sum(
             call.id in agent.started and call.id not in agent.results
             for agent in calls
-            for call in agent.conversation.open_calls
+            for call in agent.history.conversation.open_calls
         )
         tools = f", {counted(ran, 'tool')} running" if ran else ""
         found.append(f"The program ended in the middle of the last run{tools}.")

@@ -16,12 +16,12 @@ import trio
 
 from chain import events
 from chain.agent.children import Children, Delegation
-from chain.agent.conversation import Conversation
 from chain.agent.executor import Executor
+from chain.agent.history import History
 from chain.agent.spec import AgentContext, Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
-from chain.agent.window import Fill, WindowView, Words
+from chain.agent.window import WindowView
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.journal import records
@@ -121,9 +121,7 @@ class SessionRuns:
         if self.active is not None:
             self.active.focus = focus
             return
-        run = self._new_run(None)
-        run.focus, run.only_compacts = focus, True
-        self._begin(run)
+        self._begin(self._run_of_compaction(focus))
 
     def interrupt(self) -> bool:
         """Cancel the work in hand, and withdraw what is asked. Whether a run is active."""
@@ -166,7 +164,7 @@ class SessionRuns:
                 return
 
     def _announce(self, run: Run) -> None:
-        begun = records.RunBegun("" if run.query is None else run.query.on_record)
+        begun = records.RunBegun("" if run.query is None else run.query.on_record, run.only_compacts)
         # The run fails by itself if the disk is still full at its first message.
         self._journal.in_order(self._journal.record_if_possible(begun).emit)
 
@@ -181,6 +179,10 @@ class SessionRuns:
         returned = () if kept else self._inbox.drain_all()
         self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting()
+        if run.focus is not None and can_go_on and not run.is_ending:
+            # It was asked for when no iteration was left before which it could be done.
+            self.tree.main.run = self.tree.main.run or self._run_of_compaction(run.focus)
+            self.tree.main.run.focus = run.focus
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
         self._settle(run, outcome, (*run.undelivered, *returned))
@@ -267,10 +269,10 @@ class SessionRuns:
         """What fills the window of the main agent's model."""
         return self._executor.compaction.view()
 
-    def restore(self, conversation: Conversation, fill: Fill, words: Words, usage: Usage) -> Executor:
+    def restore(self, history: History, usage: Usage) -> Executor:
         """Go on with the conversation of an earlier process, whose runs have used so much."""
         self.usage = usage
-        self.tree.main.agent = AgentContext(self.spec, self._shared, self._inbox, conversation, fill, words)
+        self.tree.main.agent = AgentContext(self.spec, self._shared, self._inbox, history)
         self._executor = Executor(self.tree.main.agent)
         return self._executor
 
@@ -310,6 +312,11 @@ class SessionRuns:
         """
         query = self._inbox.next_follow_up()
         return self._new_run(query) if query is not None or len(self._inbox) else None
+
+    def _run_of_compaction(self, focus: str) -> Run:
+        run = self._new_run(None)
+        run.focus, run.only_compacts = focus, True
+        return run
 
     def _new_run(self, query: Accepted | None) -> Run:
         self.tree.main.since = time.time()

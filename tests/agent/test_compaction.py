@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import trio
 from support.checks import check_invariants
+from support.disks import FullDisk
 from support.sessions import at, open_session, settings, wait_quiet
 
 from chain import events
 from chain.errors import ModelError
-from chain.messages import Message, Text, ToolCall, Usage, assistant
+from chain.messages import TOO_LONG, Message, Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request, Window
+from chain.text.wording import WORDS
 from chain.tools.tool import ToolContext, tool
 
 SUMMARY = "The goal is to count. Two files were read."
@@ -35,10 +38,10 @@ def is_asked_for_summary(request: Request) -> bool:
 class SmallModel:
     """A model with a window, which counts four characters a token, and refuses what is longer.
 
-    ``acts`` makes its replies, in turn; ``summary`` the text of one that is asked for, ``None`` for a refusal.
+    ``acts`` makes its replies, in turn, ``None`` is a refusal; ``summary`` the text of one that is asked for, as well.
     """
 
-    acts: list[Callable[[Request], Message]]
+    acts: list[Callable[[Request], Message | None]]
     window_tokens: int | None = 2_200
     summary: str | None = SUMMARY
     refused: int = 0
@@ -69,6 +72,8 @@ class SmallModel:
                 return Reply(assistant([Text("no")]), "refusal", Usage(tokens, 5))
             return Reply(assistant([Text(self.summary)]), "end_turn", Usage(tokens, len(self.summary) // 4))
         message = self.acts.pop(0)(request)
+        if message is None:
+            return Reply(Message("assistant", ()), "refusal", Usage(tokens, 1))
         reason = "tool_use" if message.calls else "end_turn"
         return Reply(
             message, reason, Usage(tokens, sum(len(b.text) for b in message.blocks if isinstance(b, Text)) // 4)
@@ -83,6 +88,10 @@ def reads(n: int) -> Callable[[Request], Message]:
     return lambda request: assistant([ToolCall(f"c{n}", "read", {"n": n})])
 
 
+def refuses(request: Request) -> None:
+    """The service will not hear it."""
+
+
 def says(text: str) -> Callable[[Request], Message]:
     return lambda request: assistant([Text(text)])
 
@@ -91,6 +100,12 @@ def says(text: str) -> Callable[[Request], Message]:
 async def read(context: ToolContext, n: int) -> str:
     """Read something long."""
     return f"row {n} " * 300
+
+
+@tool(name="read")
+async def brief(context: ToolContext, n: int) -> str:
+    """Read something short."""
+    return f"row {n}"
 
 
 async def test_a_nearly_full_window_is_compacted_and_the_run_goes_on() -> None:
@@ -241,3 +256,137 @@ async def test_an_error_of_the_service_is_told_and_the_run_goes_on_with_stubs() 
         check_invariants(session, one_in=1)
     assert result.status == "done"
     assert any("no summary today" in e.message for e in session.of(events.Notice))
+
+
+async def test_what_a_refusal_gives_back_leaves_the_words_that_a_compaction_kept() -> None:
+    model = SmallModel([says("hi"), reads(1), reads(2), reads(3), reads(4), refuses, says("fine")])
+    async with open_session(model, tools=[read]) as session:
+        await session.run("a greeting")
+        result = await session.run("the forbidden word")
+        assert result.status == "refused"
+        assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+        assert "the forbidden word" in session.sent()
+        assert (await session.run("something else")).result == "fine"
+        check_invariants(session, one_in=1)
+    assert "the forbidden word" not in session.sent()
+    assert "[run 1, query] a greeting" in session.sent()
+    returned = [(e.text, e.reason) for e in session.of(events.Receipt) if e.state == "returned"]
+    assert returned == [("the forbidden word", "refused")]
+
+
+async def test_after_stubs_alone_a_refusal_takes_the_query_out_as_before() -> None:
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), refuses, says("fine")], summary=None)
+    async with open_session(model, tools=[read]) as session:
+        assert (await session.run("the forbidden word")).status == "refused"
+        assert any(record["type"] == "compacted" for record in session.records)
+        await session.run("something else")
+        check_invariants(session, one_in=1)
+    assert [message.text for message in session.model.requests[-1].messages] == ["something else"]
+
+
+async def test_a_query_that_fits_no_window_is_given_back_and_the_next_one_is_answered() -> None:
+    model = SmallModel([says("fine")])
+    async with open_session(model) as session:
+        assert (await session.run("x" * 12_000)).status == "context_full"
+        assert [e.reason for e in session.of(events.Receipt) if e.state == "returned"] == ["context_full"]
+        assert (await session.run("shorter")).result == "fine"
+        check_invariants(session, one_in=1)
+    assert [message.text for message in session.model.requests[-1].messages] == ["shorter"]
+
+
+async def test_a_long_query_after_a_chat_without_tools_leaves_room_for_the_summary() -> None:
+    model = SmallModel([*(says(f"{n} " * 700) for n in range(4)), says("fine"), says("fine")])
+    async with open_session(model) as session:
+        for n in range(4):
+            await session.run(f"question {n}")
+        result = await session.run("and now this: " + "long " * 700)
+        assert (result.status, result.result) == ("done", "fine")
+        assert (await session.run("one more")).status == "done"
+        check_invariants(session, one_in=1)
+    assert {e.state for e in session.of(events.Compaction)} == {"started", "ended"}
+    assert "question 0" in session.sent()
+
+
+async def test_where_what_stays_is_too_much_no_summary_is_asked_for_at_each_iteration() -> None:
+    model = SmallModel([*(reads(n) for n in range(8)), says("done")], window_tokens=2_200, limit=9_000)
+    async with open_session(model, tools=[brief]) as session:
+        result = await session.run("y" * 6_800)
+        check_invariants(session, one_in=1)
+    assert result.status == "done"
+    assert len(session.of(events.Compaction)) <= 6
+
+
+async def test_the_plan_stands_in_the_conversation_after_a_compaction_and_later_too() -> None:
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), reads(5), reads(6), says("done")])
+    async with open_session(model, tools=[read]) as session:
+        at(session, events.IterationStarted, lambda: session.chain.submit("todo: add check the SKU"))
+        await session.run("count the rows")
+        check_invariants(session, one_in=1)
+    compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
+    later = session.model.requests[compacted + 1 :]
+    assert len(later) > 1
+    for request in later:
+        assert "check the SKU" in request.messages[0].text.partition(WORDS)[2].partition("\n\n")[2]
+        assert not request.tail
+
+
+async def test_what_was_shown_of_a_reply_that_no_longer_fitted_is_taken_back() -> None:
+    model = SmallModel([says("hi " * 500), says("fine")])
+    reply, is_first = model.reply, True
+
+    async def breaks_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        nonlocal is_first
+        if len(request.messages) > 1 and is_first:
+            is_first = False
+            on_delta(Delta("text", "As far as"))
+            return Reply(assistant([Text("As far as")]), TOO_LONG, Usage(100, 1))
+        return await reply(request, on_delta)
+
+    model.reply = breaks_off  # type: ignore[method-assign]
+    async with open_session(model) as session:
+        await session.run("a greeting")
+        assert (await session.run("go on")).result == "fine"
+        check_invariants(session, one_in=1)
+    told = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
+    assert told[-2:] == ["TextDelta", "Retry"]
+    assert "As far as" not in session.sent()
+
+
+async def test_one_that_is_asked_for_in_the_last_iteration_is_made_after_the_run() -> None:
+    model = SmallModel([says("x" * 3_000), says("done")], window_tokens=200_000, limit=200_000)
+    async with open_session(model, interactive=True) as session:
+        await session.run("tell me much")
+        at(session, events.IterationStarted, lambda: session.chain.compact("the numbers"))
+        session.chain.submit("go on")
+        await wait_quiet(session)
+        check_invariants(session, one_in=1)
+    assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+    assert "What matters most to the user: the numbers" in session.model.requests[-1].messages[-1].text
+
+
+async def test_each_compaction_that_is_told_to_start_is_told_to_end() -> None:
+    for how in ("interrupt", "full disk"):
+        model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], gate=trio.Event())
+        file = FullDisk()
+        file.room = math.inf
+        async with open_session(model, tools=[read], file=file) as session:
+            session.chain.submit("count the rows")
+            await model.asked.wait()
+            if how == "interrupt":
+                session.interrupt()
+            else:
+                file.room = 0
+                assert model.gate is not None
+                model.gate.set()
+            await wait_quiet(session)
+        assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"], how
+
+
+async def test_the_window_is_that_of_the_model_that_is_asked_next() -> None:
+    first = SmallModel([says("x" * 7_000)], window_tokens=200_000, limit=200_000)
+    then = SmallModel([says("fine")], limit=9_000, name="smaller")
+    async with open_session(first) as session:
+        await session.run("tell me much")
+        session.chain._session.use_model(then, None)
+        await session.run("go on")
+    assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]

@@ -70,6 +70,8 @@ class AgentWalk:
         """Whether its last request asks for a summary, its run does that alone, nothing came since a compaction."""
         self._first: tuple[str, ...] = ()
         """What the message has that stands for all before a compaction."""
+        self._taken_back: set[str] = set()
+        """The marks of the lines that a refusal gave back."""
         self._said_by_user: list[str] = []
         """The words of the run that is active."""
         self._last_message = 0
@@ -85,7 +87,9 @@ class AgentWalk:
         """How many tools had begun when the first urgent line, or the order to end, came."""
         self._was_held = False
         """Whether that came since the reply."""
-        self._was_cut = self._is_refusing = False
+        self._was_cut = False
+        self._gives_back = ""
+        """How the run is to end, whose query leaves the conversation."""
         self._has_now = False
         """Whether a now line came since the reply, which cuts its tools; it may have been dropped in the same step."""
         self._is_empty = False
@@ -156,7 +160,8 @@ class AgentWalk:
 
     def _check_end(self, status: str, iterations: int, usage: dict[str, Any]) -> None:
         assert set(self.started) == self.finished
-        assert self._is_refusing == (status == "refused")
+        assert self._gives_back in ("", status)
+        assert self._gives_back or status != "refused"
         assert not self._withdrawn, "I1: a line left the conversation and did not come back"
         assert not self._was_cut or self.ended == "stop" or status in ("interrupted", "limit_reached", "error")
         assert self.ended is None or status not in ("done", "max_iterations"), f"{self.name} is {status} all the same"
@@ -170,7 +175,8 @@ class AgentWalk:
             assert self.history[-1]["content"] == [{"type": "text", "text": note}], "the model is to know"
         self.iteration, self.usage, self.found = 0, [0, 0], []
         self.ended = self._held_since = self.giving_back = None
-        self._went_on = self._was_cut = self._is_refusing = self._may_have_tail = False
+        self._went_on = self._was_cut = self._may_have_tail = False
+        self._gives_back = ""
 
     def tell_to_end(self, how: str) -> None:
         """A stop or an interrupt reaches it."""
@@ -330,17 +336,21 @@ class AgentWalk:
         keep = len(self.history) - record["messages"]
         assert keep >= 0
         gone = self.history[keep:]
-        self._is_refusing = True
+        self._gives_back = record["reason"]
         assert not any(_is_answer(m) for m in gone)
         assert not keep or _is_answer(self.history[keep - 1]) or _is_summary(self.history[keep - 1])
+        self._withdrawn = set(record.get("line_ids", ()))
         # What code has carried out stays delivered: sent again, it would be done twice.
-        self._withdrawn = {
+        assert self._withdrawn >= {
             id
             for message, ids in zip(gone, self._ids[keep:], strict=True)
             for id in ids
             if self._lines[id].kind != "todo" or not _CARRIED_OUT.search(str(message["content"]))
         }
         del self.history[keep:], self._ids[keep:], self._same[keep:]
+        if keep and _is_summary(self.history[0]):
+            self._same, self._first = [], self._first[:1]
+        self._taken_back |= {mark for id in self._withdrawn for mark in self._lines[id].marks}
         self._plan_is_news, self._plan_is_due = True, False
 
     def remove_images(self, digests: list[str]) -> None:
@@ -430,10 +440,10 @@ class AgentWalk:
             text = "\n\n".join(filter(None, [COMPACTED, record["summary"], f"{WORDS}\n\n" if words else ""])).strip()
             first = {"role": "user", "content": [{"type": "text", "text": text}]}
             kept, self._ids = [first, *kept], [[], *self._ids]
-            self._first = (record["summary"], words, left)
+            self._first = (record["summary"], words, left, record.get("plan", ""))
             assert all(said in words for said in self._said_by_user), "I10: what the user said is gone"
         self.history = kept
-        self._plan_is_news, self._plan_is_due = True, False
+        self._plan_is_news, self._plan_is_due = not record["summary"], False
         self._was_compacted = True
 
     def asks_model(self, *, is_for_summary: bool) -> None:
@@ -444,7 +454,7 @@ class AgentWalk:
     def _summary_request(self, request: Request) -> None:
         assert not request.tail
         assert request.overrides == Overrides()
-        assert len(request.messages) == len(self.history) + 1
+        assert len(request.messages) <= len(self.history) + 1
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
 
     def request(self, request: Request, synced: int) -> None:
@@ -455,6 +465,7 @@ class AgentWalk:
         if self.history and _is_summary(self.history[0]) and not self._same:
             said = request.messages[0].text
             assert all(part in said for part in self._first), "I10"
+            assert not any(mark in said for mark in self._taken_back), "what the service will not hear is sent again"
             self.history[0] = to_json(request.messages[0])
         self._was_compacted = False
         assert not self.below, f"{self.name} asks its model while {[each.name for each in self.below]} work for it"

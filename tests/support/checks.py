@@ -148,9 +148,12 @@ def _check_conservation(session: Session, records: Sequence[dict[str, Any]]) -> 
 
 
 def _shortened(records: Sequence[dict[str, Any]]) -> int:
-    """How often a request need not begin as the one before it: at withdrawals, compactions and what asks for them."""
+    """How often a request need not begin as the one before it: at withdrawals, compactions and what asks for them.
+
+    That may ask of less than the conversation, so neither it nor the request after it begins as the one before.
+    """
     asked = sum(r["type"] == "request" and r.get("compacts", False) for r in records)
-    return asked + sum(r["type"] in ("withdrawn", "compacted", "images_refused") for r in records)
+    return 2 * asked + sum(r["type"] in ("withdrawn", "compacted", "images_refused") for r in records)
 
 
 def _check_requests(requests: Sequence[Request], withdrawals: int) -> None:

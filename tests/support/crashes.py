@@ -48,14 +48,14 @@ def check_readable(session: Session) -> None:
 def check_conversations(read: ReadBack) -> None:
     """I2: what each agent would be asked with, once its open calls are answered."""
     for agent in (read.restored.main, *read.restored.agents.values()):
-        if agent.conversation.messages:
+        if agent.history.conversation.messages:
             assert check_messages(_answered(agent)) is None
 
 
 def _answered(agent: KnownAgent) -> list[dict[str, Any]]:
-    messages = list(agent.conversation.messages)
-    if agent.conversation.open_calls:
-        messages.append(tool_results(agent.conversation.repair(agent.started)))
+    messages = list(agent.history.conversation.messages)
+    if agent.history.conversation.open_calls:
+        messages.append(tool_results(agent.history.conversation.repair(agent.started)))
     messages.append(user_text("and the next"))
     return [to_json(message) for message in messages]
 

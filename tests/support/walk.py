@@ -91,12 +91,10 @@ class Walk:
             case "request" if item["phase"] == "sent":
                 self._asking = item["agent"]
                 self._at_work(item["agent"]).asks_model(is_for_summary=item.get("compacts", False))
-            case "compact":
-                self.main.only_compacts = self.main.only_compacts or not self._is_running
             case "compacted":
                 self._at_work(item["agent"]).compact(item)
             case "run":
-                self._is_running = True
+                self._is_running, self.main.only_compacts = True, item.get("only_compacts", False)
             case "request":
                 self._at_work(item["agent"]).reply_came(item)
             case "withdrawn":

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import trio
 
 from chain.errors import ImageRefused, ModelError, ParameterRefused
-from chain.messages import Message, Usage
+from chain.messages import TOO_LONG, Message, Usage
 from chain.model import Delta, Reply, Request, Window
 from chain.provider import ModelCheck
 from chain.providers.anthropic import failures
@@ -106,7 +106,7 @@ class AnthropicModel:
                     raise ParameterRefused(str(error), refused) from None
                 if isinstance(error, failures.TooLong):
                     self._context_window = self._context_window or error.window
-                    return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=error.tokens)
+                    return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=error.tokens)
                 if error.names_image:
                     raise ImageRefused(str(error)) from None
                 raise

@@ -19,7 +19,7 @@ import trio
 
 from chain import yamlfile
 from chain.errors import ModelError, ParameterRefused
-from chain.messages import Block, Message, Text, Thinking, ToolCall, Usage
+from chain.messages import TOO_LONG, Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Model, Reply, Request, Window
 from chain.providers.scripted import reader, rules
 from chain.providers.scripted.rules import Collection, Failure, Pace, RuleFile, ScriptedCall, ScriptRule
@@ -66,7 +66,7 @@ class ScriptedModel(Model):
         answer = dialogue.answer(request)
         tokens = answer.reply.usage.total_tokens
         if self._context_window and tokens > self._context_window:
-            return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=tokens)
+            return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=tokens)
         said = 0
         try:
             if answer.pace.think_s:
