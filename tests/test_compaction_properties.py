@@ -65,14 +65,13 @@ SETTINGS = [
     Setting(ENOUGH, counts=1.3, knows=False, interactive=True),
     Setting(150, counts=0.8, knows=False, tells=False),
     Setting(60),
-    Setting(ENOUGH, interactive=True, more={"timeout_s": 4.0}),
     Setting(300, more={"budget_tokens": 3_000}),
 ]
 
 DOES = [COMPACT, COMPACT, INTERRUPT, DROP, EDIT]
 whats = st.sampled_from([*LINES, *DOES, *LINES])
 at_events = st.lists(st.tuples(st.integers(0, 80), whats), max_size=10)
-seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.25, 5.0])
+seconds = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0, 3.25, 5.0])
 at_times = st.lists(st.tuples(seconds, whats), max_size=5)
 summaries = st.lists(st.sampled_from(get_args(Summary)), max_size=5)
 

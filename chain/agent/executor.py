@@ -229,6 +229,7 @@ class Executor:
             was_cut = attempted.what == "cut"
             if was_cut:
                 self._record_cut(run, "thinking", "line")
+            await trio.lowlevel.checkpoint_if_cancelled()
             run.step = Step()
             if run.stop_asked:
                 return self._done(run)

@@ -275,10 +275,10 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
     last_reply = max((n for n, message in enumerate(fewer) if message.role == "assistant"), default=0)
     gone = 0
     for n, message in enumerate(fewer[: last_reply + 1]):
-        if over <= 0:
-            break
         if not message.results:
             gone = n
+            if over <= 0:
+                break
         over -= length_of(message)
     return [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from chain.journal import records
 from chain.journal.records import Entry
-from chain.messages import Message, Text, ToolResult, assistant
+from chain.messages import Message, Text, ToolCall, ToolResult, assistant
 from chain.plan import Task, tasks_after
 from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
 from chain.tools.named_files import Attachments
@@ -191,10 +191,15 @@ class Script:
         """The first reply with neighbouring calls of tools that are not ``alone``: how they began is left to chance."""
         for n, entry in enumerate(self.entries):
             if isinstance(entry.record, records.Message):
-                beside = [call.name not in alone for call in entry.record.message.calls]
+                beside = [call.name not in alone or self._is_unfit(call) for call in entry.record.message.calls]
                 if any(map(all, pairwise(beside))):
                     return n
         return len(self.entries)
+
+    def _is_unfit(self, call: ToolCall) -> bool:
+        """Whether a call was answered that never began, since its input did not fit: that may be beside any other."""
+        _, result = self._results.get(call.id, (0, None))
+        return result is not None and call.id not in self.started and result.text != SKIPPED
 
     def call(self, sent: int) -> RecordedCall:
         """What the model call came to that entry ``sent`` begins."""

@@ -12,7 +12,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from typing import TypeGuard
 
 import trio
 
@@ -57,6 +57,8 @@ class Tape:
         """Of each agent, the entry that began its last model call."""
         self.failed: set[str] = set()
         """The agents that have written last that a model call failed: it may be made again after a pause."""
+        self._known: dict[str, int] = {}
+        """Of each agent, the last entry of a request that was written, which says what is known of the window."""
         self._script = script
         self._entries = entries = script.entries
         self._left: defaultdict[str, deque[int]] = defaultdict(deque)
@@ -127,6 +129,8 @@ class Tape:
         self._is_past[n] = True
         if isinstance(record, records.COURSE):
             self.latest[record.agent] = n
+        if _tells_window(record):
+            self._known[record.agent] = n
         match record:
             case records.RequestSent(agent=agent):
                 self.sent[agent] = n
@@ -143,10 +147,9 @@ class Tape:
 
     def window(self, agent: str) -> Window | None:
         """The window of an agent's model, as far as it was known: as its next record of a request says, or the last."""
-        written = [self.sent[agent]] if agent in self.sent else []
-        for n in chain(self._left[agent], reversed(written)):
+        for n in (*self._left[agent], *([self._known[agent]] if agent in self._known else [])):
             record = self._entries[n].record
-            if isinstance(record, records.RequestSent | records.RequestEnded):
+            if _tells_window(record):
                 return Window(record.window, record.longest_reply) if record.window else None
         return None
 
@@ -216,6 +219,11 @@ def _whose(record: Record | Unknown) -> str:
             return "user"
         case _:
             return str(getattr(record, "agent", MAIN))
+
+
+def _tells_window(record: Record | Unknown) -> TypeGuard[records.RequestSent | records.RequestEnded]:
+    """Whether the record of a request says what was known of the window: one that failed does not."""
+    return isinstance(record, records.RequestSent) or (isinstance(record, records.RequestEnded) and not record.error)
 
 
 def _compared(record: Record | Unknown) -> Record | Unknown:

@@ -35,7 +35,7 @@ def in_order(session: Session, records: Sequence[dict[str, Any]]) -> Iterator[di
         mark = next(marks, None)
 
 
-_OF_A_STEP = ("line", "receipt", "plan", "question", "answer", "model", "interrupted")
+_OF_A_STEP = ("line", "receipt", "plan", "question", "answer", "model", "interrupted", "compact")
 """Records that come in the step in which lines are delivered, before their message."""
 
 
