@@ -126,19 +126,19 @@ class WorkspaceFiles:
         if not is_whole:
             late = _Attachment("their disk does not answer")
             found = [*sent, *((id, "its files", late) for id, _ in wanted)]
-        blocks: dict[str, tuple[Block, ...]] = {}
+        blocks: dict[tuple[Block, ...], None] = {}  # two images of one name are two
         notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
         for id, name, its in found:
             going, left_out = notes.setdefault(id, ({}, {}))
             if its.blocks:
-                blocks.setdefault(name, its.blocks)
+                blocks[its.blocks] = None
                 going[f"{name} ({its.said})"] = None
             else:
                 left_out[f"{name}: {its.said}"] = None
             if its.path is not None:
                 self._seen.digests[its.path] = its.digest
         return Attachments(
-            tuple(block for each in blocks.values() for block in each),
+            tuple(block for each in blocks for block in each),
             {id: _note(list(going), list(left_out)) for id, (going, left_out) in notes.items()},
         )
 

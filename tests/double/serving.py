@@ -357,6 +357,7 @@ def _model(name: str) -> dict[str, Any]:
         "display_name": name.replace("-", " ").title(),
         "created_at": "2026-01-01T00:00:00Z",
         "lifecycle": "active",
+        "max_input_tokens": 200_000,
     }
 
 

@@ -62,11 +62,11 @@ from chain import event_json, events
 from chain.config.load import Settings, load_settings
 from chain.errors import ModelError
 from chain.messages import Message, Usage, user_text
-from chain.model import Reply, Request
+from chain.model import Reply, Request, Window
 from chain.providers.anthropic import encoding
 from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
-from chain.providers.anthropic.failures import Failures, retry_after
+from chain.providers.anthropic.failures import BadStatus, Failures, TooLong, retry_after
 from chain.providers.anthropic.service import CONNECT_S, Price, Service
 
 ATTEMPTS = 4
@@ -317,6 +317,58 @@ async def test_a_prompt_that_is_too_long_is_a_full_context(clock: MockClock) -> 
         assert wire.session.of(events.Error, events.Retry) == []
         wire.double.add(text("Two."))
         assert (await wire.session.run("Once more")).result == "Two."
+
+
+@pytest.mark.parametrize(
+    ("said", "tokens", "window"),
+    [
+        ("prompt is too long: 210000 tokens > 200000 maximum", 210_000, 200_000),
+        ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease", 188_240, 200_000),
+        ("Input is too long for requested model.", 0, 0),
+        ("the request (6152 tokens) exceeds the available context size (4096 tokens), try increasing it", 6_152, 4_096),
+        (
+            "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the "
+            "messages, 1000 in the completion).",
+            5_000,
+            4_096,
+        ),
+        (
+            "This model's maximum context length is 32768 tokens and your request has 40000 input tokens.",
+            40_000,
+            32_768,
+        ),
+        ("maximum context length is 131072 tokens. However, you requested about 140000 tokens", 140_000, 131_072),
+        ("The prompt (total length 9000) is longer than the maximum model length of 8192.", 9_000, 8_192),
+        ("Your input exceeds the context window of this model.", 0, 0),
+        ("Invalid request: Your request exceeded model token limit: 131072", 0, 0),
+    ],
+)
+def test_what_services_say_of_a_conversation_that_is_too_long(said: str, tokens: int, window: int) -> None:
+    refused = Failures(Parameters("m", 1_000), Service()).of_status(BadStatus(400, error_body(said), None))
+    assert isinstance(refused, TooLong)
+    assert (refused.tokens, refused.window) == (tokens, window)
+
+
+@pytest.mark.parametrize(
+    "said", ["max_tokens: 99999 > 8192, which is the maximum", "tools.0: Input should be an object"]
+)
+def test_what_is_wrong_with_a_request_besides_its_length_is_no_question_of_length(said: str) -> None:
+    refused = Failures(Parameters("m", 1_000), Service()).of_status(BadStatus(400, error_body(said), None))
+    assert not isinstance(refused, TooLong)
+
+
+def error_body(message: str) -> str:
+    return json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": message}})
+
+
+async def test_the_service_is_asked_for_a_window_that_nobody_told(clock: MockClock) -> None:
+    async with wired([Status(400, message="no"), *(text(f"{n}.") for n in range(3))], context_window=0) as wire:
+        for _ in range(4):
+            await wire.session.run("Go")
+        assert wire.model.window == Window(200_000, 1_000)
+        assert wire.session.chain.window.window == 200_000
+        usage = wire.session.of(events.UsageReport)[-1]
+        assert (usage.context_window, usage.context_tokens > 0) == (200_000, True)
 
 
 async def test_a_reply_without_content_is_asked_to_go_on_once(clock: MockClock) -> None:

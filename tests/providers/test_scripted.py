@@ -13,6 +13,7 @@ from support import OneConversation
 
 from chain.errors import ConfigError, ModelError, ParameterRefused
 from chain.messages import (
+    TOO_LONG,
     Message,
     Overrides,
     Text,
@@ -708,3 +709,17 @@ async def test_an_expression_that_would_hang_fails_the_call_and_is_named(rules: 
     assert str(failed.value).startswith(f"{place}: took most of the ")
     assert not failed.value.retryable
     assert (await answer(it, [user_text("aa!")])).stop_reason == "end_turn"
+
+
+async def test_a_request_that_is_too_long_uses_up_no_rule() -> None:
+    rules = """
+        rules:
+          - when: {query: long}
+            text: One.
+            times: 1
+          - text: Another.
+        """
+    model = OneConversation(ScriptedModel.parse(dedent(rules), context_window=100))
+    too_long = await model.reply(Request("s", (user_text("long " * 100),)))
+    assert (too_long.stop_reason, too_long.asked_tokens > 100) == (TOO_LONG, True)
+    assert (await model.reply(Request("s", (user_text("long"),)))).message.text == "One."

@@ -12,8 +12,10 @@ import pytest
 from chain.messages import Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, STDIN_END
 from chain.tools import named_files
-from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, LineContent, WorkspaceFiles
+from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, LineContent, WorkspaceFiles, image_of
 from chain.tools.seen import Seen, digest
+
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture
@@ -217,3 +219,13 @@ def test_an_image_goes_along_by_its_content_whatever_it_is_called(workspace: Pat
     assert isinstance(image := found.blocks[1], Image)
     assert b64decode(image.data) == content
     assert seen.digests.get(workspace / "picture.txt") is None
+
+
+def test_two_images_of_one_name_both_go_along(workspace: Path) -> None:
+    one, other = (image_of("shot.png", PNG + end) for end in (b"1", b"2"))
+    assert one is not None
+    assert other is not None
+    sent = WorkspaceFiles(workspace, Seen()).read(
+        [LineContent("L1", "look", (one,)), LineContent("L2", "and this", (other, one))]
+    )
+    assert [block for block in sent.blocks if isinstance(block, Image)] == [one, other]

@@ -51,6 +51,9 @@ MAX_ERROR_BODY = 64 * 1024
 MAX_LIST = 4 * 1024 * 1024
 """Bytes that are read of a list of models."""
 
+MOST_ASKS = 3
+"""Requests beside which the service is asked for the window, as long as each is over first."""
+
 SAMPLING_VERSION = "2023-06-01"
 """The API version of a request that sets ``temperature``: later versions have no such parameter, whatever the model."""
 
@@ -77,7 +80,8 @@ class AnthropicModel:
         self._failures = failures.Failures(parameters, service)
         self._client: Client | None = None
         self._context_window = parameters.context_window
-        self._has_asked_window = bool(parameters.context_window)
+        self._asks_left = 0 if parameters.context_window else MOST_ASKS
+        """How often the service may still be asked for the window."""
 
     @property
     def name(self) -> str:
@@ -92,8 +96,11 @@ class AnthropicModel:
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request. Raises ``ModelError``."""
         client = await self.connect()
-        if not self._has_asked_window:
+        if self._asks_left:
             return await self._beside_asking_for_window(client, request, on_delta)
+        return await self._answer(client, request, on_delta)
+
+    async def _answer(self, client: Client, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         encoder: Encoder = request.memory.setdefault(self, Encoder(self._parameters))
         body = encoder.encode(request)
         with trio.move_on_after(self._service.timeout_s):
@@ -116,13 +123,16 @@ class AnthropicModel:
     async def _beside_asking_for_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
-        """Answer a request, and ask the service for the window meanwhile: once, and for no longer than that takes."""
-        self._has_asked_window = True
+        """Answer a request, and ask the service for the window meanwhile, for no longer than that takes.
+
+        What was cut short is asked with the next request.
+        """
+        self._asks_left -= 1
         failed: Exception | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_window, client)
             try:
-                reply = await self.reply(request, on_delta)
+                reply = await self._answer(client, request, on_delta)
             except Exception as error:  # noqa: BLE001 - raised below, as it is and not in a group
                 failed = error
             nursery.cancel_scope.cancel()
@@ -137,6 +147,7 @@ class AnthropicModel:
             tokens = answer["max_input_tokens"]
             if isinstance(tokens, int) and tokens > 0:
                 self._context_window = tokens
+        self._asks_left = 0
 
     async def prepare(self) -> None:
         """Build the client ahead of the first call, while somebody is typing. Raises ``ModelError``."""

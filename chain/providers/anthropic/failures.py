@@ -27,7 +27,10 @@ SHORTEST_SECRET = 4
 
 _IMAGE = re.compile(r"\bimages?\b", re.IGNORECASE)
 
-_TOO_LONG = re.compile(r"prompt is too long|exceed context limit|context (length|size)", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"(prompt|input) is too long|longer than the maximum model length|context (limit|length|size|window)|token limit",
+    re.IGNORECASE,
+)
 """How Anthropic's service and the compatible ones say it: there is no error code for it."""
 
 _COUNTS = tuple(
@@ -37,7 +40,8 @@ _COUNTS = tuple(
             r"(?P<tokens>\d+) tokens? > (?P<window>\d+) maximum",  # Anthropic
             r"context limit: (?P<tokens>\d+) \+ \d+ > (?P<window>\d+)",  # the same, with max_tokens
             r"\((?P<tokens>\d+) tokens?\) exceeds the available context size \((?P<window>\d+)",  # llama.cpp
-            r"maximum context length is (?P<window>\d+) tokens.*requested (?P<tokens>\d+)",  # vLLM
+            r"maximum context length is (?P<window>\d+) tokens.*(requested|request has|in)( about)? (?P<tokens>\d+)",
+            r"length (?P<tokens>\d+)\) is longer than the maximum model length of (?P<window>\d+)",  # both vLLM
         ),
     )
 )

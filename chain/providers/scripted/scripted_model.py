@@ -63,9 +63,12 @@ class ScriptedModel(Model):
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Answer one request. Raises ``ModelError`` where a rule says so."""
         dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
-        answer = dialogue.answer(request)
-        tokens = answer.reply.usage.total_tokens
-        if self._context_window and tokens > self._context_window:
+        window = self._context_window
+        tokens = dialogue.tokens_of(request) if window else 0
+        if tokens <= window:  # else no rule is used up for it
+            answer = dialogue.answer(request)
+            tokens = answer.reply.usage.total_tokens
+        if window and tokens > window:
             return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=tokens)
         said = 0
         try:
@@ -94,6 +97,11 @@ class _Dialogue:
         self._script = script
         self._uses: Counter[int] = Counter()
         self._scene = Scene(script.marks)
+
+    def tokens_of(self, request: Request) -> int:
+        """The tokens that the request has."""
+        said = sum(chars_of(message.blocks) for message in request.messages)
+        return _tokens(said + _chars_beside(request))
 
     def answer(self, request: Request) -> ScriptedReply:
         """What the rules say to the request. Raises ``ModelError`` if searching takes too long."""
@@ -271,6 +279,12 @@ class ScriptedReply:
                 yield Delta(delta.kind, delta.text[start : start + piece])
 
 
+def _chars_beside(request: Request) -> int:
+    """The characters of a request that are not of its messages."""
+    texts = [request.system, *request.tail, *(t.name + t.description for t in request.tools)]
+    return sum(map(len, texts))
+
+
 def assemble(parts: Sequence[ReplyPart], request: Request, scene: Scene, pace: Pace) -> ScriptedReply:
     """Put the parts together as one reply."""
     blocks: list[Block] = []
@@ -293,8 +307,7 @@ def assemble(parts: Sequence[ReplyPart], request: Request, scene: Scene, pace: P
         blocks, over = _cut(blocks, limit * CHARS_PER_TOKEN)
         cut, stop_reason = {*cut, *over} & {b.id for b in blocks if isinstance(b, ToolCall)}, "max_tokens"
 
-    texts = [request.system, *request.tail, *(t.name + t.description for t in request.tools)]
-    usage = Usage(_tokens(scene.chars + sum(map(len, texts))), _tokens(chars_of(blocks)))
+    usage = Usage(_tokens(scene.chars + _chars_beside(request)), _tokens(chars_of(blocks)))
     for part in parts:
         usage = replace(usage, **part.rule.usage)
         pace = part.rule.pace or pace
