@@ -646,6 +646,16 @@ def test_ctrl_c_twice_exits_from_a_run(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.spec("7", "exit: Ctrl-C twice")
+def test_ctrl_c_before_a_line_and_after_it_is_not_twice(screen: Screen) -> None:
+    screen.type(CTRL_C)
+    screen.until("again to exit")
+    busy(screen, "hang", "hang")
+    screen.type(CTRL_C)
+
+    quit(idle(screen.until("⏹ interrupted")))
+
+
 @pytest.mark.spec("7", "exit: Ctrl-D, SIGTERM, /quit")
 def test_ctrl_d_exits(screen: Screen) -> None:
     screen.type(CTRL_D)
