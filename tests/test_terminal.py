@@ -329,6 +329,18 @@ def test_the_first_rows_say_which_instructions_are_read_and_a_change_is_told(sta
     quit(idle(screen))
 
 
+def test_what_the_first_rows_say_is_not_said_again_with_what_was_before(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/AGENTS.md").write_text("Use make.")
+    screen = idle(start())
+    send(screen, "hello there").until("Done: hello there")
+    quit(idle(screen))
+
+    again = idle(start("-c").until("Done: hello there").until("/help explains"))
+    assert again.everything.count("Project instructions: AGENTS.md.") == 1
+    quit(again)
+
+
 def test_with_v_a_line_has_two_rows_and_a_call_and_an_iteration_too(start: Start) -> None:
     screen = idle(start("-v"))
     send(screen, "gate a").until("[1/50]").until("→ gate(")
