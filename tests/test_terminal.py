@@ -486,6 +486,16 @@ def test_tab_completes(screen: Screen) -> None:
     screen.until(lambda s: "add" in s.toolbar and "complete" in s.toolbar)
     screen.type("\x15")
     screen.until(edits(""))
+    screen.type("todo: c\t")
+    screen.until(lambda s: "todo: clear" in s.toolbar and "todo: complete" in s.toolbar)
+    assert screen.editor == "todo: c"
+    screen.type("\x15")
+    screen.until(edits(""))
+    screen.type("/c\t")
+    screen.until(edits("/co")).until("/context").until("/compact")
+    assert "idle" in screen.toolbar, "the menu has the names"
+    screen.type("\x15")
+    screen.until(edits(""))
     screen.type("/model ot\t")
     screen.until(edits("/model other"))
 
