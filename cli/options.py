@@ -159,7 +159,10 @@ def _unknown(name: str, actions: Iterable[argparse.Action]) -> str:
 
 def _nearest(name: str, names: Sequence[str]) -> str:
     if name.startswith("--"):
-        return next((each for each in names if each.startswith(name)), "") or nearest(name, names)
+        if begun := next((each for each in names if each.startswith(name)), ""):
+            return begun
+        near = nearest(name[2:], [each[2:] for each in names])  # the dashes, which all have, make none likely
+        return f"--{near}" if near else ""
     # With one dash it may as well be text, so it has to be nearer.
     return nearest(f"-{name}", names, 0.8)
 

@@ -84,6 +84,7 @@ def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> Non
     ("argv", "says"),
     [
         (["--modle", "x"], ["there is no option --modle: did you mean --model?"]),
+        (["--quiet", "x"], ["there is no option --quiet; chain --help lists them"]),
         (["--modle=x"], ["no option --modle:", "--model?"]),
         (["-modle", "x"], ["--model?"]),
         (["--max", "3"], ["--max-iterations?"]),

@@ -329,6 +329,18 @@ def test_the_first_rows_say_which_instructions_are_read_and_a_change_is_told(sta
     quit(idle(screen))
 
 
+def test_what_the_first_rows_say_is_not_said_again_with_what_was_before(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/AGENTS.md").write_text("Use make.")
+    screen = idle(start())
+    send(screen, "hello there").until("Done: hello there")
+    quit(idle(screen))
+
+    again = idle(start("-c").until("Done: hello there").until("/help explains"))
+    assert again.everything.count("Project instructions: AGENTS.md.") == 1
+    quit(again)
+
+
 def test_with_v_a_line_has_two_rows_and_a_call_and_an_iteration_too(start: Start) -> None:
     screen = idle(start("-v"))
     send(screen, "gate a").until("[1/50]").until("→ gate(")
@@ -472,6 +484,16 @@ def test_tab_completes(screen: Screen) -> None:
     screen.until(edits(""))
     screen.type("todo: \t")
     screen.until(lambda s: "add" in s.toolbar and "complete" in s.toolbar)
+    screen.type("\x15")
+    screen.until(edits(""))
+    screen.type("todo: c\t")
+    screen.until(lambda s: "todo: clear" in s.toolbar and "todo: complete" in s.toolbar)
+    assert screen.editor == "todo: c"
+    screen.type("\x15")
+    screen.until(edits(""))
+    screen.type("/c\t")
+    screen.until(edits("/co")).until("/context").until("/compact")
+    assert "idle" in screen.toolbar, "the menu has the names"
     screen.type("\x15")
     screen.until(edits(""))
     screen.type("/model ot\t")
@@ -644,6 +666,16 @@ def test_ctrl_c_twice_exits_from_a_run(screen: Screen) -> None:
 
     left(screen, 130)
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
+
+
+@pytest.mark.spec("7", "exit: Ctrl-C twice")
+def test_ctrl_c_before_a_line_and_after_it_is_not_twice(screen: Screen) -> None:
+    screen.type(CTRL_C)
+    screen.until("again to exit")
+    busy(screen, "hang", "hang")
+    screen.type(CTRL_C)
+
+    quit(idle(screen.until("⏹ interrupted")))
 
 
 @pytest.mark.spec("7", "exit: Ctrl-D, SIGTERM, /quit")

@@ -267,9 +267,10 @@ class _Terminal:
     def _toolbar(self) -> StyleAndTextTuples:
         """The menu of commands, and the row that says what Enter would do."""
         width = self._output.get_size().columns
-        row = self._status(width)
+        menu = self._menu(width)
+        row = self._status(width, with_names=not menu)
         begin, end = nearly_full(row) or (len(row), len(row))
-        return [*self._menu(width), ("", row[:begin]), ("class:nearly-full", row[begin:end]), ("", row[end:])]
+        return [*menu, ("", row[:begin]), ("class:nearly-full", row[begin:end]), ("", row[end:])]
 
     def _menu(self, width: int) -> StyleAndTextTuples:
         """The commands, or files, that begin like what is typed, a row each, the chosen one among those that fit."""
@@ -297,12 +298,13 @@ class _Terminal:
         styles = ["class:chosen" if first + n == chosen else "class:menu" for n in range(len(shown))]
         return [(style, f"{cut(row, width, '')}\n") for style, row in zip(styles, rows, strict=True)]
 
-    def _status(self, width: int) -> str:
+    def _status(self, width: int, *, with_names: bool) -> str:
         state = self._buffer.complete_state
-        if state is not None and len(state.completions) > 1:
+        if with_names and state is not None and len(state.completions) > 1:
             typed = state.original_document.text_before_cursor
-            begin = 0 if typed.startswith("/") else typed.rfind("@") + 1  # of a file its name is enough
-            return cut("  ".join(completion.text[begin:] for completion in state.completions), width, "")
+            # Once what they have in common was put in, a completion is only what follows that.
+            names = [typed[: len(typed) + choice.start_position] + choice.text for choice in state.completions]
+            return cut("  ".join(names), width, "")
         if self._keyboard.listener is None:
             return "starting"
         *others, typed = self._draft.lines(self._buffer.text)

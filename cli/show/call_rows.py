@@ -25,7 +25,7 @@ MAX_CHARS = 400
 _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
 """The names of the arguments that a call is known by; models write the more important one first."""
 _QUOTED = ("pattern", "query")
-_COUNTS = re.compile(r"(\d+ lines?), \d+ words?, \d+ bytes?(?:(; lines \d+ to \d+) are shown.*)?")
+_COUNTS = re.compile(r"((\d+) lines?), \d+ words?, \d+ bytes?(?:; lines (\d+) to (\d+) are shown.*)?")
 _MATCHES = re.compile(r"(\d+) matching lines? in .+ searched\.")
 
 
@@ -60,8 +60,12 @@ def facts(event: events.ToolResult, about: str = "") -> list[str]:
     before, here, rest = first.partition(about) if about else ("", "", "")
     if here and len(before.split()) <= 1 and rest[:1] in (":", " ") and rest.strip(" :."):
         first = rest.strip(" :.")
-    counts = _COUNTS.fullmatch(first)
-    return [first] if counts is None else [counts[1] + (counts[2] or "")]
+    if (counts := _COUNTS.fullmatch(first)) is None:
+        return [first]
+    whole, lines, begin, end = counts.groups()
+    if begin is None:
+        return [whole]
+    return [f"line {begin} of {lines}" if begin == end else f"lines {begin} to {end} of {lines}"]
 
 
 def has_failed(event: events.ToolResult) -> bool:

@@ -8,6 +8,7 @@ from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
 from chain.text.wording import counted
 from cli.input.address import split_address
+from cli.show.bare_words import bare_command, interrupts_nothing
 from cli.show.text_rows import cut_to_row, flat
 
 MAX_SHOWN = 200
@@ -39,6 +40,7 @@ def explanation_rows(settings: Settings, text: str) -> list[str]:
         f"kind: {_kind(found)}",
         f"while a run is active: {_while_active(found)}",
         f"with no run active: {_while_idle(found)}",
+        *_at_a_prompt(text),
         *_rule(found),
         *_told(found),
     ]
@@ -106,6 +108,14 @@ def _while_idle(found: Explanation) -> str:
             return "answered at once, without the model"
         case _:
             return f"it starts a run, and is its query: {_shortened(line.message)}"
+
+
+def _at_a_prompt(text: str) -> Iterator[str]:
+    """What people at a prompt are told instead; in pipes, in scripts and in editors it is a line like any other."""
+    if command := bare_command(text):
+        yield f"at a prompt, instead: the command {command}"
+    elif interrupts_nothing(text):
+        yield "at a prompt with no run active, instead: it stays in the editor, since there is nothing to interrupt"
 
 
 def _rule(found: Explanation) -> Iterator[str]:

@@ -153,6 +153,7 @@ class _Program:
         return session
 
     def accept(self, text: str, *, at: str = "") -> Acceptance:
+        self._pressed_at = None  # what is pressed after a line is no second time
         if self._is_leaving or self._wanted is not None:
             return "later"
         return self._session.accept(text, at=at)

@@ -106,6 +106,8 @@ class TerminalSession:
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
         self._recipients = Recipients(chain)
+        self._notes: set[str] = set()
+        """What was told before anything happened; a resumed session's record has some of it as well."""
         self._feed = chain.feed()
         self._answerer = chain.answering()
         self._run_began = Signal()
@@ -171,10 +173,12 @@ class TerminalSession:
         rows: list[str] = []
         with self._lock:
             for event in past:
-                if not isinstance(event, events.Init):
-                    self._update(event)
-                    self._transcripts.update(event)
-                    rows += self._renderer.lines(event)
+                is_told = isinstance(event, events.Notice) and event.message in self._notes
+                if is_told or isinstance(event, events.Init):
+                    continue
+                self._update(event)
+                self._transcripts.update(event)
+                rows += self._renderer.lines(event)
             if not self.chain.is_running:
                 self._toolbar.tokens = self.chain.usage.total_tokens
         self._screen.show(rows, self._renderer.tail_at(time.time()))
@@ -294,6 +298,7 @@ class TerminalSession:
     def notify(self, notes: Iterable[str]) -> None:
         """Show what there is to say before anything happens."""
         for note in notes:
+            self._notes.add(note)
             self._feed.put(events.Notice(message=note))
 
     def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:

@@ -305,6 +305,29 @@ async def test_names_that_look_like_something_else(driver: Driver, query: str, h
     assert has in plain(await driver.run(query))
 
 
+@pytest.mark.parametrize(
+    ("query", "has"),
+    [
+        ("read @prompts/system.yaml", "a: 1\nb: two words"),
+        ("read @prompts/other.md:5", "; lines 5 to 7 are shown\n## Use"),
+        ('show me @"with space/my file.csv"', "with space/my file.csv: 2 lines, 3 words, 8 bytes\nsku\nA 1"),
+        ("list files in @prompts", "prompts: 3 files"),
+        ("count the lines of @prompts/", "total of 3"),
+        ("sum up @prompts/other.md", "\nprompts/other.md: Guide"),
+        ("what is in @prompts?", "prompts, text files:"),
+        ("grep class in @prompts/code.py", "prompts/code.py:1: class Thing:"),
+        ("search @prompts for two words", "prompts/system.yaml:2: b: two words"),
+        ("how many python files are in @prompts?", "1 file"),
+        ("largest file in @prompts", "prompts/other.md"),
+        ("where is the file @code.py", "\nprompts/code.py"),
+    ],
+)
+async def test_a_path_may_have_the_sign_that_sends_its_file_along(driver: Driver, query: str, has: str) -> None:
+    (driver.workspace / "with space").mkdir()
+    (driver.workspace / "with space/my file.csv").write_text("sku\nA 1\n")
+    assert has in plain(await driver.run(query))
+
+
 async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver) -> None:
     with (driver.workspace / "prompts/big.log").open("wb") as file:
         file.truncate(files.MAX_WHOLE + 1)

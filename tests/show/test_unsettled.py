@@ -72,7 +72,12 @@ CALLS = [
     (
         call("read_file", path="a.py"),
         "a.py: 900 lines, 1 word, 60 bytes; lines 1 to 20 are shown, read on with offset=21\n1",
-        "✓ read_file a.py · 900 lines; lines 1 to 20",
+        "✓ read_file a.py · lines 1 to 20 of 900",
+    ),
+    (
+        call("read_file", path="a.py"),
+        "a.py: 900 lines, 1 word, 60 bytes; lines 7 to 7 are shown, read on with offset=8\n1",
+        "✓ read_file a.py · line 7 of 900",
     ),
     (call("other", first="one", second="two"), "fine\nmore", "✓ other one · fine"),
     (call("other", first="prod"), "3 lines were deleted by this", "✓ other prod · 3 lines were deleted by this"),

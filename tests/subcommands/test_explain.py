@@ -131,3 +131,24 @@ def test_a_configuration_that_was_merely_found_is_not_used(place: Path, capfd: p
 def test_without_a_line_it_says_how_to_write_one(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 2
     assert "chain explain needs a line" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("line", "head", "told"),
+    [
+        ("exit", "at a prompt, instead", "/quit"),
+        ("?", "at a prompt, instead", "/help"),
+        ("!hurry", "at a prompt with no run active, instead", "stays in the editor"),
+    ],
+)
+def test_what_a_prompt_makes_of_a_line_alone_is_said(
+    line: str, head: str, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert told in explained(capfd, [line])[head]
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("line", [" exit", "exit it", "!stop", "use B"])
+def test_of_most_lines_a_prompt_makes_what_all_others_make(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert not [head for head in explained(capfd, [line]) if head.startswith("at a prompt")]

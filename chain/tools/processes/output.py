@@ -51,6 +51,8 @@ class Output:
         self._tail = Tail(kept)
         self._shown = shown
         self._unseen = Tail(shown)
+        self._is_held = False
+        """Whether the row that has begun was there already when people were shown something last."""
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
@@ -80,10 +82,23 @@ class Output:
         left_out = self._tail.left_out
         return f"The output had {self._size:,} characters; {left_out:,} of them were not kept." if left_out else ""
 
+    @property
+    def has_unseen(self) -> bool:
+        """Whether there is something that people have not seen."""
+        return bool(self._unseen.text())
+
     def unseen(self) -> str:
-        """What people have not seen: whole rows while there are any. Of a flood it is the end, and says so."""
+        """What people have not seen: whole rows while there are any. Of a flood it is the end, and says so.
+
+        A row that has begun is shown only when it is looked at again, since many programs write one in pieces.
+        """
         text, left_out = self._unseen.text(), self._unseen.left_out
-        cut = text.rfind("\n") + 1 or len(text)
+        cut = text.rfind("\n") + 1
+        if not cut and (self._is_held or left_out):
+            cut = len(text)
+        self._is_held = cut < len(text)
+        if not cut:
+            return ""
         self._unseen = Tail(self._shown)
         self._unseen.add(text[cut:])
         return f"[{left_out:,} characters not shown]\n{text[:cut]}" if left_out else text[:cut]

@@ -238,7 +238,7 @@ async def _with_reports(
     report: Callable[[str], None],
     run: Callable[[Callable[[bytes], None]], Awaitable[Ended]],
 ) -> Ended:
-    """Run a command and report what it writes: the first at once, then in portions, and the rest in the end."""
+    """Run a command and report what it writes: the first rows at once, then in portions, and the rest in the end."""
     has_more = Signal()
 
     def add(chunk: bytes) -> None:
@@ -248,8 +248,9 @@ async def _with_reports(
     async def relay() -> None:
         while True:
             await has_more.wait()
-            while text := output.unseen():
-                report(text)
+            while output.has_unseen:
+                if text := output.unseen():
+                    report(text)
                 await trio.sleep(PROGRESS_S)
 
     failure: ToolError | None = None

@@ -62,8 +62,20 @@ def test_what_is_shown_are_whole_rows_while_there_are_any() -> None:
     output.add(b"ree\n")
     assert output.unseen() == "three\n"
     output.add(b"Continue? ")
+    assert output.unseen() == ""
+    assert output.has_unseen
     assert output.unseen() == "Continue? "
     assert output.unseen() == ""
+    assert not output.has_unseen
+
+
+def test_a_row_that_is_written_in_pieces_is_shown_whole() -> None:
+    """As ``ls`` does: its name first, then what is wrong."""
+    output = Output()
+    output.add(b"ls: ")
+    assert output.unseen() == ""
+    output.add(b"cannot access '/nope'\n")
+    assert output.unseen() == "ls: cannot access '/nope'\n"
 
 
 def test_of_a_flood_its_end_is_shown_with_how_much_was_not() -> None:
