@@ -714,7 +714,7 @@ async def test_an_expression_that_would_hang_fails_the_call_and_is_named(rules: 
 async def test_a_request_that_is_too_long_uses_up_no_rule() -> None:
     rules = """
         rules:
-          - when: {query: long}
+          - when: {user: long}
             text: One.
             times: 1
           - text: Another.
