@@ -94,7 +94,7 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
             COUNTS,
             COUNTS,
         ),
-        *(TEXTS, WORDS, COUNTS, COUNTS),
+        *(TEXTS, TEXTS, WORDS, COUNTS, COUNTS),
     ),
     records.Interrupted: st.builds(
         *(records.Interrupted, WORDS, COUNTS, st.sampled_from(get_args(events.Phase))),

@@ -145,6 +145,9 @@ class Compactor:
         self._plan_news.told(as_it_stands=bool(record.summary))
         if record.left_out:
             self._notice(run, f"{record.left_out:,} of your earlier lines had no room after the compaction.")
+        if record.images:
+            names = ", ".join(record.images)
+            self._notice(run, f"These images had no room after the compaction: {names}. Send again what still matters.")
         told.emit()
         context.look()
         return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
@@ -203,9 +206,10 @@ class Compactor:
         # Of a conversation that is far from full less is kept, or nothing would be gained.
         share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
         room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))
-        return self._measured(
-            replace(record, kept=latest_that_fit(context.conversation.messages, int(min(share, room))))
-        )
+        messages = context.conversation.messages
+        kept = latest_that_fit(messages, int(min(share, room)))
+        images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
+        return self._measured(replace(record, kept=kept, images=tuple(images)))
 
     def _with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
         """A compaction by stubs alone; ``None`` where there are no results to make room with."""

@@ -231,6 +231,9 @@ class ToolCalls:
         shared, agent, n = self._shared, self._context.name, run.iteration
         clocks, look = run.clocks_of(call.id), self._context.look
 
+        def hears(question: str, answer: str) -> None:
+            self._context.words.add_answer(question, answer, n)
+
         def report(text: str) -> None:
             shared.emit(events.ToolProgress(agent=agent, iteration=n, id=call.id, name=call.name, text=text))
 
@@ -241,7 +244,7 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), look),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), look, hears),
             agent=agent,
             delegating=run.delegating,
             notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),

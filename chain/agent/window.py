@@ -149,9 +149,9 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What the user said: a line, or the query of a run; of an agent below main also its ``task``.
+    """What the user said: a line, the query of a run, the answer to a question; of an agent below main also its task.
 
-    ``iteration`` is 0 for what a run was started with. ``line_id`` is empty for a task.
+    ``iteration`` is 0 for what a run was started with. ``line_id`` is empty for what is no line.
     """
 
     text: str
@@ -180,12 +180,16 @@ class Words:
         """Add what was delivered in this run."""
         self._words.append(Word(text, self.run, iteration, line_id))
 
+    def add_answer(self, question: str, answer: str, iteration: int) -> None:
+        """Add what the user answered to a question."""
+        self.add(f"(asked: {question}) {answer}", iteration=iteration)
+
     def answered(self) -> None:
         """Note that a reply without tool calls is in the conversation."""
         self._answered = len(self._words)
 
     def remove(self, line_ids: Collection[str]) -> list[str]:
-        """Take out, and return as rows, what came since the last answer: these lines, and the task."""
+        """Take out, and return as rows, what came since the last answer: these lines, and what is no line."""
         gone = [word for word in self._words[self._answered :] if not word.line_id or word.line_id in line_ids]
         self._words = [word for word in self._words if word not in gone]
         return [word.row for word in gone]
@@ -294,7 +298,8 @@ def messages_after(messages: Sequence[Message], record: Compacted) -> list[Messa
 def first_message(record: Compacted) -> Message:
     """The message that stands for all that came before a compaction."""
     left_out = f"({counted(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
-    words = "\n".join(filter(None, [left_out, record.words]))
+    images = f"(Images left out to make room: {', '.join(record.images)}.)" if record.images else ""
+    words = "\n".join(filter(None, [left_out, images, record.words]))
     parts = [COMPACTED, record.summary, f"{WORDS}\n\n{words}" if words else "", record.plan]
     return user_text("\n\n".join(filter(None, parts)))
 

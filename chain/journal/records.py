@@ -355,6 +355,8 @@ class Compacted(_Typed):
     left_out: int = field(default=0, metadata=BRIEF)
     kept: int = field(default=0, metadata=BRIEF)
     stubbed: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    images: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    """The names of those that have left the conversation."""
     plan: str = field(default="", metadata=BRIEF)
     tokens_before: int = 0
     tokens_after: int = 0

@@ -170,8 +170,11 @@ class Restored:
             case records.Question(id=id) as record:
                 self.questions = max(self.questions, _number(id.removeprefix("Q")))
                 self.open_question = record
-            case records.Answer():
-                self.open_question = None
+            case records.Answer(id=id, text=text, agent=agent):
+                question, self.open_question = self.open_question, None
+                if text and question is not None and question.id == id:
+                    known = self._agent(agent)
+                    known.history.words.add_answer(question.text, text, known.iteration)
             case records.ImagesRefused(agent=agent, digests=digests):
                 self._agent(agent).history.remove_images(digests)
             case records.Withdrawn() as record:

@@ -137,8 +137,10 @@ class Toolbar:
                 self._children.clear()
             case events.Compaction(state="started"):
                 self._step = _ToolbarStep("compacting", event.time)
-            case events.Compaction(state="ended"):
-                self._fill(event.tokens_after, self._window)
+            case events.Compaction():
+                self._step = _ToolbarStep("thinking", event.time)
+                if event.state == "ended":
+                    self._fill(event.tokens_after, self._window)
             case events.RunStarted():
                 self.is_running, self._is_stopping, self._iteration = True, False, ""
                 self._step = _ToolbarStep("starting", event.time)
@@ -162,7 +164,7 @@ class Toolbar:
         if window:
             self._context = f"ctx {round(100 * tokens / window)}%"
         elif tokens:
-            self._context = f"ctx {counted(tokens, 'token')}"
+            self._context = f"ctx {tokens:,}"
 
     def target(self, agent: str) -> str:
         """An agent as the prompt shows it; empty for the main one, and for none."""

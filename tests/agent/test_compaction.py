@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass, field
 
 import trio
 from support.checks import check_invariants
-from support.disks import FullDisk
+from support.disks import FullDisk, MemoryFile
 from support.sessions import at, open_session, settings, wait_quiet
 
 from chain import events
 from chain.errors import ModelError
 from chain.messages import TOO_LONG, Message, Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request, Window
+from chain.session.resume import read_back
 from chain.text.wording import WORDS
+from chain.tools import ask
 from chain.tools.tool import ToolContext, tool
 
 SUMMARY = "The goal is to count. Two files were read."
@@ -390,3 +392,31 @@ async def test_the_window_is_that_of_the_model_that_is_asked_next() -> None:
         session.chain._session.use_model(then, None)
         await session.run("go on")
     assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+
+
+async def test_what_was_answered_to_a_question_is_kept_word_for_word_and_after_a_resume_too() -> None:
+    asks = ToolCall("q", "ask_user_question", {"question": "Which year?", "options": ["2024", "2025"]})
+    model = SmallModel([lambda _: assistant([asks]), *(reads(n) for n in range(1, 6)), says("done")])
+    file = MemoryFile()
+    async with open_session(model, tools=[read, *ask.TOOLS], interactive=True, file=file) as session:
+        session.chain.answering()
+        at(session, events.Question, lambda: session.chain.answer("Q1", "the year before that"))
+        await session.run("count the rows")
+        check_invariants(session, one_in=1)
+    assert "(asked: Which year?) the year before that" in session.model.requests[-1].messages[0].text
+    restored = read_back(file.data.splitlines(keepends=True)).restored.main.history
+    assert restored.words.kept(10_000)[0] == session.chain._session._executor.context.words.kept(10_000)[0]
+    assert restored.conversation.messages == session.chain._session._executor.context.conversation.messages
+
+
+async def test_images_that_leave_with_a_compaction_are_named() -> None:
+    model = SmallModel([says("seen " * 900), says("fine")], window_tokens=200_000, limit=200_000)
+    async with open_session(model) as session:
+        session.chain.submit("what is this?", images=[("shot.png", b"\x89PNG\r\n\x1a\n and so on")])
+        await wait_quiet(session)
+        session.chain.compact("")
+        await session.chain.wait_idle()
+        await session.run("go on")
+        check_invariants(session, one_in=1)
+    assert "(Images left out to make room: shot.png.)" in session.sent()
+    assert any("shot.png" in e.message for e in session.of(events.Notice))
