@@ -27,7 +27,7 @@ ASKS = "The conversation is about to be shortened"
 
 def chars_in(request: Request) -> int:
     """The characters of a request."""
-    texts = (b.text if not isinstance(b, ToolCall) else b.name for m in request.messages for b in m.blocks)
+    texts = (getattr(b, "text", "") or getattr(b, "name", "") for m in request.messages for b in m.blocks)
     beside = len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
     return sum(map(len, texts)) + beside
 
