@@ -289,8 +289,8 @@ class FunctionTool:
             return _model_of.__wrapped__(self.name, inputs)
 
 
-# Making a model takes 3 ms, and many tools are made anew for each session. A default's ``repr`` is given as well, since 1
-# is equal to True.
+# Making a model takes 3 ms, and many tools are made anew for each session. A default's ``repr`` is given as well,
+# since 1 is equal to True.
 @lru_cache(maxsize=256)
 def _model_of(tool: str, inputs: tuple[tuple[str, Any, str, Any], ...]) -> Any:  # noqa: ANN401 - see above
     from pydantic import ConfigDict, create_model
