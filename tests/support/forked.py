@@ -10,6 +10,7 @@ as well.
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import importlib
 import json
@@ -233,6 +234,11 @@ def _load() -> None:
     settings = load_settings(config=ROOT / "config.yaml", environ={}, cwd=ROOT, flags={})
     for tools in importlib.import_module("chain.app.toolbox").tool_groups(settings).values():
         importlib.import_module("chain.tools.registry").Registry.of(tools)
+    importlib.import_module("cli.show.markdown_flow").warm()
+    # Each program makes the bindings of keys once and leaves them as they are.
+    application = importlib.import_module("prompt_toolkit.application.application")
+    application.load_key_bindings = functools.cache(application.load_key_bindings)
+    application.load_key_bindings()
     gc.collect()
     gc.freeze()
 
