@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,8 +179,9 @@ def read_text(path: Path, within: Path | None = None) -> str:
         return raw.decode("utf-8-sig", errors="replace")
 
 
+@lru_cache(maxsize=32)  # a session reads the files that the one before it read, and its agents' prompts anew
 def parse(text: str, file: str) -> Node:
-    """Parse YAML text; ``file`` is its name in errors. Raises ``ConfigError``."""
+    """Parse YAML text; ``file`` is its name in errors. Raises ``ConfigError``. The same text may give the same node."""
     import yaml
 
     if len(text.encode(errors="replace")) > MAX_BYTES:

@@ -40,6 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the thousands of tests and all modules out of what is searched for garbage from now on."""
+    """Keep the thousands of tests and all modules out of what is searched for garbage, and search seldom."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)

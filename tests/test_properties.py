@@ -367,7 +367,7 @@ async def events_of(name: str) -> int:
 async def test_a_line_at_every_moment_of_the_scenario(name: str, line: str, autojump_clock: MockClock) -> None:
     count = await events_of(name)
     limit = LIMIT.get(name, 6)
-    for moment in some(range(count + 1), every=16):
+    for moment in some(range(count + 1), every=24):
         use = chain_settings(max_iterations=limit)
         async with open_session(RandomModel(list(SCENARIOS[name])), tools=TOOLS, use=use) as session:
             acts = Acts(session, [(moment, line)])
@@ -446,5 +446,5 @@ async def play_questions(name: str, moment: int, line: str) -> int:
 )
 @pytest.mark.parametrize("name", WITH_QUESTIONS)
 async def test_a_line_at_every_moment_of_a_question(name: str, line: str, autojump_clock: MockClock) -> None:
-    for moment in some(range(await play_questions(name, -1, line) + 1), every=16):
+    for moment in some(range(await play_questions(name, -1, line) + 1), every=24):
         await play_questions(name, moment, line)

@@ -137,5 +137,5 @@ async def test_how_the_agents_of_a_scenario_end(name: str, autojump_clock: MockC
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_line_at_every_moment_of_a_tree(name: str, line: str, autojump_clock: MockClock) -> None:
-    for moment in some(range(len(await play(name, -1, line)) + 1), every=24):
+    for moment in some(range(len(await play(name, -1, line)) + 1), every=48):
         await play(name, moment, line)

@@ -125,7 +125,7 @@ async def test_whatever_the_user_does_to_a_tree_the_service_takes_every_request(
 ) -> None:
     async with bench(mock_clock, at_once=3) as at:
         count = len((await play(at)).events)
-        for moment in some(range(2, count, 4), every=12):
+        for moment in some(range(2, count, 4), every=24):
             before = len(at.double.requests)
             await play(at, [(moment, line)])
             for found in by_conversation(at.double.requests[before:]).values():

@@ -86,7 +86,7 @@ ALL_LINES = ["use the other file", "!at once", "todo: add x", "why?", "then: nex
 @pytest.mark.sampled
 @pytest.mark.seed("002", "pairing of calls and results")
 @pytest.mark.parametrize("line", some(ALL_LINES, every=5))
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", some([*SCENARIOS], every=2))
 async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, mock_clock: MockClock) -> None:
     random.seed(0)  # the jitter of the retries
     async with bench(mock_clock) as at:
@@ -98,7 +98,7 @@ async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, moc
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", some([*SCENARIOS], every=3))
 async def test_a_tail_as_a_system_message(name: str, mock_clock: MockClock) -> None:
     async with bench(mock_clock, system_messages=True) as at:
         for moment in some(range(0, 24, 2), every=6):

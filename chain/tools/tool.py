@@ -20,7 +20,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from inspect import Parameter
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, get_type_hints, overload, runtime_checkable
@@ -256,8 +256,7 @@ class FunctionTool:
     # Not the property itself: to pyright a cached one, which can be set, is none of the protocol's.
     @cached_property
     def _input_schema(self) -> Mapping[str, Any]:
-        schema: dict[str, Any] = self._input_model.model_json_schema()
-        return {"properties": {}, **_without_titles(schema)}
+        return _schema_of(self._input_model)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
         """Check the input against the schema and run the tool. Raises ``ToolError`` for input that does not fit."""
@@ -281,14 +280,28 @@ class FunctionTool:
 
     @cached_property
     def _input_model(self) -> Any:  # noqa: ANN401 - a pydantic model class made at run time
-        from pydantic import ConfigDict, create_model
-
         hints = get_type_hints(self.function, include_extras=True)
-        inputs: dict[str, Any] = {
-            name: (hints[name], ... if p.default is Parameter.empty else p.default)
-            for name, p in list(inspect.signature(self.function).parameters.items())[1:]
-        }
-        return create_model(self.name, __config__=ConfigDict(extra="forbid"), **inputs)
+        parameters = list(inspect.signature(self.function).parameters.items())[1:]
+        inputs = tuple((name, hints[name], repr(p.default), p.default) for name, p in parameters)
+        try:
+            return _model_of(self.name, inputs)
+        except TypeError:  # a hint or a default that cannot be hashed
+            return _model_of.__wrapped__(self.name, inputs)
+
+
+# Making a model takes 3 ms, and many tools are made anew for each session. A default's ``repr`` is given as well,
+# since 1 is equal to True.
+@lru_cache(maxsize=256)
+def _model_of(tool: str, inputs: tuple[tuple[str, Any, str, Any], ...]) -> Any:  # noqa: ANN401 - see above
+    from pydantic import ConfigDict, create_model
+
+    fields: dict[str, Any] = {name: (hint, ... if p is Parameter.empty else p) for name, hint, _, p in inputs}
+    return create_model(tool, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+@lru_cache(maxsize=256)
+def _schema_of(model: Any) -> Mapping[str, Any]:  # noqa: ANN401 - see above
+    return {"properties": {}, **_without_titles(model.model_json_schema())}
 
 
 def _fault(where: tuple[int | str, ...], message: str) -> str:

@@ -16,11 +16,11 @@ from .scenarios import BY_NAME
 from .tally import Report, told
 from .workers import Row, run
 
-POINTS = fewer(300, divided_by=40)
+POINTS = fewer(300, divided_by=50)
 """Over all scenarios; half a minute of a core for each hundred."""
 
 SEED = 13
-TOGETHER = 10 if IS_SHORT else 2
+TOGETHER = 20 if IS_SHORT else 2
 """Scenarios that one process plays: it takes a second to start."""
 
 NAMES = list(BY_NAME)

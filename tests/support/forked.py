@@ -10,6 +10,7 @@ as well.
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import importlib
 import json
@@ -226,9 +227,18 @@ def _load() -> None:
     for name in (*_LATE, *modules()):
         if not name.startswith(_NOT_BEFORE) and name.rpartition(".")[2] not in _RUN_BY_THEMSELVES:
             importlib.import_module(name)
-    # Their expressions are in the cache then.
+    # What these read and make is in the caches then.
     for rules in ("prompts/offline_model.yaml", "tests/support/terminal_rules.yaml"):
         importlib.import_module("chain.providers.scripted.scripted_model").ScriptedModel.load(ROOT / rules)
+    load_settings = importlib.import_module("chain.config.load").load_settings
+    settings = load_settings(config=ROOT / "config.yaml", environ={}, cwd=ROOT, flags={})
+    for tools in importlib.import_module("chain.app.toolbox").tool_groups(settings).values():
+        importlib.import_module("chain.tools.registry").Registry.of(tools)
+    importlib.import_module("cli.show.markdown_flow").warm()
+    # Each program makes the bindings of keys once and leaves them as they are.
+    application = importlib.import_module("prompt_toolkit.application.application")
+    application.load_key_bindings = functools.cache(application.load_key_bindings)
+    application.load_key_bindings()
     gc.collect()
     gc.freeze()
 

@@ -1,10 +1,12 @@
 """Where the project is, and the modules that it has."""
 
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
 
+@cache
 def modules() -> dict[str, Path]:
     found = {}
     for path in sorted([*ROOT.glob("chain/**/*.py"), *ROOT.glob("cli/**/*.py")]):

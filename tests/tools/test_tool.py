@@ -69,6 +69,21 @@ def test_a_property_that_is_called_title_stays_in_the_schema() -> None:
     assert page.input_schema["properties"] == {"title": {"type": "string"}}
 
 
+@pytest.mark.parametrize("defaults", [(1, True), (0, False), ([1], [True]), ("", None)])
+async def test_tools_of_one_name_whose_defaults_are_alike_are_told_apart(defaults: tuple[object, object]) -> None:
+    def made(default: Any) -> FunctionTool:
+        @tool
+        async def same(ctx: ToolContext, value: Any = default) -> str:
+            """Say what was given."""
+            return repr(value)
+
+        return same
+
+    for default in defaults:
+        assert made(default).input_schema["properties"]["value"].get("default") == default
+        assert await made(default).run(context(), {}) == repr(default)
+
+
 async def alone() -> str:
     """Nothing to work with."""
     return ""

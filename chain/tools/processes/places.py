@@ -11,8 +11,9 @@ import os
 import site
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from types import ModuleType
@@ -46,11 +47,12 @@ def own_places(folders: Iterable[Path]) -> Own:
     searched = [os.path.abspath(each) for each in (*sys.path, *users)]
     prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
     installed = [*prefixes, os.path.dirname(os.__file__), *filter(_has_packages, searched)]
-    loaded = [each for each in _loaded() if not _is_in(each, installed)]
-    kept = {place for each in (*installed, sys.executable, *loaded, *map(str, folders)) for place in _way(each)}
+    real = cache(os.path.realpath)  # most modules are in folders of others
+    ours = (*installed, sys.executable, *_loaded(installed), *map(str, folders))
+    kept = {place for each in ours for place in _way(each, real)}
     wide = {os.path.realpath(each) for each in prefixes[2:]}
     outermost = {each for each in kept if not _is_in(each, kept - wide - {each})}
-    others = {place for each in searched for place in _way(each) if not _is_in(place, outermost)}
+    others = {place for each in searched for place in _way(each, real) if not _is_in(place, outermost)}
     return Own(frozenset(outermost), frozenset(others), frozenset(wide))
 
 
@@ -62,15 +64,19 @@ def _has_packages(folder: str) -> bool:
         return False
 
 
-def _loaded() -> Iterator[str]:
-    """The folder of each loaded package, the file of each module in no such folder, and where those are compiled."""
-    if sys.pycache_prefix:
+def _loaded(installed: Sequence[str]) -> Iterator[str]:
+    """The folder of each loaded package, the file of each module in no such folder, and where those are compiled.
+
+    Those in the folders ``installed`` are left out.
+    """
+    theirs = tuple(each.rstrip("/") + "/" for each in installed)
+    if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
         yield sys.pycache_prefix
     packages, files = set[str](), set[str]()
     modules: list[object] = list(sys.modules.values())  # of anything that somebody put there
     for module in modules:
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
-        if isinstance(file, str) and os.path.exists(file):
+        if isinstance(file, str) and not file.startswith(theirs) and os.path.exists(file):
             files.add(file)
             if "__path__" in vars(module):
                 packages.add(os.path.dirname(file))
@@ -81,18 +87,25 @@ def _loaded() -> Iterator[str]:
             yield from (file, os.path.join(folder, "__pycache__"))
 
 
-def _way(path: str) -> Iterator[str]:
-    """Each link on the way to a path, and where it leads."""
-    waiting, seen = [os.path.abspath(path)], set[str]()
+def _way(path: str, real: Callable[[str], str] = os.path.realpath) -> Iterator[str]:
+    """Each link on the way to a path, and where it leads; ``real`` resolves all links of a path."""
+
+    def resolved(path: str) -> str:
+        """The path, with no link on the way to its last part."""
+        return os.path.join(real(os.path.dirname(path)), os.path.basename(path))
+
+    path = os.path.abspath(path)
+    waiting, seen = [path], set[str]()
     while waiting:
         given = waiting.pop()
         for each in (given, *map(str, Path(given).parents)):
-            place = os.path.join(os.path.realpath(os.path.dirname(each)), os.path.basename(each))
+            place = resolved(each)
             if place not in seen and os.path.islink(place):
                 seen.add(place)
                 waiting.append(os.path.join(os.path.dirname(place), os.readlink(place)))
     yield from seen
-    yield os.path.realpath(path)
+    place = resolved(path)
+    yield real(path) if place in seen else place
 
 
 class Places:
