@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 from double import rules
 from double.continuity import Said, broken, said
 
+from chain.agent.window import PROMPT
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.lines.parse import parse_line
-from chain.text.wording import MAIN, SKIPPED
+from chain.text.wording import COMPACTED, MAIN, SKIPPED
 
 from .asked import HEADERS
 
@@ -247,9 +248,30 @@ def changed(asked: Iterable[Program], journal: Sequence[Record]) -> Iterator[str
             why = None if before is None else broken(before, now, fixed=False)
             if why is not None:
                 yield f"request {k} of program {n}: {why}"
-            last[first] = now
+            if not asks_for_summary(body):
+                last[first] = now
         if program.lost_power:
             last.clear()
+
+
+def forgotten(asked: Iterable[Program], journal: Sequence[Record]) -> Iterator[str]:
+    """I10: after a compaction the next request still has all that the user had said, word for word.
+
+    The sessions here are short, so that all of it has room.
+    """
+    compacted = [n for n, r in enumerate(journal) if r["type"] == "compacted" and r["summary"]]
+    if not compacted:
+        return
+    delivered = {id for r in journal[: compacted[-1]] if r["type"] == "message" for id in r["line_ids"]}
+    texts = [r["text"].strip() for r in journal if r["type"] == "line" and r["id"] in delivered]
+    first = [body["messages"][0]["content"][0]["text"] for program in asked for body in program.asked]
+    for said_then in [text for text in first if text.startswith(COMPACTED)][-1:]:
+        yield from (f"a compaction lost {text!r}" for text in texts if text not in said_then)
+
+
+def asks_for_summary(body: Mapping[str, Any]) -> bool:
+    """Whether a request is that of a compaction, whose prompt does not stay in the conversation."""
+    return bool(body["messages"][-1]["content"][-1].get("text", "").startswith(PROMPT.partition(".")[0]))
 
 
 def bare(text: str) -> str:

@@ -120,6 +120,7 @@ def _judge_records(home: Home, known: Sequence[Seen], outcome: Outcome) -> None:
     asked = home.asked()
     outcome.invalid += checks.invalid(asked, home.records)
     outcome.invalid += checks.changed(asked, together)
+    outcome.invalid += checks.forgotten(asked, home.records)
     for journal in every:
         outcome.wrong += checks.unreadable(journal)
         outcome.wrong += checks.unsettled(journal, may_wait=journal != home.records)

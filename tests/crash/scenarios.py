@@ -281,6 +281,15 @@ SCENARIOS: Sequence[Scenario] = (
             Step(DONE, typed("/quit"), 2),
         ],
     ),
+    AtTerminal(
+        "compacted",
+        [
+            Step(IDLE, typed("work on the first thing", "then: work on the second thing")),
+            Step(DONE, typed("/compact the numbers"), 2),
+            Step("Conversation compacted", typed("work on the third thing")),
+            Step(DONE, typed("/quit"), 3),
+        ],
+    ),
 )
 
 BY_NAME: Mapping[str, Scenario] = {scenario.name: scenario for scenario in SCENARIOS}

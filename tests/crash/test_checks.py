@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chain.text.wording import SKIPPED
+from chain.text.wording import COMPACTED, SKIPPED
 from crash import checks
 from crash.checks import Program, Record
 
@@ -215,6 +215,15 @@ def test_a_conversation_that_another_program_changed_is_found(
     before = {"messages": [*body(first[0])["messages"], reply, *body(*first[1:], "more")["messages"]]}
     after = {"messages": [*body(second[0])["messages"], reply, *body(*second[1:], "more")["messages"]]}
     assert (not list(checks.changed([Program([before], cut), Program([after], False)], []))) == holds
+
+
+def test_words_that_a_compaction_lost_are_found() -> None:
+    line = {"type": "line", "id": "L1", "text": "mind the SKU"}
+    journal = [line, {**message("user", text("mind the SKU")), "line_ids": ["L1"]}]
+    journal.append({"type": "compacted", "summary": "So far."})
+    for said, holds in ("So far. [run 1, query] mind the SKU", True), ("So far.", False):
+        asked = [Program([body("another"), body(f"{COMPACTED} {said}")], False)]
+        assert (not list(checks.forgotten(asked, journal))) == holds
 
 
 def test_torn_rows_are_passed_over() -> None:
