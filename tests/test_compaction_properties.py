@@ -32,12 +32,14 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
+from support.crashes import check_same_again, check_went_on, left
 from support.models import TOOLS, RandomModel, Step, steps
 from support.small_window import SmallWindow, Summary
-from support.users import Acts
+from support.users import MARKED, Acts
 from trio.testing import MockClock
 
 from chain import events
+from chain.session.resume import ReadBack, read_back
 
 LIMIT = 8
 ENOUGH = 800
@@ -133,3 +135,34 @@ def test_the_invariants_hold_in_windows_that_are_too_small(
 
     random.seed(0)
     trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@sharded(300, st.lists(honest, max_size=14), summaries, at_events, st.sampled_from(SETTINGS), st.floats(0, 1))
+def test_wherever_a_crash_cuts_it_the_session_goes_on_with_what_was_said(
+    drawn: list[Step], says: list[Summary], at: list[tuple[int, str]], setting: Setting, part: float
+) -> None:
+    async def main() -> None:
+        file = MemoryFile()
+        await drive(drawn, says, at, [], setting, file)
+        data = file.data[: int(len(file.data) * part)]
+        file, read = left(data)
+        said, before = words_of(read), len(file.data.splitlines())
+        model = SmallWindow(RandomModel([]), ENOUGH, setting.counts, [], setting.tells, setting.knows)
+        async with open_session(model, tools=TOOLS, file=file, resume=read) as session:
+            session.chain.run_waiting()
+            await wait_quiet(session)
+            await session.run("and now?")
+            check_went_on(session, before)
+            last = session.sent()
+        check_same_again(session)
+        assert all(text in last for text in said), "I10"
+        assert words_of(read_back(session.file.data.splitlines(keepends=True))) >= said
+
+    random.seed(0)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+def words_of(read: ReadBack) -> set[str]:
+    """What a compaction that is on record keeps of the user's words, row by row, as far as they have marks."""
+    compacted = read.restored.main.history.compacted
+    return set() if compacted is None else {row for row in compacted.words.splitlines() if MARKED.search(row)}

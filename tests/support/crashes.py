@@ -152,7 +152,7 @@ def check_went_on(session: Session, before: int) -> None:
                 assert not is_running, "a run has no result"
             case _:
                 pass
-        delivered += record.get("line_ids", [])
+        delivered += record["line_ids"] if record["type"] == "message" else []
         changed += [record["line_id"]] if record.get("line_id") else []
     lines = {record["id"] for record in records if record["type"] == "line"}
     assert set(final) == lines, f"I1: {lines ^ set(final)} have no end"

@@ -74,7 +74,7 @@ class Walk:
         if isinstance(item, Mark):
             self._mark(item)
             return
-        if item["type"] not in _OF_A_STEP and not item.get("line_ids"):
+        if item["type"] not in _OF_A_STEP and not (item["type"] == "message" and item["line_ids"]):
             for each in self.main.all():
                 each.goes_on()
         match item["type"]:
