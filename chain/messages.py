@@ -6,6 +6,7 @@ unknown types are kept as they came (``Opaque``): dropping them could make a rep
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
@@ -14,6 +15,9 @@ JsonObject: TypeAlias = dict[str, Any]
 """A JSON object. ``Any`` stops here: everything inside the package has a type of its own."""
 
 Role: TypeAlias = Literal["user", "assistant"]
+
+
+_BLANK_ROWS = re.compile(r"\A(?:[^\S\n]*\n)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,11 @@ class Message:
     def text(self) -> str:
         """The text blocks, joined; empty when there are none."""
         return "".join(b.text for b in self.blocks if isinstance(b, Text))
+
+    @property
+    def answer(self) -> str:
+        """Its text without blank rows before it, and without space behind it: the first row keeps its indent."""
+        return _BLANK_ROWS.sub("", self.text).rstrip()
 
     @property
     def images(self) -> tuple[Image, ...]:

@@ -159,3 +159,17 @@ def test_parameters_are_left_out_by_name() -> None:
     assert every.without("temperature") == Overrides(max_tokens=5, effort="low")
     assert every.without("max_tokens", "effort") == Overrides(temperature=0.0)
     assert every.without("top_p", "without", "effort") == Overrides(max_tokens=5, temperature=0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("    hi\n    there\n", "    hi\n    there"),
+        ("\n \n  indented", "  indented"),
+        ("plain", "plain"),
+        (" \n\t", ""),
+        ("", ""),
+    ],
+)
+def test_an_answer_keeps_the_indent_of_its_first_row(text: str, answer: str) -> None:
+    assert assistant([Text(text)]).answer == answer

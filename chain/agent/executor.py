@@ -303,7 +303,7 @@ class Executor:
 
     async def _apply(self, run: Run, reply: Reply) -> Outcome | None:
         """Append a reply and do what it asks for. ``None``: the loop goes on."""
-        message, text = reply.message, reply.message.text.strip()
+        message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
             return self._refused(run)
         if reply.stop_reason == "pause_turn":
@@ -364,7 +364,7 @@ class Executor:
         run.step.appended = True
         run.unanswered.clear()
         self._plan_news.read()
-        text = message.text.strip()
+        text = message.answer
         if not message.calls:
             self._delivery.since_answer.clear()
         if is_whole and text:

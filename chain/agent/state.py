@@ -36,7 +36,7 @@ from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
-from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION
+from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, counted
 from chain.tools.tool import Delegating, NoAgents
 
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
@@ -48,6 +48,10 @@ _OVERRIDDEN_BY_USER: frozenset[Status] = frozenset({"done", "max_iterations", "l
 
 _SHOWN = 200
 """Characters of a result in the list of what was found: enough to recognise it, and the whole is in the result."""
+
+
+MOST_FOUND, MOST_CHARS = 1_000, 200_000
+"""The latest results of a run that are kept, and their characters: a run may go on for a month."""
 
 
 def keeps_lines(status: Status, *, run_follows: bool) -> bool:
@@ -175,6 +179,9 @@ class Run:
     last_reply: str = ""
     answer: str = ""
     found: list[PartialResult] = field(default_factory=list)
+    """What its tools have found, but for ``earlier`` results that were too much to keep."""
+    earlier: int = 0
+    _found_chars: int = 0
     skipped: int = 0
     was_nudged: bool = False
     expectation: ReplyExpectation = field(default_factory=ReplyExpectation)
@@ -242,7 +249,7 @@ class Run:
                 results = tuple(each.text for each in self.found)
                 return Outcome("interrupted", INTERRUPTED_TEXT, self.phase_reached, results)
             case "stop asked":
-                return stopped(self.phase_reached, self.found, self.skipped, "".join(self.step.shown))
+                return stopped(self.phase_reached, self.found, self.skipped, "".join(self.step.shown), self.earlier)
             case _:
                 late = f"Stopped after {timeout_s:g} s, the time limit, without an answer."
                 return own or Outcome("limit_reached", self.result or late)
@@ -274,6 +281,14 @@ class Run:
         """What the whole tree has used, for which the budgets are."""
         return self.usage if self.above is None else self.above.used
 
+    def add_found(self, found: Sequence[PartialResult]) -> None:
+        """Keep what a call has found."""
+        self.found += found
+        self._found_chars += sum(len(each.text) for each in found)
+        while len(self.found) > MOST_FOUND or (self._found_chars > MOST_CHARS and len(self.found) > 1):
+            self._found_chars -= len(self.found.pop(0).text)
+            self.earlier += 1
+
     def add_usage(self, usage: Usage) -> None:
         """Count what a model call has used, in the runs above too."""
         self.usage += usage
@@ -292,11 +307,15 @@ class Run:
         return is_own or (self.above is not None and self.above.is_timed_out)
 
 
-def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str) -> Outcome:
-    """The outcome of a stop; ``streamed`` is the text of the reply that was under way or just ended."""
+def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0) -> Outcome:
+    """The outcome of a stop; ``streamed`` is the text of the reply that was under way or just ended.
+
+    There were so many results ``earlier`` than the ones ``found``.
+    """
     said = streamed.strip() if phase == "answering" else ""
-    rows = [f"• {each.tool}: {_short(each.text)}" for each in found]
-    listed = "\n".join([FOUND, *rows, f"[{len(found)} done, {skipped} skipped]"])
+    rows = [f"• {counted(earlier, 'earlier result')}"] if earlier else []
+    rows += [f"• {each.tool}: {_short(each.text)}" for each in found]
+    listed = "\n".join([FOUND, *rows, f"[{len(found) + earlier} done, {skipped} skipped]"])
     status: Status = "cancelled"
     if found and phase == "answering":
         note = "Results found but response generation was cancelled."

@@ -89,7 +89,7 @@ class ToolCalls:
             finally:
                 # What was found keeps the order of the calls, whichever ended first.
                 for call, _ in batch:
-                    run.found += _found_by(run, call)
+                    run.add_found(_found_by(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
         self.answer_open(run)
         run.step.tools = "over"

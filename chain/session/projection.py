@@ -291,7 +291,7 @@ class Projection:
         agent, message = self._of(record.agent), record.message
         if message.role == "assistant":
             agent.calls = {call.id: call for call in message.calls}
-            common, text = self._common(record.agent, at), message.text.strip()
+            common, text = self._common(record.agent, at), message.answer
             if text and record.agent == MAIN and not record.is_cut:
                 self._replies.append(text)
             return [events.Reply(**common, text=message.text, tool_calls=len(message.calls))]

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from chain.agent.state import Outcome, PartialResult, Run, keeps_lines, stopped
+from chain.agent.state import MOST_CHARS, MOST_FOUND, Outcome, PartialResult, Run, keeps_lines, stopped
 from chain.events import Phase, Status
 from chain.exit_codes import EXIT_CODES, exit_code
 
@@ -207,3 +207,15 @@ async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
     assert run.state == "running"
     run.stop()
     assert wait.cancel_called
+
+
+def test_of_a_long_run_the_latest_results_are_kept_and_the_others_counted() -> None:
+    run = Run()
+    for n in range(MOST_FOUND + 20):
+        run.add_found([PartialResult("read", f"row {n}")])
+    run.add_found([PartialResult("read", "x" * MOST_CHARS)])
+    run.stop()
+    outcome = run.outcome(Outcome("done", ""), 1.0)
+    assert (run.earlier, len(run.found)) == (MOST_FOUND + 20, 1)
+    assert "• 1,020 earlier results\n• read: xxx" in outcome.result
+    assert "[1021 done, 0 skipped]" in outcome.result

@@ -1,10 +1,13 @@
 """What late work costs beside early work, in one process: ``python growth.py WHAT NUMBER``.
 
 ``runs N``: CPU of a run near the N-th of a session, a line each, and near the tenth of that. ``iterations N``: CPU of
-an iteration of one run, likewise. ``bytes N``: what the N-th run of a session adds to stream-json and to the traces,
-and the tenth of that, as two pairs. ``open N``: bytes of memory and of the journal that each of the last half of N runs
-of a session adds, and each of the quarter before it; then the open files at these two times. ``chains N``: CPU per
-chain and iteration of N chains that run at once, and of chains that run one after the other.
+an iteration of one run, likewise. ``compacted N``: CPU per iteration of the last tenth of a run whose conversation
+fills a window of 200,000 tokens again and again, and of its first tenth. ``memory N``: the most bytes of objects that
+such a run holds beside what there was at its first call, and those of a window's text. ``bytes N``: what the N-th run
+of a session adds to stream-json and to the traces, and the tenth of that, as two pairs. ``open N``: bytes of memory and
+of the journal that each of the last half of N runs of a session adds, and each of the quarter before it; then the open
+files at these two times. ``chains N``: CPU per chain and iteration of N chains that run at once, and of chains that
+run one after the other.
 
 It prints a list of pairs, the late figure first. The model is in the process and answers at once, so that all of the
 time is the chain's; the journal is on the disk, and somebody reads the events.
@@ -18,8 +21,10 @@ import os
 import resource
 import sys
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,12 +33,14 @@ import trio
 from memory import held
 from workload import looked_up, price
 
+from chain import events
+from chain.agent.window import PROMPT
 from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.event_json import to_json
 from chain.messages import Text, ToolCall, assistant
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Reply, Request, Window
 from chain.session.feed import Feed
 
 WIDTH = 20
@@ -41,6 +48,15 @@ WIDTH = 20
 
 RUNS = 50
 """Runs around the N-th whose bytes a figure is the mean of."""
+
+WINDOW = 200_000
+"""Tokens."""
+
+LONG = "hinge 40x40, " * 250
+"""A call's input, as long as a file that is read."""
+
+ASKS = PROMPT.partition(".")[0]
+"""How a request for a summary begins."""
 
 ITERATIONS = 20
 """Of each of many chains."""
@@ -72,6 +88,20 @@ class Model:
 
     async def aclose(self) -> None:
         """There is nothing to give up."""
+
+
+class FullModel(Model):
+    """Its window is full again and again, since its calls have long inputs."""
+
+    window = Window(WINDOW)
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        if request.messages[-1].text.startswith(ASKS):
+            await trio.lowlevel.checkpoint()
+            return Reply(assistant([Text("Many parts were looked up.")]), "end_turn")
+        found = await super().reply(request, on_delta)
+        blocks = (replace(b, input={"part": LONG}) if isinstance(b, ToolCall) else b for b in found.message.blocks)
+        return replace(found, message=assistant(list(blocks)))
 
 
 @cache
@@ -112,6 +142,39 @@ async def iterations(count: int, folder: Path) -> list[tuple[float, float]]:
         await chain.wait_idle()
         nursery.cancel_scope.cancel()
     return [(mean(marks, count, count // WIDTH), mean(marks, count // 10, count // WIDTH))]
+
+
+async def compacted(count: int, folder: Path) -> list[tuple[float, float]]:
+    marks: list[float] = []
+    await fill_windows(FullModel(count, lambda _: marks.append(time.process_time())), count, folder)
+    return [(mean(marks, count - count // 10, count // 10), mean(marks, 0, count // 10))]
+
+
+async def most_held(count: int, folder: Path) -> list[tuple[float, float]]:
+    most = 0
+
+    def noted(n: int) -> None:
+        nonlocal most
+        if n == 1:
+            tracemalloc.start()
+        if n % 50 == 0:
+            gc.collect()  # what is garbage already depends on when it is looked for
+            most = max(most, tracemalloc.get_traced_memory()[0])
+
+    await fill_windows(FullModel(count, noted), count, folder)
+    return [(most, WINDOW * 3.5)]
+
+
+async def fill_windows(model: Model, count: int, folder: Path) -> None:
+    times: list[events.Event] = []
+    async with opened(folder, model) as chain, trio.open_nursery() as nursery:
+        nursery.start_soon(discard, chain.feed())
+        chain.listen(lambda event: times.append(event) if isinstance(event, events.Compaction) else None)
+        chain.start("Look up the price of every part.")
+        await chain.wait_idle()
+        nursery.cancel_scope.cancel()
+    assert chain.last_status == "done"
+    assert count < 1_000 or len(times) >= 2 * count * len(LONG) // (4 * WINDOW), "it was not compacted"
 
 
 async def runs(count: int, folder: Path) -> list[tuple[float, float]]:
@@ -207,7 +270,15 @@ async def together(count: int, folder: Path) -> float:
         return (time.process_time() - before) / ITERATIONS
 
 
-WHAT = {"runs": runs, "iterations": iterations, "bytes": sizes, "open": stays_open, "chains": chains}
+WHAT = {
+    "runs": runs,
+    "iterations": iterations,
+    "compacted": compacted,
+    "memory": most_held,
+    "bytes": sizes,
+    "open": stays_open,
+    "chains": chains,
+}
 
 
 async def main(what: str, count: int) -> list[tuple[float, float]]:

@@ -98,6 +98,7 @@ class Size:
     processes: int = 9
     runs: int = 4_000
     iterations: int = 50_000
+    compacted: int = 5_000
     outputs: int = 3_000
     chains: int = 1_000
     agents: int = 50
@@ -123,6 +124,7 @@ QUICK = Size(
     processes=1,
     runs=100,
     iterations=200,
+    compacted=200,
     outputs=100,
     chains=4,
     agents=3,
@@ -218,6 +220,12 @@ def growth(size: Size) -> list[Row]:
         (f"CPU of run {size.runs:,} of a session, of run {size.runs // 10:,}", 1.1, "runs", size.runs),
         (f"CPU of iteration {size.iterations:,}, of {size.iterations // 10:,}", 1.3, "iterations", size.iterations),
         (f"CPU per iteration of {size.chains:,} chains at once, of one", 1.1, "chains", size.chains),
+        (
+            f"the last tenth of {size.compacted:,} iterations in full windows, of the first",
+            1.2,
+            "compacted",
+            size.compacted,
+        ),
     ]
     found = []
     for what, goal, kind, count in rows:
@@ -225,6 +233,8 @@ def growth(size: Size) -> list[Row]:
         late, early = zip(*pairs, strict=True)
         remark = f"{statistics.median(late) * MS:.2f} ms and {statistics.median(early) * MS:.2f} ms"
         found.append(Row(what, goal, [a / b for a, b in pairs], remark=remark))
+    ((most, text),) = json.loads(program("growth.py", "memory", size.compacted))
+    found.append(Row("memory for that, of a window's text", 3.0, [most / text]))
     outputs = zip(("stream-json", "the trace"), json.loads(program("growth.py", "bytes", size.outputs)), strict=True)
     for what, (late, early) in outputs:
         told = f"bytes of {what} for run {size.outputs:,}, of run {size.outputs // 10:,}"

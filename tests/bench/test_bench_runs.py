@@ -14,6 +14,8 @@ ROWS = (
     "CPU of run 100 of a session, of run 10",
     "CPU of iteration 200, of 20",
     "CPU per iteration of 4 chains at once, of one",
+    "the last tenth of 200 iterations in full windows, of the first",
+    "memory for that, of a window's text",
     "bytes of stream-json for run 100, of run 10",
     "bytes of the trace for run 100, of run 10",
     "CPU per iteration, 3 agents with 12 lines, of one alone",

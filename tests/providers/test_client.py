@@ -35,6 +35,7 @@ from double import (
     Gate,
     Html,
     Policy,
+    PromptCache,
     Raw,
     Reset,
     Say,
@@ -369,6 +370,19 @@ async def test_the_service_is_asked_for_a_window_that_nobody_told(clock: MockClo
         assert wire.session.chain.window.window == 200_000
         usage = wire.session.of(events.UsageReport)[-1]
         assert (usage.context_window, usage.context_tokens > 0) == (200_000, True)
+
+
+async def test_the_request_for_a_summary_is_read_from_the_cache(clock: MockClock) -> None:
+    async with wired([text("It is long."), text("A summary."), text("Two.")], cache=PromptCache()) as wire:
+        await wire.session.run("long " * 20_000)
+        wire.session.chain.compact("the numbers")
+        await wire.session.chain.wait_idle()
+        account = wire.double.accounts[-1]
+        assert account.cache_read >= 0.99 * (account.input + account.cache_read + account.cache_write)
+        asked, before = wire.bodies()[-1], wire.bodies()[-2]
+        assert (asked["tools"], asked.get("tool_choice")) == (before["tools"], before.get("tool_choice"))
+        wire.double.expect_withdrawal()
+        assert (await wire.session.run("Once more")).result == "Two."
 
 
 async def test_a_reply_without_content_is_asked_to_go_on_once(clock: MockClock) -> None:
