@@ -131,6 +131,8 @@ def _read_compact(values: Values, node: Node) -> Compact:
     if not isinstance(node.value, dict):
         raise node.error("must be off, or have at and keep, as in {at: 0.9, keep: 0.2}")
     keys = node.mapping([f.name for f in fields(Compact)])
+    if "at" in keys and keys["at"].value is False:
+        raise keys["at"].error("is a share of the window; `compact: off` leaves it to /compact")
     compact = Compact(**{key: _share(values, child) for key, child in keys.items() if child.value is not None})
     if compact.at is not None and compact.keep >= compact.at:
         raise keys.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from chain import events
 from chain.event_json import to_json
+from chain.text import phrases
 from chain.text.wording import MAIN, ROOT
 from cli.acp import shown_calls
 from cli.acp.shown_calls import Content, as_title, locations_of, text_block, text_content
@@ -79,8 +80,10 @@ class UpdateBuilder:
             case events.UsageReport(agent="main", context_window=int(size)):
                 self._window = size
                 return [_filled(event.context_tokens, size)]
-            case events.Compaction(agent="main", state="ended", tokens_after=used) if self._window:
-                return [_filled(used, self._window)]
+            case events.Compaction(agent="main", state="ended" | "failed"):
+                is_filled = event.state == "ended" and self._window
+                filled = [_filled(event.tokens_after, self._window)] if is_filled else []
+                return [self._whole("agent_thought_chunk", f"{phrases.compacted(event)}.", event), *filled]
             case events.RunStarted(query=text) | events.UserInterruption(message=text):
                 return self._lines_in(text, event)
             case events.Question():

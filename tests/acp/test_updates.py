@@ -130,3 +130,13 @@ def test_a_call_of_a_child_names_the_call_that_started_the_child(teller: UpdateB
     call = events.ToolCall(agent="explore-1", id="c2", name="read_file", input={"path": "a"}, parent_id="c1")
     [update] = teller.updates(call)
     assert update["_meta"]["chain"] == {"agent": "explore-1", "parentToolCallId": "c1"}
+
+
+def test_an_editor_hears_how_full_the_window_is_and_of_a_compaction(teller: UpdateBuilder) -> None:
+    used = {"input_tokens": 80, "output_tokens": 10, "cache_read_tokens": 0, "cache_write_tokens": 0}
+    told = teller.updates(events.UsageReport(**used, cost_usd=None, context_tokens=90, context_window=100))
+    assert told == [{"sessionUpdate": "usage_update", "used": 90, "size": 100}]
+    ended = events.Compaction(agent="main", state="ended", by="user", tokens_before=90, tokens_after=20)
+    thought, filled = teller.updates(ended)
+    assert "Conversation compacted from 90 to 20 tokens: as you asked." in str(thought)
+    assert filled == {"sessionUpdate": "usage_update", "used": 20, "size": 100}
