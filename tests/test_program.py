@@ -735,6 +735,7 @@ def test_stdin_alone_is_the_query(configured: Place) -> None:
     assert (ran.code, ran.out) == (0, "Done: hello\n")
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_writes_into_holds_nothing_up_for_long(configured: Place) -> None:
     reading, writing = os.pipe()
     try:
@@ -879,6 +880,7 @@ def test_a_signal_while_the_model_answers(configured: Place, number: signal.Sign
     assert (live.seen[-1]["status"], live.seen[-1]["exit_code"]) == ("interrupted", code)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_while_it_waits_for_what_is_piped_in(configured: Place, number: signal.Signals, code: int) -> None:
     with configured.live("-p", "hello", "--output-format", "stream-json") as live:

@@ -37,6 +37,7 @@ def test_the_ci_runs_the_readmes_own_command() -> None:
     assert "<!-- tests -->" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_transcript_has_rows_that_the_terminal_shows(tmp_path: Path) -> None:
     """Made again by the real program, in this order; where it differs, the failure shows all rows to choose from."""
     command, _, told = block("README.md", "transcript").partition("\n")

@@ -760,6 +760,7 @@ def test_a_terminal_that_nobody_reads_keeps_nobody_from_leaving(screen: Screen) 
     assert states(screen) == {"flood 20000 100000": "delivered"}
 
 
+@pytest.mark.slow
 def test_ctrl_z_gives_the_terminal_to_the_shell_and_comes_back(start: Start) -> None:
     shell = '"$@"; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
     screen = idle(start(under=("/bin/sh", "-m", "-c", shell, "sh")))

@@ -292,6 +292,7 @@ async def test_who_is_cut_off_is_told_that_the_chain_goes_on(tmp_path: Path, mon
                 await trio.to_thread.run_sync(list, visit.rows())
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_is_cut_off_and_holds_nobody_up(mock_clock: MockClock, tmp_path: Path) -> None:
     mock_clock.autojump_threshold = 0.01
     async with open_session(SLOW_ANSWER) as session, open_door(session, tmp_path) as door:

@@ -314,6 +314,7 @@ print(found, edited)
 """Forks, since that costs a few milliseconds and a new Python three hundred; it has no threads of its own."""
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(HOUSE)}
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(KILLS)]

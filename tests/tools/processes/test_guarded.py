@@ -331,6 +331,7 @@ int main(void) {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="only what is compiled forks fast enough")
 async def test_a_storm_of_forks_is_ended(commands: Commands, mock_clock: trio.testing.MockClock) -> None:
     """Each process forks one and ends, so that whoever looks for it finds a dead one. The clock of chain stands."""
