@@ -18,8 +18,11 @@ from support import (
     COMPACT,
     DROP,
     EDIT,
+    FULL,
     INTERRUPT,
     LINES,
+    NEARLY_FULL,
+    ROOM,
     FullDisk,
     MemoryFile,
     Session,
@@ -132,6 +135,26 @@ def test_the_invariants_hold_in_windows_that_are_too_small(
 ) -> None:
     async def main() -> None:
         await drive(drawn, says, at, in_time, setting, MemoryFile())
+
+    random.seed(0)
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+disk_acts = st.sampled_from([NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM])
+
+
+@sharded(
+    500,
+    st.lists(honest, max_size=14),
+    summaries,
+    st.lists(st.tuples(st.integers(0, 80), st.one_of(disk_acts, whats)), max_size=12),
+    st.sampled_from(SETTINGS),
+)
+def test_what_is_promised_holds_though_the_disk_is_full_as_well(
+    drawn: list[Step], says: list[Summary], at: list[tuple[int, str]], setting: Setting
+) -> None:
+    async def main() -> None:
+        await drive(drawn, says, at, [], setting, FullDisk())
 
     random.seed(0)
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -12,12 +12,13 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import trio
 from hypothesis import strategies as st
 from support import (
     ANOTHER_MODEL,
+    COMPACT,
     DROP,
     DROP_FIRST,
     EDIT,
@@ -40,10 +41,12 @@ from support import (
     wait_quiet,
 )
 from support.clock import pass_time
+from support.small_window import SmallWindow, Summary
 from support.trees import FIRST, LEAVES, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees, trees_of
 from trio.testing import MockClock
 
 from chain import events
+from chain.model import Model
 from chain.session.feed import Feed
 from chain.tools.tool import Preview, Tool, ToolContext, tool
 
@@ -119,6 +122,11 @@ class Example:
     models: int = 0
     tools: Sequence[Tool] = tuple(TREE_TOOLS)
 
+    @property
+    def model(self) -> Model:
+        """What answers the first run."""
+        return TreeModel(self.tree)
+
     def another(self) -> TreeModel:
         self.models += 1
         return TreeModel(self.tree, f"other{self.models}")
@@ -126,7 +134,7 @@ class Example:
     async def play(self, file: MemoryFile) -> None:
         use = tree_settings(max_iterations=self.setting.max_iterations, **self.setting.more)
         async with open_session(
-            TreeModel(self.tree), tools=self.tools, use=use, interactive=self.setting.interactive, file=file
+            self.model, tools=self.tools, use=use, interactive=self.setting.interactive, file=file
         ) as session:
             self.meet(session)
             acts = Acts(session, self.at, another=self.another)
@@ -215,6 +223,36 @@ def test_what_is_promised_holds_in_a_tree_though_the_disk_is_full(
     tree: Tree, setting: Setting, at: Numbered, in_time: Timed, answers: Answering, then: list[str]
 ) -> None:
     Example(tree, setting, at, in_time, answers, then).run(FullDisk(setting.sync_s))
+
+
+# -------------------------------------------------------------------------------------------- windows that are small
+
+
+@dataclass
+class SmallExample(Example):
+    """The same, in windows that each agent's conversation outgrows."""
+
+    room: int = 300
+    says: list[Summary] = field(default_factory=list)
+
+    @property
+    def model(self) -> Model:
+        return SmallWindow(TreeModel(self.tree), self.room, says=self.says)
+
+
+@sharded(
+    400,
+    trees,
+    st.sampled_from([setting for setting in SETTINGS if not {"budget_tokens", "timeout_s"} & set(setting.more)]),
+    st.lists(st.tuples(moments, st.one_of(st.just(COMPACT), whats)), max_size=12),
+    answers,
+    st.sampled_from([100, 300, 600]),
+    st.lists(st.sampled_from(get_args(Summary)), max_size=4),
+)
+def test_the_invariants_hold_in_every_agent_though_its_window_is_small(
+    tree: Tree, setting: Setting, at: Numbered, answers: Answering, room: int, says: list[Summary]
+) -> None:
+    SmallExample(tree, setting, at, answers=answers, room=room, says=says).run(MemoryFile(setting.sync_s))
 
 
 # ----------------------------------------------------------------------------------------- a program that is hard on it

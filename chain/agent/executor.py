@@ -183,7 +183,10 @@ class Executor:
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
-            return await self._compact_alone(run)
+            try:
+                return await self._compact_alone(run)
+            except BudgetSpent as spent_now:
+                return self._limit_reached(run, str(spent_now))
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         limits = self._limits
@@ -213,7 +216,7 @@ class Executor:
                         if was_shown:
                             self._model.tell_again(run, 1, 0.0, "the conversation no longer fitted the model's window")
                         reply = await self._ask(run)
-                    elif outcome.status != "context_full":
+                    elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
                         return outcome
             except BudgetSpent as spent_now:
                 return self._limit_reached(run, str(spent_now))
@@ -230,9 +233,9 @@ class Executor:
             if was_cut:
                 self._record_cut(run, "thinking", "line")
             await trio.lowlevel.checkpoint_if_cancelled()
-            run.step = Step()
             if run.stop_asked:
                 return self._done(run)
+            run.step = Step()
             is_too_long = by == "service" and attempted.what == "failed"
             if is_too_long or (not was_cut and self.compaction.is_hopeless()):
                 return self._context_full(run)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from chain.agent.conversation import Conversation, State
-from chain.agent.window import Fill, Words, first_message, messages_after, without_rows
+from chain.agent.window import Fill, Words, first_message, messages_after
 from chain.journal.records import Compacted
 from chain.messages import Message
 
@@ -41,13 +41,15 @@ class History:
         messages = messages_after(self.conversation.messages, record)
         self.conversation.begin_anew(messages, is_summarized=bool(record.summary))
         self.fill.begin_anew(messages)
-        self.compacted = record if record.summary else self.compacted
+        if record.summary:
+            self.compacted = record
+            self.words.compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
         """Take out what the service will not hear, with these lines; also of the words that a compaction kept."""
-        first, rows = None, self.words.remove(line_ids)
+        first, kept = None, self.words.remove(line_ids)
         if self.compacted is not None:
-            self.compacted = replace(self.compacted, words=without_rows(self.compacted.words, rows))
+            self.compacted = replace(self.compacted, words=kept)
             first = first_message(self.compacted)
         self.conversation.withdraw(first)
         self.fill.begin_anew(self.conversation.messages)

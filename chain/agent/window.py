@@ -23,6 +23,9 @@ FIRST_RATIO = 3.5
 RATIOS = 1.0, 10.0
 """The least and the most that is believed: some servers leave out of their count what a cache held."""
 
+MOST_WRONG = 2.0
+"""How many times as long as by our estimate a conversation is taken to be that a service finds too long."""
+
 WORDS_SHARE = 0.25
 """How much of the window the user's words of earlier runs may have."""
 
@@ -131,7 +134,8 @@ class Fill:
 
     def refuse(self, tokens: int, window: Window | None) -> None:
         """Note that a service found the conversation too long; ``tokens`` is how long, 0 where it did not say."""
-        least = tokens or (0 if window is None else max(window.tokens, self.tokens))
+        most = int(self.tokens * MOST_WRONG)
+        least = tokens or (0 if window is None else min(max(window.tokens, self.tokens), most))
         if least:
             self.calibrate(least, self._chars)
             self._known = self._since = 0
@@ -175,6 +179,8 @@ class Words:
         self._words: list[Word] = []
         self._answered = 0
         """How many of them came before the last reply without tool calls."""
+        self._kept: list[Word] = []
+        """Those that the last compaction kept."""
 
     def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
         """Add what was delivered in this run."""
@@ -188,11 +194,19 @@ class Words:
         """Note that a reply without tool calls is in the conversation."""
         self._answered = len(self._words)
 
-    def remove(self, line_ids: Collection[str]) -> list[str]:
-        """Take out, and return as rows, what came since the last answer: these lines, and what is no line."""
-        gone = [word for word in self._words[self._answered :] if not word.line_id or word.line_id in line_ids]
-        self._words = [word for word in self._words if word not in gone]
-        return [word.row for word in gone]
+    def compacted(self, left_out: int) -> None:
+        """Note that a compaction has kept all but so many, the earliest."""
+        self._kept = self._words[left_out:]
+
+    def remove(self, line_ids: Collection[str]) -> str:
+        """Take out what came since the last answer: these lines, and what is no line.
+
+        Returns the rows that are left of those that the last compaction kept.
+        """
+        gone = {id(w) for w in self._words[self._answered :] if not w.line_id or w.line_id in line_ids}
+        self._words = [word for word in self._words if id(word) not in gone]
+        self._kept = [word for word in self._kept if id(word) not in gone]
+        return "\n".join(word.row for word in self._kept)
 
     def kept(self, chars: int) -> tuple[str, int]:
         """The rows of this run, with as many of the earlier ones, latest first, as fit; and how many are left out."""
@@ -302,14 +316,6 @@ def first_message(record: Compacted) -> Message:
     words = "\n".join(filter(None, [left_out, images, record.words]))
     parts = [COMPACTED, record.summary, f"{WORDS}\n\n{words}" if words else "", record.plan]
     return user_text("\n\n".join(filter(None, parts)))
-
-
-def without_rows(words: str, rows: Iterable[str]) -> str:
-    """The words that a compaction kept, without these rows of it."""
-    text = f"\n{words}\n"
-    for row in rows:
-        text = text.replace(f"\n{row}\n", "\n", 1)
-    return text[1:-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,10 @@ class Restored:
                 self._add_usage(agent, usage)
             case records.Compacted() as record:
                 self._agent(record.agent).history.compact(record)
-                self._agent(record.agent).knows_until = entry.seq if record.summary else 0
+                if record.summary:
+                    self._agent(record.agent).knows_until = entry.seq
+                else:
+                    self._forget_plan(self._agent(record.agent), entry)
             case records.ToolStarted(id=id, agent=agent):
                 self._agent(agent).started.add(id)
             case records.ToolFinished(id=id, agent=agent, is_error=is_error, text=text):
@@ -179,6 +182,7 @@ class Restored:
                 self._agent(agent).history.remove_images(digests)
             case records.Withdrawn() as record:
                 self._withdraw(self._agent(record.agent), record)
+                self._forget_plan(self._agent(record.agent), entry)
             case _:
                 pass
 
@@ -251,7 +255,10 @@ class Restored:
         agent.since_answer.clear()
         agent.started.clear()
         agent.results.clear()
-        agent.knows_until = 0
+
+    def _forget_plan(self, agent: KnownAgent, entry: Entry) -> None:
+        """What told an agent of the plan may have left its conversation (``PlanNews.forget``)."""
+        agent.knows_until, agent.news_at = 0, entry.seq if self.tasks else 0
 
 
 def _number(text: str) -> int:

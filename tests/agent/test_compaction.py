@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 
 import trio
 from support.checks import check_invariants
+from support.crashes import left
 from support.disks import FullDisk, MemoryFile
 from support.sessions import at, open_session, settings, wait_quiet
 
@@ -18,7 +19,7 @@ from chain.messages import TOO_LONG, Message, Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request, Window
 from chain.session.resume import read_back
 from chain.text.wording import WORDS
-from chain.tools import ask
+from chain.tools import ask, plan_tools
 from chain.tools.tool import ToolContext, tool
 
 SUMMARY = "The goal is to count. Two files were read."
@@ -102,6 +103,21 @@ def says(text: str) -> Callable[[Request], Message]:
 async def read(context: ToolContext, n: int) -> str:
     """Read something long."""
     return f"row {n} " * 300
+
+
+def breaking_off(model: SmallModel) -> Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]:
+    """The model, whose first reply to a longer conversation shows a beginning, and then finds it too long."""
+    reply, is_first = model.reply, True
+
+    async def breaks_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        nonlocal is_first
+        if len(request.messages) > 1 and is_first:
+            is_first = False
+            on_delta(Delta("text", "As far as"))
+            return Reply(assistant([Text("As far as")]), TOO_LONG, Usage(100, 1))
+        return await reply(request, on_delta)
+
+    return breaks_off
 
 
 @tool(name="read")
@@ -334,17 +350,7 @@ async def test_the_plan_stands_in_the_conversation_after_a_compaction_and_later_
 
 async def test_what_was_shown_of_a_reply_that_no_longer_fitted_is_taken_back() -> None:
     model = SmallModel([says("hi " * 500), says("fine")])
-    reply, is_first = model.reply, True
-
-    async def breaks_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        nonlocal is_first
-        if len(request.messages) > 1 and is_first:
-            is_first = False
-            on_delta(Delta("text", "As far as"))
-            return Reply(assistant([Text("As far as")]), TOO_LONG, Usage(100, 1))
-        return await reply(request, on_delta)
-
-    model.reply = breaks_off  # type: ignore[method-assign]
+    model.reply = breaking_off(model)  # type: ignore[method-assign]
     async with open_session(model) as session:
         await session.run("a greeting")
         assert (await session.run("go on")).result == "fine"
@@ -420,3 +426,68 @@ async def test_images_that_leave_with_a_compaction_are_named() -> None:
         check_invariants(session, one_in=1)
     assert "(Images left out to make room: shot.png.)" in session.sent()
     assert any("shot.png" in e.message for e in session.of(events.Notice))
+
+
+async def test_a_stop_amid_a_compaction_keeps_what_was_shown_of_the_reply() -> None:
+    model = SmallModel([says("hi " * 500), says("never")], gate=trio.Event())
+    model.reply = breaking_off(model)  # type: ignore[method-assign]
+    async with open_session(model) as session:
+        await session.run("a greeting")
+        session.chain.submit("go on")
+        await model.asked.wait()
+        session.chain.submit("stop")
+        await wait_quiet(session)
+        check_invariants(session, one_in=1)
+        assert "As far as" in session.result.result
+        model.gate = None
+        model.acts = [says("fine")]
+        await session.run("and now?")
+    assert "assistant: As far as" in session.sent()
+
+
+async def test_a_budget_that_a_compaction_alone_uses_up_ends_that_run_and_nothing_else() -> None:
+    model = SmallModel([says("hi " * 500), says("fine")])
+    use = settings(budget_tokens=2_000)
+    async with open_session(model, use=use) as session:
+        await session.run("a greeting")
+
+        async def breaks_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+            error = ModelError("it broke off", retryable=True, cause="overloaded")
+            error.usage = 3_000, 0, 0, 0, None
+            raise error
+
+        ours, model.reply = model.reply, breaks_off  # type: ignore[method-assign]
+        session.chain.compact("")
+        await session.chain.wait_idle()
+        assert session.result.status == "limit_reached"
+        model.reply = ours  # type: ignore[method-assign]
+        assert (await session.run("go on")).status == "done"
+
+
+async def test_a_line_that_quotes_another_keeps_its_words_when_that_is_given_back() -> None:
+    quoting = "see:\n[run 2, query] the forbidden word\nand that"
+    model = SmallModel([says("hi"), reads(1), reads(2), reads(3), reads(4), refuses, says("fine")])
+    async with open_session(model, tools=[read]) as session:
+        await session.run(quoting)
+        assert (await session.run("the forbidden word")).status == "refused"
+        await session.run("something else")
+        check_invariants(session, one_in=1)
+    first = session.model.requests[-1].messages[0].text
+    assert quoting in first
+    assert first.count("the forbidden word") == 1
+
+
+async def test_after_stubs_alone_a_resumed_model_is_told_its_own_plan_as_it_would_have_been() -> None:
+    plans = ToolCall("p", "plan_set_tasks", {"tasks": ["sum up"]})
+    acts = [lambda _: assistant([plans]), *(reads(n) for n in range(1, 5))]
+    model = SmallModel([*acts, says("done"), says("done")], summary=None)
+    file = MemoryFile()
+    async with open_session(model, tools=[read, *plan_tools.TOOLS], file=file) as session:
+        await session.run("count the rows")
+        rows = file.data.splitlines(keepends=True)
+    end = next(n for n, row in enumerate(rows) if b'"compacted"' in row) + 1
+    resumed, known = left(b"".join(rows[:end]))
+    model = SmallModel([says("done")])
+    async with open_session(model, tools=[read, *plan_tools.TOOLS], file=resumed, resume=known) as session:
+        await session.run("go on")
+    assert any("sum up" in text for text in session.model.requests[0].tail)

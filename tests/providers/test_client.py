@@ -351,7 +351,18 @@ def test_what_services_say_of_a_conversation_that_is_too_long(said: str, tokens:
 
 
 @pytest.mark.parametrize(
-    "said", ["max_tokens: 99999 > 8192, which is the maximum", "tools.0: Input should be an object"]
+    "said",
+    [
+        "max_tokens: 99999 > 8192, the maximum",
+        "tools.0: Input should be an object",
+        "max_tokens (64000) exceeds the model's output token limit of 8192",
+        "Your monthly token limit has been reached. Upgrade your plan",
+        "The 1M context window beta is not available for your organization",
+        "context_management: context window strategy clear_tool_uses is not supported",
+        "tools.3.custom.description: input is too long (max 1024 characters)",
+        "'max_tokens' is too large: 5000. This model's maximum context length is 4096 tokens and your request has 1000 "
+        "input tokens",
+    ],
 )
 def test_what_is_wrong_with_a_request_besides_its_length_is_no_question_of_length(said: str) -> None:
     refused = Failures(Parameters("m", 1_000), Service()).of_status(BadStatus(400, error_body(said), None))

@@ -28,10 +28,15 @@ SHORTEST_SECRET = 4
 _IMAGE = re.compile(r"\bimages?\b", re.IGNORECASE)
 
 _TOO_LONG = re.compile(
-    r"(prompt|input) is too long|longer than the maximum model length|context (limit|length|size|window)|token limit",
+    r"prompt is too long|input is too long for requested model|longer than the maximum model length"
+    r"|exceeds? (the )?(available )?context (limit|length|size|window)|maximum context length"
+    r"|exceeded model token limit",
     re.IGNORECASE,
 )
 """How Anthropic's service and the compatible ones say it: there is no error code for it."""
+
+_REPLY_TOO_LONG = re.compile(r"max_(completion_)?tokens\W.{0,20}is too large", re.IGNORECASE)
+"""What some say where a reply as long as may be has no room: that is for the settings, unless the request is long."""
 
 _COUNTS = tuple(
     map(
@@ -104,7 +109,10 @@ class Failures:
         said = self.redacted(_said(answer.body))
         match status:
             case 400 if _TOO_LONG.search(said):
-                return TooLong(said, said)
+                too_long = TooLong(said, said)
+                if not _REPLY_TOO_LONG.search(said) or too_long.tokens > too_long.window // 2:
+                    return too_long
+                return RequestRefused(f"{where} refused the request: {said}; lower max_tokens of the model", said)
             case 400 | 422:
                 return RequestRefused(f"{where} refused the request: {said}; check the model's settings", said)
             case _ if 300 <= status < 400:
