@@ -2,7 +2,7 @@
 
     python tests/bench/run.py
 
-It takes about six minutes, wants a machine that does little else, and exits with 1 when a goal is missed. Rows
+It takes about eight minutes, wants a machine that does little else, and exits with 1 when a goal is missed. Rows
 without a goal are there to be compared. Journals are written in the temporary folder: ``TMPDIR`` says on which disk.
 ``--quick`` tries every program with few iterations: its figures mean nothing, and it exits with 0.
 
