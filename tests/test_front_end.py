@@ -61,6 +61,7 @@ def until(connection: socket.socket, text: str) -> str:
     return heard
 
 
+@pytest.mark.slow
 def test_everybody_in_the_room_steers_the_chain_and_hears_it(room: int) -> None:
     with connected(room) as one:
         one.sendall(b"Count\n")

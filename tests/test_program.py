@@ -427,6 +427,7 @@ def test_the_version_and_the_help(place: Place) -> None:
     assert (gone.returncode, gone.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("hatchling") is None, reason="the build backend is not installed")
 def test_an_installed_program_finds_its_defaults(place: Place) -> None:
     built = subprocess.run(
@@ -924,6 +925,7 @@ def test_a_second_signal_ends_what_does_not_let_go(configured: Place) -> None:
         assert live.process.returncode in (130, 143, -signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_reader_who_never_reads_does_not_keep_it_from_ending(configured: Place) -> None:
     with (configured.folder / "stderr").open("wb") as stderr:
         process = subprocess.Popen(

@@ -196,6 +196,7 @@ class Children:
         node.is_completing = True
         if status not in _ANSWERS:
             above.step.children_findings.setdefault(node.agent.spec.parent_id, []).extend(run.found)
+            above.earlier += run.earlier
             above.skipped += run.skipped
         for accepted in run.undelivered:
             if accepted.is_carried_out:
@@ -272,5 +273,6 @@ def _answer(name: str, run: Run, outcome: Outcome) -> str:
     else:
         says = outcome.result
     found = [f"{each.tool}: {each.text}" for each in run.found]
-    partial = ["What it had found until then:", *found] if found else []
+    earlier = [f"({counted(run.earlier, 'earlier result')} left out)"] if run.earlier else []
+    partial = ["What it had found until then:", *earlier, *found] if found else []
     raise ToolError("\n\n".join([f"[{name} ended: {outcome.status}] {says}", *partial]))

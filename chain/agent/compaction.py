@@ -15,6 +15,7 @@ from chain.agent.model_call import ModelCalls
 from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.agent.window import (
+    MOST_WRONG,
     WORDS_SHARE,
     CompactionRules,
     WindowView,
@@ -82,9 +83,16 @@ class Compactor:
         is_due = self._rules.at is not None and self._is_over(self._context.fill.tokens)
         return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
 
-    def may_help(self, run: Run) -> bool:
-        """Whether the conversation may be compacted since the service found it too long."""
-        return self._rules.at is not None and run.compacted_at != run.iteration and self.has_past
+    def may_help(self, run: Run, reply: Reply) -> bool:
+        """Whether the conversation may be compacted since the service found it too long.
+
+        One that does not say how long, of a conversation that is far from full, is not believed.
+        """
+        if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
+            return False
+        tokens, window = self._context.fill.tokens, self.window
+        is_believed = bool(reply.asked_tokens) or window is None or tokens * MOST_WRONG >= window.tokens
+        return is_believed and self.has_past
 
     @property
     def has_past(self) -> bool:
@@ -127,7 +135,8 @@ class Compactor:
             else:
                 context.look()
                 if reply is None:
-                    run.compacted_at = was_at  # a line cut it, so it may be due once more
+                    # A line cut it, so it may be due once more.
+                    run.compacted_at, run.focus = was_at, focus if by == "user" else run.focus
                     return Attempted("cut")
                 summary, why = _usable(reply)
         # No await from here on.
@@ -156,7 +165,8 @@ class Compactor:
         """What fills the window of a conversation that is too long for it, as a sentence."""
         view = self.view()
         window = f" of {view.window:,} tokens" if view.window else ""
-        return f"The conversation has outgrown the model's window{window}: {view.sentence}. /new starts afresh."
+        after = "/new starts afresh" if self.has_past else "What you wrote is yours again, to make it shorter"
+        return f"The conversation has outgrown the model's window{window}: {view.sentence}. {after}."
 
     def is_hopeless(self) -> bool:
         """Whether the next request would not fit the window, by our estimate."""
@@ -185,9 +195,8 @@ class Compactor:
             if reply is None or reply.stop_reason != TOO_LONG or is_last:
                 return reply
             chars = sum(map(length_of, messages))
-            if reply.asked_tokens:
-                fill.calibrate(reply.asked_tokens, chars + length_of(ask))
-            over = int((reply.asked_tokens - self._limit) * fill.ratio)
+            ratio = (chars + length_of(ask) + fill.beside) / reply.asked_tokens if reply.asked_tokens else fill.ratio
+            over = int((reply.asked_tokens - self._limit) * ratio)
             in_results = sum(len(result.text) for message in messages for result in message.results)
             fewer = shrunk(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
             if sum(map(length_of, fewer)) >= chars:
@@ -200,9 +209,10 @@ class Compactor:
 
     def _with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
         context, fill = self._context, self._context.fill
-        chars, plan = self._tokens * fill.ratio, context.shared.plan.render()
+        chars, plan = self._tokens * fill.ratio, context.shared.plan
         words, left_out = context.words.kept(int(chars * WORDS_SHARE))
-        record = Compacted(context.name, run.iteration, by, summary, words, left_out, plan=plan)
+        record = Compacted(context.name, run.iteration, by, summary, words, left_out)
+        record = replace(record, plan=plan.render() if plan.tasks else "")
         # Of a conversation that is far from full less is kept, or nothing would be gained.
         share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
         room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))

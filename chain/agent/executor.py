@@ -209,7 +209,7 @@ class Executor:
             self.context.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             try:
                 reply = await self._ask(run)
-                if reply is not None and reply.stop_reason == TOO_LONG and self.compaction.may_help(run):
+                if reply is not None and self.compaction.may_help(run, reply):
                     was_shown = bool(run.step.shown)
                     outcome = await self._make_room(run, "service")
                     if outcome is None:

@@ -43,7 +43,7 @@ EARLIER_GONE = "[earlier messages removed to make room]"
 """What stands for them in a request for a summary."""
 
 PROMPT = """\
-The conversation is about to be shrunk to make room. Write what is needed to go on with the work from your text
+The conversation is about to be shortened to make room. Write what is needed to go on with the work from your text
 alone, in this order: the goal; what was decided, and why; facts that were found, with their files and lines; what was
 tried and did not work; what is open, and the next step. What the user said is kept word for word beside it, and the
 plan is sent again, so repeat neither. Call no tools now.

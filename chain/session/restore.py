@@ -206,6 +206,8 @@ class Restored:
         self.agents[record.name] = self.agents.pop(record.name)
         agent.kind, agent.parent, agent.parent_id = record.kind, record.agent, record.parent_id
         agent.task, agent.began, agent.is_at_work = record.task, entry.time, True
+        if agent.history.conversation.state == "EMPTY":
+            self._forget_plan(agent, entry)
         agent.history.words.run += 1
         agent.history.words.add(record.task)
         agent.status, agent.iteration, agent.usage = None, 0, Usage()

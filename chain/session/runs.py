@@ -179,7 +179,7 @@ class SessionRuns:
         returned = () if kept else self._inbox.drain_all()
         self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting()
-        if run.focus is not None and can_go_on and not run.is_ending:
+        if run.focus is not None and can_go_on and outcome.status in ("done", "max_iterations", "truncated"):
             # It was asked for when no iteration was left before which it could be done.
             self.tree.main.run = self.tree.main.run or self._run_of_compaction(run.focus)
             self.tree.main.run.focus = run.focus

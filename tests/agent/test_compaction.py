@@ -491,3 +491,38 @@ async def test_after_stubs_alone_a_resumed_model_is_told_its_own_plan_as_it_woul
     async with open_session(model, tools=[read, *plan_tools.TOOLS], file=resumed, resume=known) as session:
         await session.run("go on")
     assert any("sum up" in text for text in session.model.requests[0].tail)
+
+
+async def test_a_refusal_that_says_no_numbers_is_not_believed_of_a_window_that_is_nearly_empty() -> None:
+    model = SmallModel([reads(1), says("never")], window_tokens=200_000, limit=200_000)
+    ours = model.reply
+
+    async def misjudges(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        if len(request.messages) > 1:
+            return Reply(Message("assistant", ()), TOO_LONG)
+        return await ours(request, on_delta)
+
+    model.reply = misjudges  # type: ignore[method-assign]
+    async with open_session(model, tools=[read]) as session:
+        assert (await session.run("count the rows")).status == "context_full"
+        assert session.of(events.Compaction) == []
+        model.reply = ours  # type: ignore[method-assign]
+        await session.run("and now?")
+    assert "row 1 row 1" in session.sent(), "no result became a stub"
+
+
+async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters() -> None:
+    model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
+    async with open_session(model, tools=[read]) as session:
+        await session.run("a greeting")
+        at(session, events.ToolResult, lambda: session.chain.compact("the numbers"))
+        session.chain.submit("go on")
+        await model.asked.wait()
+        gate, model.gate = model.gate, None
+        session.chain.submit("!!only the first file")
+        await wait_quiet(session)
+        assert gate is not None
+        check_invariants(session, one_in=1)
+    asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
+    assert len(asked) == 2
+    assert all("What matters most to the user: the numbers" in text for text in asked)

@@ -69,6 +69,7 @@ async def visit(door: Entrance) -> None:
     door.clients.clear()
 
 
+@pytest.mark.slow
 async def test_a_thousand_clients_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
     async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:
         for _ in range(MANY // 2):

@@ -341,6 +341,12 @@ async def test_a_prompt_that_is_too_long_is_a_full_context(clock: MockClock) -> 
         ("maximum context length is 131072 tokens. However, you requested about 140000 tokens", 140_000, 131_072),
         ("The prompt (total length 9000) is longer than the maximum model length of 8192.", 9_000, 8_192),
         ("Your input exceeds the context window of this model.", 0, 0),
+        ("the prompt exceeds the model's context window", 0, 0),
+        ("The number of tokens is greater than the context length.", 0, 0),
+        ("model loaded with context length of only 4096 tokens", 0, 0),
+        ("context_length_exceeded", 0, 0),
+        ("Context length exceeded", 0, 0),
+        ("Prompt exceeds max length", 0, 0),
         ("Invalid request: Your request exceeded model token limit: 131072", 0, 0),
     ],
 )

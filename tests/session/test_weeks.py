@@ -51,6 +51,7 @@ class Measured:
     tasks: int = field(default_factory=lambda: trio.lowlevel.current_statistics().tasks_living)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 async def test_the_last_of_many_runs_takes_what_the_first_ones_did(tmp_path: Path) -> None:
     async with opened(tmp_path, "rules: [{text: The answer.}]") as chain, trio.open_nursery() as nursery:

@@ -8,6 +8,7 @@ from typing import Any
 
 from double import check_messages
 
+from chain.agent.window import EARLIER_GONE
 from chain.messages import Overrides, to_json
 from chain.model import Request
 from chain.text.wording import COMPACTED, INTERRUPT_NOTE, STOP_NOTE, WORDS
@@ -451,10 +452,19 @@ class AgentWalk:
         self.is_summarizing = is_for_summary
         self._was_compacted = self._was_compacted or is_for_summary
 
+    def _is_asked_of(self, n: int, asked: list[dict[str, Any]]) -> bool:
+        """Whether these are its messages from the n-th on, but for stubs, and the newest words of the user."""
+        said, left = self.history[n : n + len(asked)], self.history[n + len(asked) :]
+        is_same = len(said) == len(asked) and all(map(_is_alike, said, asked))
+        return is_same and all(_is_text_of_user(message) for message in left)
+
     def _summary_request(self, request: Request) -> None:
         assert not request.tail
         assert request.overrides == Overrides()
-        assert len(request.messages) <= len(self.history) + 1
+        asked = [to_json(message) for message in request.messages[:-1]]
+        is_shrunk = bool(asked) and asked[0]["content"] == [{"type": "text", "text": EARLIER_GONE}]
+        begins = range(1, len(self.history)) if is_shrunk else range(1)
+        assert any(self._is_asked_of(n, asked[is_shrunk:]) for n in begins), "it asks for a summary of something else"
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
 
     def request(self, request: Request, synced: int) -> None:
@@ -498,6 +508,17 @@ def _stubbed(block: dict[str, Any], names: dict[str, str], stubs: set[str]) -> d
         return block
     removed = f"{len(block['content']):,} characters removed to make room"
     return {**block, "content": f"[{names[block['tool_use_id']]}: {removed}]"}
+
+
+def _is_text_of_user(message: dict[str, Any]) -> bool:
+    return message["role"] == "user" and not any("tool_use_id" in block for block in message["content"])
+
+
+def _is_alike(message: dict[str, Any], asked: dict[str, Any]) -> bool:
+    """Whether it is the same message, but for stubs of its results."""
+    blocks = zip(message["content"], asked["content"], strict=False)
+    is_same = len(message["content"]) == len(asked["content"]) and message["role"] == asked["role"]
+    return is_same and all(b == c or "removed to make room]" in str(c.get("content")) for b, c in blocks)
 
 
 def _is_answer(message: dict[str, Any]) -> bool:

@@ -29,8 +29,9 @@ _IMAGE = re.compile(r"\bimages?\b", re.IGNORECASE)
 
 _TOO_LONG = re.compile(
     r"prompt is too long|input is too long for requested model|longer than the maximum model length"
-    r"|exceeds? (the )?(available )?context (limit|length|size|window)|maximum context length"
-    r"|exceeded model token limit",
+    r"|(exceed(s|ed)?|greater than) ((the|your|this|a|model's|available|maximum|configured|allowed) )*"
+    r"context.(limit|length|size|window)|context.(limit|length|size|window)( is| was)?.exceed|maximum context length"
+    r"|context length of only|exceeded model token limit|prompt exceeds max length|maximum prompt length is",
     re.IGNORECASE,
 )
 """How Anthropic's service and the compatible ones say it: there is no error code for it."""
