@@ -452,6 +452,14 @@ class AgentWalk:
         self.is_summarizing = is_for_summary
         self._was_compacted = self._was_compacted or is_for_summary
 
+    def _learn_first(self, request: Request) -> None:
+        """Take the message that stands for all before a compaction as it is sent first."""
+        if self.history and _is_summary(self.history[0]) and not self._same:
+            said = request.messages[0].text
+            assert all(part in said for part in self._first), "I10"
+            assert not any(mark in said for mark in self._taken_back), "what the service will not hear is sent again"
+            self.history[0] = to_json(request.messages[0])
+
     def _is_asked_of(self, n: int, asked: list[dict[str, Any]]) -> bool:
         """Whether these are its messages from the n-th on, but for stubs, and the newest words of the user."""
         said, left = self.history[n : n + len(asked)], self.history[n + len(asked) :]
@@ -462,6 +470,8 @@ class AgentWalk:
         assert not request.tail
         assert request.overrides == Overrides()
         asked = [to_json(message) for message in request.messages[:-1]]
+        if asked and _is_summary(asked[0]):
+            self._learn_first(request)
         is_shrunk = bool(asked) and asked[0]["content"] == [{"type": "text", "text": EARLIER_GONE}]
         begins = range(1, len(self.history)) if is_shrunk else range(1)
         assert any(self._is_asked_of(n, asked[is_shrunk:]) for n in begins), "it asks for a summary of something else"
@@ -472,11 +482,7 @@ class AgentWalk:
         if self.is_summarizing:
             self._summary_request(request)
             return
-        if self.history and _is_summary(self.history[0]) and not self._same:
-            said = request.messages[0].text
-            assert all(part in said for part in self._first), "I10"
-            assert not any(mark in said for mark in self._taken_back), "what the service will not hear is sent again"
-            self.history[0] = to_json(request.messages[0])
+        self._learn_first(request)
         self._was_compacted = False
         assert not self.below, f"{self.name} asks its model while {[each.name for each in self.below]} work for it"
         assert len(request.messages) == len(self.history), "I8: the conversation is not what the journal says"
