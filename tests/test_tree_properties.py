@@ -241,7 +241,7 @@ class SmallExample(Example):
 
 
 @sharded(
-    400,
+    200,
     trees,
     st.sampled_from([setting for setting in SETTINGS if not {"budget_tokens", "timeout_s"} & set(setting.more)]),
     st.lists(st.tuples(moments, st.one_of(st.just(COMPACT), whats)), max_size=12),
