@@ -16,13 +16,11 @@ import trio
 from hypothesis import strategies as st
 from support import (
     COMPACT,
+    DISK_ACTS,
     DROP,
     EDIT,
-    FULL,
     INTERRUPT,
     LINES,
-    NEARLY_FULL,
-    ROOM,
     FullDisk,
     MemoryFile,
     Session,
@@ -140,7 +138,7 @@ def test_the_invariants_hold_in_windows_that_are_too_small(
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-disk_acts = st.sampled_from([NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM])
+disk_acts = st.sampled_from(DISK_ACTS)
 
 
 @sharded(

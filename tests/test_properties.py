@@ -20,14 +20,12 @@ import trio
 from hypothesis import strategies as st
 from support import (
     ANOTHER_MODEL,
+    DISK_ACTS,
     DROP,
     DROP_FIRST,
     EDIT,
-    FULL,
     INTERRUPT,
     LINES,
-    NEARLY_FULL,
-    ROOM,
     Acts,
     FullDisk,
     MemoryFile,
@@ -274,7 +272,7 @@ def test_the_invariants_hold_whatever_is_asked_and_answered(
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-disk_acts = st.sampled_from([NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM])
+disk_acts = st.sampled_from(DISK_ACTS)
 
 
 @sharded(

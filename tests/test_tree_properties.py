@@ -19,14 +19,12 @@ from hypothesis import strategies as st
 from support import (
     ANOTHER_MODEL,
     COMPACT,
+    DISK_ACTS,
     DROP,
     DROP_FIRST,
     EDIT,
-    FULL,
     INTERRUPT,
     LINES,
-    NEARLY_FULL,
-    ROOM,
     Acts,
     FullDisk,
     MemoryFile,
@@ -207,7 +205,7 @@ def test_the_invariants_hold_in_every_agent_of_a_tree(
     Example(tree, setting, at, in_time, answers, then, closes_after_s).run(MemoryFile(setting.sync_s))
 
 
-disk_acts = st.sampled_from([NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM])
+disk_acts = st.sampled_from(DISK_ACTS)
 
 
 @sharded(

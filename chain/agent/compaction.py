@@ -135,8 +135,9 @@ class Compactor:
             else:
                 context.look()
                 if reply is None:
-                    # A line cut it, so it may be due once more.
-                    run.compacted_at, run.focus = was_at, focus if by == "user" else run.focus
+                    # A line cut it, so it may be due once more; what the user said since counts.
+                    run.compacted_at = was_at
+                    run.focus = focus if by == "user" and run.focus is None else run.focus
                     return Attempted("cut")
                 summary, why = _usable(reply)
         # No await from here on.

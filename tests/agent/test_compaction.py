@@ -526,3 +526,19 @@ async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters() 
     asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
     assert len(asked) == 2
     assert all("What matters most to the user: the numbers" in text for text in asked)
+
+
+async def test_of_two_wishes_for_a_compaction_that_a_line_cuts_the_later_counts() -> None:
+    model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
+    async with open_session(model, tools=[read]) as session:
+        await session.run("a greeting")
+        at(session, events.ToolResult, lambda: session.chain.compact("the numbers"))
+        session.chain.submit("go on")
+        await model.asked.wait()
+        model.gate = None
+        session.chain.compact("the names")
+        session.chain.submit("!!only the first file")
+        await wait_quiet(session)
+        check_invariants(session, one_in=1)
+    asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
+    assert ["the names" in text for text in asked] == [False, True]

@@ -38,7 +38,7 @@ def played(todo: Sequence[Row]) -> Report:
 def test_nothing_that_was_acknowledged_is_lost(names: list[str]) -> None:
     report = played([task for task in tasks(POINTS, SEED) if task["scenario"] in names])
     assert report.all.points == sum(shares(POINTS)[name] for name in names)
-    assert report.all.kills >= 0.9 * report.all.points - 1  # a program may end before its point comes
+    assert report.all.kills >= int(0.9 * report.all.points)  # a program may end before its point comes
     assert report.all.acknowledged
 
 

@@ -11,6 +11,7 @@ from .sessions import INTERRUPTED, SKIPPED, OneConversation, Recorder, Session, 
 from .users import (
     ANOTHER_MODEL,
     COMPACT,
+    DISK_ACTS,
     DROP,
     DROP_FIRST,
     EDIT,
@@ -27,6 +28,7 @@ from .users import (
 __all__ = [
     "ANOTHER_MODEL",
     "COMPACT",
+    "DISK_ACTS",
     "DROP",
     "DROP_FIRST",
     "EDIT",

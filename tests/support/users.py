@@ -26,6 +26,7 @@ NEARLY_FULL = "(the disk takes small records)"
 ROOM = "(the disk has room)"
 ANOTHER_MODEL = "(another model)"
 COMPACT = "(compact)"
+DISK_ACTS = [NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM]
 
 LINES = [
     "use the other file ‹›",
