@@ -298,7 +298,9 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
             if over <= 0:
                 break
         over -= length_of(message)
-    return [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
+    left = [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
+    # Copies, since who has encoded the last one takes those before it for the same as well.
+    return [Message(m.role, m.blocks) for m in left]
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:

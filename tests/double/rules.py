@@ -45,7 +45,7 @@ class Policy:
     ``key`` is the API key it expects, ``None`` for a server that wants none. ``alternate`` is the strictness of
     compatible servers: no two messages in a row of one role. ``prefill`` lets the models that take a last message of
     the assistant's take it: off, because the program under test must never send one. ``betas`` are the values of
-    ``anthropic-beta`` that it knows.
+    ``anthropic-beta`` that it knows. ``window`` is what it says of each model's, in tokens; 0: nothing.
     """
 
     key: str | None = "test-key"
@@ -53,6 +53,7 @@ class Policy:
     alternate: bool = False
     prefill: bool = False
     betas: frozenset[str] = frozenset()
+    window: int = 200_000
 
 
 def check(

@@ -266,11 +266,11 @@ class Double:
             case "GET", ["v1", "models"]:
                 seen.fault = check_headers(seen.headers, policy=self._policy)
                 if seen.fault is None:
-                    return _ok(_page([*self._policy.models]), seen)
+                    return _ok(_page([*self._policy.models], self._policy.window), seen)
             case "GET", ["v1", "models", name]:
                 seen.fault = check_headers(seen.headers, policy=self._policy)
                 if seen.fault is None and name in self._policy.models:
-                    return _ok(_model(name), seen)
+                    return _ok(_model(name, self._policy.window), seen)
                 seen.fault = seen.fault or Fault(404, "not_found_error", f"model: {name}")
             case _:
                 seen.fault = Fault(404, "not_found_error", "Not found")
@@ -346,18 +346,19 @@ def _ok(body: Mapping[str, Any], seen: Seen) -> Iterable[act.Act]:
     return act.acts(Status(200, body), act.Facts(seen.number, False, "", {}))
 
 
-def _page(names: list[str]) -> dict[str, Any]:
-    return {"data": [_model(n) for n in names], "has_more": False, "first_id": names[0], "last_id": names[-1]}
+def _page(names: list[str], window: int) -> dict[str, Any]:
+    return {"data": [_model(n, window) for n in names], "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 
-def _model(name: str) -> dict[str, Any]:
+def _model(name: str, window: int) -> dict[str, Any]:
+    known = {"max_input_tokens": window} if window else {}
     return {
         "type": "model",
         "id": name,
         "display_name": name.replace("-", " ").title(),
         "created_at": "2026-01-01T00:00:00Z",
         "lifecycle": "active",
-        "max_input_tokens": 200_000,
+        **known,
     }
 
 

@@ -28,6 +28,10 @@ def workspace(tmp_path: Path) -> Path:
     [
         ("@pri", ["print.py"]),
         ("look at @PRO", ["prompts/"]),
+        ("@pru", ["prompts/", "print.py"]),
+        ("@prompts/c", []),
+        ("@prumpts", ["prompts/"]),
+        ("@prumpta", []),
         ("look at (@prompts/", ["prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"]),
         ("@prompts/b", ["prompts/b.yaml"]),
         ("@my", ['"my notes.txt"']),

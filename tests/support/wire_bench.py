@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from double import Double, Step, serve, text
+from double import Double, Policy, Step, serve, text
 from trio.testing import MockClock
 
 from chain.messages import user_text
-from chain.model import Reply, Request
+from chain.model import Reply, Request, Window
 from chain.providers.anthropic.client import AnthropicModel
 
 from .sessions import Session, open_session
@@ -46,6 +46,10 @@ class Kept:
     @property
     def name(self) -> str:
         return self.inner.name
+
+    @property
+    def window(self) -> Window | None:
+        return self.inner.window
 
     async def reply(self, request: Request, on_delta: Any) -> Reply:
         return await self.inner.reply(request, on_delta)
@@ -107,12 +111,19 @@ messages:
 
 
 @asynccontextmanager
-async def bench(clock: MockClock, *, at_once: int = 1, **parameters: Any) -> AsyncIterator[Bench]:
-    """A bench whose sessions make so many requests at the same time, and keep no more connections."""
+async def bench(
+    clock: MockClock, *, at_once: int = 1, policy: Policy | None = None, continuity: bool = True, **parameters: Any
+) -> AsyncIterator[Bench]:
+    """A bench whose sessions make so many requests at the same time, and keep no more connections.
+
+    ``policy`` and ``continuity`` are the double's.
+    """
     found: list[Bench] = []
     async with serve(
         lambda body, n: found[0].answer(body) if found else FINAL,
         tail=lambda body: found[0].tail(body) if found else None,
+        policy=policy,
+        continuity=continuity,
     ) as double:
         adapter = model_at(double.url, thinking=THINKING, **parameters)
         await adapter.reply(Request("", (user_text("Hello"),)), lambda delta: None)  # while the clock stands still
