@@ -27,6 +27,9 @@ PATIENCE_S = 0.1
 FRESH_S = 2.0
 """How long a folder that was read is not read again: a menu is drawn with each key."""
 
+LEAST_MISTYPED = 3
+"""Letters of a name of which one may be mistyped: of fewer it could be any."""
+
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
 
@@ -41,15 +44,18 @@ class FileNames:
     def begun(self, text: str) -> tuple[str, Sequence[str]]:
         """What stands before the unfinished name at the end of a text, and the names that it could become.
 
-        Folders end with a ``/``. Those that git ignores come last, and names with a dot at their beginning before them.
+        Where none begins with what was typed, they are those that do but for one letter. Folders end with a ``/``.
+        Those that git ignores come last, and names with a dot at their beginning before them.
         """
         found = _UNFINISHED.search(text)
         if found is None:
             return text, ()
         before, quoted = text[: found.start(1)], found[1].startswith('"')
         folder, slash, typed = found[1].removeprefix('"').rpartition("/")
-        folded = typed.casefold()
-        names = [name for name in self._names(folder + slash) if name.casefold().startswith(folded)]
+        folded, there = typed.casefold(), self._names(folder + slash)
+        names = [name for name in there if name.casefold().startswith(folded)]
+        if not names and len(folded) >= LEAST_MISTYPED:
+            names = [name for name in there if _is_one_letter_off(folded, name.casefold())]
         whole = [f"{folder}{slash}{name}" for name in names if name.isprintable() and '"' not in name]
         return before, [_quoted(name, always=quoted) for name in whole[:MAX_OFFERED]]
 
@@ -66,6 +72,10 @@ class FileNames:
         quickly(lambda: found.extend(_names_of(self._workspace, folder)), PATIENCE_S)
         self._read = folder, time.monotonic(), tuple(found)
         return self._read[2]
+
+
+def _is_one_letter_off(typed: str, name: str) -> bool:
+    return len(name) >= len(typed) and sum(a != b for a, b in zip(typed, name, strict=False)) == 1
 
 
 def _quoted(name: str, *, always: bool) -> str:
