@@ -9,6 +9,7 @@ from typing import Any
 from chain import events
 from chain.text.phrases import command_end, duration
 from cli.show.place import RowPlace, rows_of
+from cli.show.signs import MINUS
 from cli.show.text_rows import columns, flat
 
 COMMAND = "shell"
@@ -81,7 +82,7 @@ def is_refusal(event: events.ToolResult) -> bool:
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
     """The row of a call that has ended, two at most of an error; ``more`` is what else there is to say of it."""
     dot = f" {place.sign('·')} "
-    did, found = head(event.name, about), facts(event, about)
+    did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in facts(event, about)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
     if is_refusal(event):
         # Behind why a call was refused stands what would allow it, so the argument leaves room for that, and for the

@@ -18,6 +18,7 @@ from chain.text.wording import MAIN, counted
 from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import INDENT, RowPlace, hanging, rows_of
+from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
@@ -99,6 +100,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
 def painted_preview(text: str, place: RowPlace, *, whole: bool = False) -> list[str]:
     """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
     found = question_rows.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
+    found = [(style, row.replace(MINUS, place.sign(MINUS)) if style == "plain" else row) for style, row in found]
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
     return [place.paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in fitting]
 

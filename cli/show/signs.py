@@ -8,6 +8,9 @@ from collections.abc import Callable
 Sign = Callable[[str], str]
 """How a sign is written on this terminal."""
 
+MINUS = "−"
+"""Before how many lines of a file are removed."""
+
 _ASCII = {
     "📤": ">",
     "⏳": "...",
@@ -38,7 +41,7 @@ _ASCII = {
     "│": "|",
     "≤": "<=",
     "≥": ">=",
-    "−": "-",
+    MINUS: "-",
 }
 
 _SIGNS = re.compile("|".join(re.escape(sign) for sign in sorted(_ASCII, key=len, reverse=True)))

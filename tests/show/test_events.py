@@ -11,6 +11,7 @@ from support.renderers import above_a_prompt
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
+from chain.hunks import FileDiff, Hunk, HunkRow
 from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
@@ -425,6 +426,20 @@ def test_ascii_has_no_other_sign() -> None:
 
     assert "".join(rows).isascii()
     assert "[! INTERRUPTION of text at iteration 3]" in "\n".join(rows)
+
+
+def test_how_a_file_changes_is_counted_in_ascii_too() -> None:
+    diff = FileDiff("a.py", (Hunk(1, 1, (HunkRow("-", "x"), HunkRow("+", "y"))),)).text
+    asked = events.Question(
+        id="Q1", kind="approval", text="Allow edit_file: a.py", options=(), tool_call_id="c1", name="edit_file",
+        preview=diff,
+    )  # fmt: skip
+    ended = events.ToolResult(id="c1", name="edit_file", text="Changed a.py +1 −1.", is_error=False, seconds=0)
+    renderer = Renderer(color=False, ascii=True, updates=True)
+    rows = "\n".join(row for event in (asked, ended) for row in renderer.lines(event))
+
+    assert rows.isascii()
+    assert rows.count("+1 -1") == 2
 
 
 def test_a_text_in_ascii_has_the_signs_of_the_rows() -> None:
