@@ -355,7 +355,10 @@ def view_of(
         if message.role == "assistant":
             chars["replies"] += length_of(message)
         elif not message.results:
-            chars["user's words"] += length_of(message)
+            # What the user said is one text; the files that it names come after it.
+            words = length_of(Message("user", message.blocks[:1]))
+            chars["user's words"] += words
+            chars["named files"] += length_of(message) - words
         for result in message.results:
             chars[f"results of {names.get(result.id, 'tools')}"] += len(result.text)
     parts = tuple((name, fill.estimate(n)) for name, n in chars.items())

@@ -11,7 +11,8 @@ from support.gates import Gates, begin, finish
 from support.replays import check_replays
 
 from chain import events
-from chain.messages import Text
+from chain.agent.window import Fill, view_of
+from chain.messages import Message, Text
 from chain.providers.scripted.scripted_model import ScriptedModel
 
 ONE_TOOL = """
@@ -77,3 +78,9 @@ async def test_a_replay_takes_from_the_record_what_went_along(workspace: Path) -
         await finish(session, gates)
         (workspace / "notes.txt").write_text("something else\n")
     check_replays(session)
+
+
+def test_files_that_a_line_names_are_not_counted_as_what_the_user_said() -> None:
+    line = Message("user", (Text("look at @a"), Text("[File a, 1 line]\n" + "x" * 3_484)))
+    parts = dict(view_of([line], Fill(), None, []).parts)
+    assert (parts["user's words"], parts["named files"]) == (3, 1_001)
