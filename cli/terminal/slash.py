@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from chain import Chain, Settings, Task, Tool
     from chain import sessions as kept
     from chain.chain import AgentView
+    from chain.events import Origin
 
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
@@ -133,8 +134,9 @@ class _Command:
 class Commands:
     """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
 
-    ``model`` is the definition that the chain was opened with, by default the configured one. ``summaries`` finds the
-    sessions to resume, ``whole_id`` the one whose id begins or ends so, or raises ``UserError``.
+    ``origin`` is where the user's own lines are from. ``model`` is the definition that the chain was opened with, by
+    default the configured one. ``summaries`` finds the sessions to resume, ``whole_id`` the one whose id begins or ends
+    so, or raises ``UserError``.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Commands:
         *,
         model: str | None = None,
         has_keys: bool = True,
+        origin: Origin = "prompt",
         summaries: Callable[[], Sequence[kept.Summary]] = tuple,
         whole_id: Callable[[str], str] = str,
     ) -> None:
@@ -154,6 +157,7 @@ class Commands:
         self.model = settings.chain().model if model is None else model
         """The name of the definition whose model the next run asks."""
         self._has_keys = has_keys
+        self._origin = origin
         self._width = WIDTH
         self._files = FileNames(chain.workspace)
         self._listed: list[kept.Summary] = []
@@ -316,7 +320,7 @@ class Commands:
         return self._on_waiting(argument, lambda id: CommandAnswer(edit=take_back(self._chain, id, TAKEN_BACK)))
 
     def _on_waiting(self, argument: str, act: Callable[[str], CommandAnswer]) -> CommandAnswer:
-        id = argument or self._chain.last_waiting()
+        id = argument or self._chain.last_waiting(self._origin)
         if id is None:
             others = "None of your own lines waits; /queue shows the others."
             return CommandAnswer(others if self._chain.waiting else "Nothing waits.")
@@ -473,8 +477,8 @@ class Commands:
         return "read-only" if tool.read_only else ""
 
     def _models(self) -> list[str]:
-        here = self.model
-        rows = [("*" if can_be_asked and name == here else " ", name, about) for name, can_be_asked, about in self.models]
+        asked = self.model
+        rows = [("*" if is_usable and name == asked else " ", name, about) for name, is_usable, about in self.models]
         return table(rows, self._width, indent="")
 
 
