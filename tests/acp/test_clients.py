@@ -29,6 +29,11 @@ EXPECTED = {
     "receipt": ["queued", "delivered"],
     "load": True,
     "list": True,
+    "options": [{"model": "test", "chain": "default"}, {"model": "other", "chain": "default"}],
+    "chain": {"model": "other", "chain": "review"},
+    "commands": ["status", True],
+    "form": "The user answered: right",
+    "delete": [],
 }
 
 

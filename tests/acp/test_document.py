@@ -40,7 +40,8 @@ async def test_the_methods_are_those_of_the_program(tmp_path: Path) -> None:
         result = await editor.initialize()
         assert (await editor.error("session/fork")).code == METHOD_NOT_FOUND
     offered = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
-    assert offered | {"session/load", "session/new", "session/prompt"} == {m for m in told if m.startswith("session/")}
+    always = {"session/load", "session/new", "session/prompt", "session/set_config_option"}
+    assert offered | always == {method for method in told if method.startswith("session/")}
 
 
 def test_the_bounds_are_those_of_the_program() -> None:
