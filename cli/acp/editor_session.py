@@ -15,16 +15,15 @@ import trio
 from chain import events
 from chain.chain import Chain, Submitted
 from chain.config.load import Settings
-from chain.errors import JournalError, UserError
+from chain.errors import UserError
 from chain.event_json import to_json
-from cli.acp.offers import available_commands, config_options
-from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_PARAMS, RpcError
-from cli.acp.shown_calls import choice_form, form_answer, in_fence, permission_answer, permission_request
+from cli.acp.offers import Offers
+from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
+from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request
 from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
-from cli.input.address import is_command, split_address
-from cli.terminal.slash import Commands
+from cli.input.address import split_address
 
 Images: TypeAlias = Sequence[tuple[str, bytes]]
 """What goes along with a line: names and contents."""
@@ -76,7 +75,7 @@ class EditorSession:
         features: EditorFeatures,
     ) -> None:
         self.chain = chain
-        self.settings = settings
+        self.offers = Offers(chain, settings)
         self.id = chain.session_id
         self.workspace = chain.workspace
         self.leaving = trio.Event()
@@ -86,9 +85,6 @@ class EditorSession:
         self._wire = wire
         self._notify = notify
         self._features = features
-        self._commands = Commands(chain, settings, has_keys=False, origin="acp")
-        self._told_model = self._commands.model
-        self._told_commands: Sequence[Mapping[str, Any]] = ()
         self._teller = UpdateBuilder(chain.workspace, kinds)
         self._turns = Turns()
         self._feed = chain.feed()
@@ -103,7 +99,6 @@ class EditorSession:
         """Tell what happens until the chain is closed."""
         with self.chain.answering():
             async with trio.open_nursery() as nursery:
-                await self._tell_changes()
                 while batch := await self._feed.batch():
                     for event in batch:
                         await self._on_event(event, nursery)
@@ -129,7 +124,7 @@ class EditorSession:
 
         Raises ``RpcError`` for a line that is refused.
         """
-        if self._is_command(text):
+        if self.offers.has(text):
             self._carry_out(call, text)
             return
         self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
@@ -139,25 +134,10 @@ class EditorSession:
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
-        if self._is_command(text):
+        if self.offers.has(text):
             self._carry_out(call, text)
             return
         self._when_it_has_ended(call, lambda: self._steer(call, text, images))
-
-    @property
-    def options(self) -> Sequence[Mapping[str, Any]]:
-        """What can be set, and how it is set now."""
-        return config_options(self.settings, self._commands)
-
-    def set_model(self, name: str) -> None:
-        """Ask another model from the next run on. Raises ``RpcError``."""
-        try:
-            self._commands.use(name)
-        except UserError as error:
-            raise RpcError(INVALID_PARAMS, str(error)) from None
-        except JournalError as error:
-            raise RpcError(INTERNAL_ERROR, str(error)) from None
-        self._told_model = self._commands.model
 
     @property
     def is_busy(self) -> bool:
@@ -233,21 +213,17 @@ class EditorSession:
             except RpcError as error:
                 held.call.fail(error)
 
-    def _is_command(self, text: str) -> bool:
-        """Whether a text is one of the commands that were offered; any other that begins with a slash is a line."""
-        return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.anywhere}
-
     def _carry_out(self, call: IncomingCall, text: str) -> None:
         """Carry out a command, at once. Its prompt is answered behind what it says, or by the run that it begins."""
         was_running = self.chain.is_running
-        answer = self._commands.run(text)
+        said = self.offers.carry_out(text)
         begun = None if was_running else self._run
         if call.method != "session/prompt":
             call.answer({"outcome": "injected" if begun is None else "startedNewTurn"})
         elif begun is not None:
             self._turns.add(call, "", run=begun)
         if begun is None:
-            self._say(Submitted("handled", message=in_fence(answer.text or "Done.")), call)
+            self._say(Submitted("handled", message=said), call)
 
     def _prompt(self, call: IncomingCall, text: str, images: Images) -> None:
         answer = self._submit(text, images)
@@ -283,9 +259,9 @@ class EditorSession:
             self._feed.put(notice)
 
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
+        await self._update(self.offers.changes())
         match event:
             case events.Result():
-                await self._tell_changes()
                 await self._update(self._teller.updates(event, tells_errors=not self._turns.are_over))
             case events.Question():
                 await self._ask(event, nursery)
@@ -296,7 +272,6 @@ class EditorSession:
                 await self._receipt(event)
                 await self._answer(event)
             case events.Notice():
-                await self._tell_changes()
                 if not await self._answer(event):
                     self._notify(f"{self.id}: {event.message}")
             case _:
@@ -322,15 +297,6 @@ class EditorSession:
     async def _update(self, updates: Sequence[Update]) -> None:
         for update in updates:
             await self._wire.notify("session/update", {"sessionId": self.id, "update": update})
-
-    async def _tell_changes(self) -> None:
-        """Tell what the editor can set or offer, if that is no longer as it was told."""
-        if self._told_model != self._commands.model:
-            self._told_model = self._commands.model
-            await self._update([{"sessionUpdate": "config_option_update", "configOptions": self.options}])
-        if (offered := available_commands(self._commands)) != self._told_commands:
-            self._told_commands = offered
-            await self._update([{"sessionUpdate": "available_commands_update", "availableCommands": offered}])
 
     async def _receipt(self, event: events.Receipt | events.LineQueued) -> None:
         if self._features.receipts:

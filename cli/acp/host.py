@@ -131,13 +131,13 @@ class Host:
 
         The tools and the prompt of a chain are there from its beginning, so the session is closed and resumed.
         """
-        if name not in session.settings.chain_names:
-            known = ", ".join(session.settings.chain_names)
+        if name not in session.offers.settings.chain_names:
+            known = ", ".join(session.offers.settings.chain_names)
             raise params.wrong(f"there is no chain {name!r:.60}; there is {known}")
-        if name == session.settings.default_chain:
-            call.answer({"configOptions": session.options})
+        if name == session.offers.settings.default_chain:
+            call.answer({"configOptions": session.offers.options})
             return
-        settings = replace(session.settings, default_chain=name)
+        settings = replace(session.offers.settings, default_chain=name)
         # All that can be wrong with the configuration is found while the session is open.
         await _THREADS.run(partial(_check_chain, settings, self._opener.tools))
         if session.is_busy or session.leaving.is_set():
@@ -259,7 +259,11 @@ class Host:
         self._opening.pop(session.id, None)
         result: Mapping[str, object] = {"sessionId": session.id} if call.method == "session/new" else {}
         call.answer(
-            {**result, "configOptions": session.options, **({"_meta": {"chain": {"notices": notes}}} if notes else {})}
+            {
+                **result,
+                "configOptions": session.offers.options,
+                **({"_meta": {"chain": {"notices": notes}}} if notes else {}),
+            }
         )
         if self._is_leaving:
             session.leaving.set()

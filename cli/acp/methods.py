@@ -133,8 +133,8 @@ class EditorAgent:
         session = self._session(call)
         id, value = params.text(call.params, "configId"), params.text(call.params, "value")
         if id == MODEL:
-            session.set_model(value)
-            call.answer({"configOptions": session.options})
+            session.offers.set_model(value)
+            call.answer({"configOptions": session.offers.options})
         elif id == CHAIN:
             self._host.start(lambda call: self._host.switch(session, value, call), call)
         else:

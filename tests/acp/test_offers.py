@@ -25,7 +25,6 @@ rules:
 """
 OTHER = "rules: [{text: Another here.}]"
 KEYLESS = {"provider": "anthropic", "model": "claude-sonnet-5-5", "api_key": "${SOME_KEY}"}
-COMMANDS = {"status", "queue", "drop", "todo", "to", "agents", "context", "compact", "tools", "model", "debug"}
 
 
 @pytest.fixture
@@ -171,13 +170,12 @@ async def test_a_session_between_two_chains_takes_no_prompt(editor: Editor, tmp_
 # ---------------------------------------------------------------------------------------------------------- commands
 
 
-async def test_the_commands_that_need_no_terminal_are_offered(editor: Editor, tmp_path: Path) -> None:
+async def test_a_command_is_offered_with_how_its_argument_is_written(editor: Editor, tmp_path: Path) -> None:
     await editor.new(tmp_path / "ws")
     await editor.until(lambda: editor.updates("available_commands_update"))
     [offer] = editor.updates("available_commands_update")
-    assert {each["name"] for each in offer["availableCommands"]} == COMMANDS
-    hints = {each["name"]: each["input"]["hint"] for each in offer["availableCommands"] if "input" in each}
-    assert hints["drop"] == "[L3]"
+    offered = {each["name"]: each.get("input", {}).get("hint") for each in offer["availableCommands"]}
+    assert (offered["status"], offered["drop"], offered["to"]) == (None, "[L3]", "AGENT TEXT")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +263,7 @@ async def test_a_compaction_answers_its_own_prompt_when_it_has_ended(editor: Edi
     first = editor.prompt(session, "loop")
     journal = tmp_path / "home/state/sessions" / f"{session}.jsonl"
     with trio.fail_after(20):
-        while '"max_iterations"' not in journal.read_text():  # it has ended, which the editor has not read
+        while '"status":"max_iterations"' not in journal.read_text():  # it has ended, which the editor has not read
             await trio.testing.wait_all_tasks_blocked(0.01)
     compacting = editor.prompt(session, "/compact what matters")
     editor.reads.set()
