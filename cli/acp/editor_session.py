@@ -219,7 +219,8 @@ class EditorSession:
         said = self.offers.carry_out(text)
         begun = None if was_running else self._run
         if call.method != "session/prompt":
-            call.answer({"outcome": "injected" if begun is None else "startedNewTurn"})
+            outcome = "injected" if begun is None else "startedNewTurn"
+            call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": "", "state": "handled"}}})
         elif begun is not None:
             self._turns.add(call, "", run=begun)
         if begun is None:

@@ -138,14 +138,17 @@ class Host:
             call.answer({"configOptions": session.offers.options})
             return
         settings = replace(session.offers.settings, default_chain=name)
-        # All that can be wrong with the configuration is found while the session is open.
+        # What can be wrong with the configuration is found while the session is open.
         await _THREADS.run(partial(_check_chain, settings, self._opener.tools))
         if session.is_busy or session.leaving.is_set():
             raise RpcError(INVALID_REQUEST, "a run is active; the chain can be changed when it has ended")
         self._opening[session.id] = call
         self._chains += 1
         self._leave(session)
-        await self._keep(call, session.workspace, session.id, (), settings)
+        try:
+            await self._keep(call, session.workspace, session.id, (), settings)
+        except UserError as error:
+            raise SessionError(f"{error}; the session is closed now") from None
 
     async def delete(self, id: str, call: IncomingCall) -> None:
         """Remove a session for good; one that is open here is closed first. Raises ``RpcError`` and ``UserError``."""

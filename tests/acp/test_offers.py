@@ -154,6 +154,17 @@ async def test_another_chain_waits_for_the_end_of_a_run(editor: Editor, tmp_path
     await editor.call("session/set_config_option", **where)
 
 
+async def test_a_session_that_cannot_be_resumed_in_another_chain_is_said_to_be_closed(
+    editor: Editor, tmp_path: Path
+) -> None:
+    session = await editor.new(tmp_path / "ws")
+    (tmp_path / "home/state/sessions" / f"{session}.jsonl").unlink()
+    error = await editor.error("session/set_config_option", sessionId=session, configId="chain", value="review")
+    assert "there is no session" in error.message
+    assert "closed now" in error.message
+    assert (await editor.error("session/close", sessionId=session)).code == NOT_FOUND
+
+
 async def test_a_session_between_two_chains_takes_no_prompt(editor: Editor, tmp_path: Path) -> None:
     session = await editor.new(tmp_path / "ws")
     switching = editor.begin("session/set_config_option", sessionId=session, configId="chain", value="review")
