@@ -280,9 +280,9 @@ class Chain:
         """The waiting line with this id, whose case does not matter. Raises ``UserError`` when there is none."""
         return find_waiting_line(self.waiting, id)
 
-    def last_waiting(self) -> str | None:
-        """The id of the latest line of the prompt's own that ``drop`` would still remove."""
-        return self._tree.last_waiting
+    def last_waiting(self, origin: Origin = "prompt") -> str | None:
+        """The id of the latest line from there that ``drop`` would still remove."""
+        return self._tree.last_waiting(origin)
 
     def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
         """Whether a line would neither be refused for want of room nor come between a stop and its end."""

@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias
 from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.errors import UserError
+from chain.events import Origin
 from chain.lines.inbox import Inbox, find_waiting_line
 from chain.lines.receipts import Accepted
 
@@ -176,10 +177,9 @@ class AgentTree:
         lines = [accepted for node in self.main.all() for accepted in node.inbox.waiting()]
         return tuple(sorted(lines, key=attrgetter("number")))
 
-    @property
-    def last_waiting(self) -> str | None:
-        """The id of the latest line of the prompt's own that ``drop`` would still remove."""
-        own = (a for a in reversed(self.waiting) if a.origin == "prompt")
+    def last_waiting(self, origin: Origin) -> str | None:
+        """The id of the latest line from there that ``drop`` would still remove."""
+        own = (a for a in reversed(self.waiting) if a.origin == origin)
         return next((accepted.id for accepted in own if not accepted.was_used), None)
 
     def drop(self, id: str, reason: str = "") -> Accepted:

@@ -14,16 +14,27 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
+from chain.config.load import Settings
 from chain.errors import UserError
 from chain.event_json import to_json
+from cli.acp.offers import Offers
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
-from cli.acp.shown_calls import permission_answer, permission_request
+from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request
 from cli.acp.turns import Turns, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
+from cli.input.address import split_address
 
 Images: TypeAlias = Sequence[tuple[str, bytes]]
 """What goes along with a line: names and contents."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditorFeatures:
+    """What an editor can do beyond the protocol's least: it wants ``receipts``, it shows ``forms``."""
+
+    receipts: bool = False
+    forms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +66,16 @@ class EditorSession:
     """An open session. All of its methods are called in trio's thread."""
 
     def __init__(
-        self, chain: Chain, wire: Wire, kinds: Mapping[str, str], notify: Callable[[str], None], *, tells_receipts: bool
+        self,
+        chain: Chain,
+        settings: Settings,
+        wire: Wire,
+        kinds: Mapping[str, str],
+        notify: Callable[[str], None],
+        features: EditorFeatures,
     ) -> None:
         self.chain = chain
+        self.offers = Offers(chain, settings)
         self.id = chain.session_id
         self.workspace = chain.workspace
         self.leaving = trio.Event()
@@ -66,7 +84,7 @@ class EditorSession:
         """The requests for that."""
         self._wire = wire
         self._notify = notify
-        self._tells_receipts = tells_receipts
+        self._features = features
         self._teller = UpdateBuilder(chain.workspace, kinds)
         self._turns = Turns()
         self._feed = chain.feed()
@@ -75,7 +93,7 @@ class EditorSession:
         """The run that was interrupted or stopped last, which may be over by now."""
         self._held: list[_Held] = []
         self._asking: dict[str, trio.CancelScope] = {}
-        """The requests for permission that have no answer yet, by the ids of the questions."""
+        """The requests that ask the user and have no answer yet, by the ids of the questions."""
 
     async def tell(self) -> None:
         """Tell what happens until the chain is closed."""
@@ -102,7 +120,13 @@ class EditorSession:
         self._answers.clear()
 
     def prompt(self, call: IncomingCall, text: str, images: Images = ()) -> None:
-        """Submit a prompt, which is answered when its run ends. Raises ``RpcError`` for a line that is refused."""
+        """Submit a prompt, which is answered when its run ends, or carry out a command.
+
+        Raises ``RpcError`` for a line that is refused.
+        """
+        if self.offers.has(text):
+            self._carry_out(call, text)
+            return
         self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
 
     def steer(self, call: IncomingCall, text: str, images: Images = (), *, needs_turn: bool) -> None:
@@ -110,7 +134,15 @@ class EditorSession:
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
+        if self.offers.has(text):
+            self._carry_out(call, text)
+            return
         self._when_it_has_ended(call, lambda: self._steer(call, text, images))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run is active, or lines wait for the end of one."""
+        return self._run is not None or bool(self._held)
 
     def cancel(self) -> None:
         """Interrupt the run that is active."""
@@ -123,6 +155,10 @@ class EditorSession:
         if held is not None:
             self._held.remove(held)
             held.withdraw()
+            return True
+        if run := self._turns.run_of(call):
+            if self._run == run:
+                self._interrupt()
             return True
         line = self._turns.line_of(call)
         if line is None:
@@ -177,6 +213,19 @@ class EditorSession:
             except RpcError as error:
                 held.call.fail(error)
 
+    def _carry_out(self, call: IncomingCall, text: str) -> None:
+        """Carry out a command, at once. Its prompt is answered behind what it says, or by the run that it begins."""
+        was_running = self.chain.is_running
+        said = self.offers.carry_out(text)
+        begun = None if was_running else self._run
+        if call.method != "session/prompt":
+            outcome = "injected" if begun is None else "startedNewTurn"
+            call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": "", "state": "handled"}}})
+        elif begun is not None:
+            self._turns.add(call, "", run=begun)
+        if begun is None:
+            self._say(Submitted("handled", message=said), call)
+
     def _prompt(self, call: IncomingCall, text: str, images: Images) -> None:
         answer = self._submit(text, images)
         if answer.what in ("started", "queued", "stopping"):
@@ -192,7 +241,8 @@ class EditorSession:
         call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
 
     def _submit(self, text: str, images: Images) -> Submitted:
-        answer = self.chain.submit(text, local=False, origin="acp", images=images)
+        to, line = split_address(text)
+        answer = self.chain.submit(line, local=False, origin="acp", to=to, images=images)
         if answer.what == "refused":
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":
@@ -210,6 +260,7 @@ class EditorSession:
             self._feed.put(notice)
 
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
+        await self._update(self.offers.changes())
         match event:
             case events.Result():
                 await self._update(self._teller.updates(event, tells_errors=not self._turns.are_over))
@@ -249,7 +300,7 @@ class EditorSession:
             await self._wire.notify("session/update", {"sessionId": self.id, "update": update})
 
     async def _receipt(self, event: events.Receipt | events.LineQueued) -> None:
-        if self._tells_receipts:
+        if self._features.receipts:
             told = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
             del told["type"]
             await self._wire.notify("_chain/receipt", {"sessionId": self.id, **told})
@@ -263,10 +314,14 @@ class EditorSession:
             nursery.start_soon(self._request, question, updates[0], scope)
 
     async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
+        is_form = self._features.forms and question.kind == "choice"
+        method = "elicitation/create" if is_form else "session/request_permission"
+        asked = choice_form(question) if is_form else permission_request(question, shown)
         with scope:
-            params = {"sessionId": self.id, **permission_request(question, shown)}
+            result: object
             try:
-                answer = permission_answer(question, await self._wire.request("session/request_permission", params))
+                result = await self._wire.request(method, {"sessionId": self.id, **asked})
             except RpcError as error:
-                answer = permission_answer(question, error)
+                result = error
+            answer = form_answer(question, result) if is_form else permission_answer(question, result)
             self.chain.answer(question.id, answer, origin="acp")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ import trio
 
 from chain import Tool, sessions
 from chain.app.open import open_chain
-from chain.app.toolbox import tool_kinds
+from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
+from chain.app.toolbox import configured_tools, tool_groups, tool_kinds
 from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
 from chain.config.load import Settings, require_trust
@@ -27,7 +28,7 @@ from chain.text.phrases import iso
 from chain.text.wording import instructions_read
 from chain.threads import Threads
 from cli.acp import params
-from cli.acp.editor_session import EditorSession
+from cli.acp.editor_session import EditorFeatures, EditorSession
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, RpcError
 from cli.acp.shown_calls import as_title
 from cli.acp.wire import IncomingCall, Wire
@@ -79,7 +80,7 @@ class Host:
 
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self.sessions: dict[str, EditorSession] = {}
-        self.tells_receipts = False
+        self.features = EditorFeatures()
         self._wire = wire
         self._opener = opener
         self._notify = notify
@@ -125,9 +126,58 @@ class Host:
         self._chains += 1
         self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes))
 
+    async def switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
+        """Go on with a session in the chain of this name. Raises ``RpcError``, and ``UserError``.
+
+        The tools and the prompt of a chain are there from its beginning, so the session is closed and resumed.
+        """
+        if name not in session.offers.settings.chain_names:
+            known = ", ".join(session.offers.settings.chain_names)
+            raise params.wrong(f"there is no chain {name!r:.60}; there is {known}")
+        if name == session.offers.settings.default_chain:
+            call.answer({"configOptions": session.offers.options})
+            return
+        settings = replace(session.offers.settings, default_chain=name)
+        # What can be wrong with the configuration is found while the session is open.
+        await _THREADS.run(partial(_check_chain, settings, self._opener.tools))
+        if session.is_busy or session.leaving.is_set():
+            raise RpcError(INVALID_REQUEST, "a run is active; the chain can be changed when it has ended")
+        self._opening[session.id] = call
+        self._chains += 1
+        self._leave(session)
+        try:
+            await self._keep(call, session.workspace, session.id, (), settings)
+        except UserError as error:
+            raise SessionError(f"{error}; the session is closed now") from None
+
+    async def delete(self, id: str, call: IncomingCall) -> None:
+        """Remove a session for good; one that is open here is closed first. Raises ``RpcError`` and ``UserError``."""
+        if id in self._opening:
+            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened here")
+        if (session := self.sessions.get(id)) is not None:
+            self._leave(session)
+        if (end := self._ends.get(id)) is not None:
+            await end.wait()
+        await _THREADS.run(partial(_delete_kept, self._opener.state, id))
+        call.answer({})
+
+    def find(self, id: str) -> EditorSession:
+        """The open session with this id. Raises ``RpcError``."""
+        session = self.sessions.get(id)
+        if session is None and id in self._opening:
+            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened; wait for the answer")
+        if session is None:
+            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
+        return session
+
     def close(self, session: EditorSession, call: IncomingCall) -> None:
         """Close a session, and answer then."""
         session.closing.append(call)
+        session.leaving.set()
+
+    def _leave(self, session: EditorSession) -> None:
+        """Let a session get no more prompts, and end."""
+        del self.sessions[session.id]
         session.leaving.set()
 
     async def _answer(self, call: IncomingCall, work: Callable[[], Awaitable[None]]) -> None:
@@ -144,8 +194,18 @@ class Host:
         finally:
             call.fail(RpcError(CANCELLED, "the program ends"))
 
-    async def _keep(self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str]) -> None:
-        """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``."""
+    async def _keep(
+        self,
+        call: IncomingCall,
+        workspace: Path,
+        id: str | None,
+        notes: Sequence[str],
+        chosen: Settings | None = None,
+    ) -> None:
+        """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``.
+
+        ``chosen`` are the settings to open it with, if they are not those of its folder.
+        """
         session: EditorSession | None = None
         problem: UserError | RpcError | None = None
         try:
@@ -154,14 +214,15 @@ class Host:
                     if id is not None and (end := self._ends.get(id)) is not None:
                         await end.wait()  # it is being closed
                     opener = self._opener
-                    settings, kept = await _THREADS.run(partial(opener.find, workspace, id))
+                    find = partial(opener.find, workspace, id)
+                    settings, kept = (chosen, None) if chosen else await _THREADS.run(find)
                     async with (
                         open_chain(
                             settings,
                             workspace=workspace,
                             state=opener.state,
                             tools=opener.tools,
-                            resume="" if kept is None else kept.id,
+                            resume=id or "",
                             interactive=True,
                             traces=opener.traces,
                             whereabouts=whereabouts,
@@ -170,14 +231,13 @@ class Host:
                         side_door(chain, opener.state, opener.environ) as doorless,
                     ):
                         kinds = tool_kinds(settings, opener.tools)
-                        receipts = self.tells_receipts
-                        session = EditorSession(chain, self._wire, kinds, self._notify, tells_receipts=receipts)
+                        session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
                         if kept is not None and call.method == "session/load":
                             await session.tell_past(sessions.told_again(kept))
                         self._admit(session, call, [*notes, doorless, *_notes(settings, session)])
                         nursery.start_soon(session.tell)
                         await session.leaving.wait()
-                        self.sessions.pop(session.id)
+                        self.sessions.pop(session.id, None)
                 except (UserError, RpcError) as error:
                     problem = error  # raised outside the nursery, which would wrap it in a group
                 finally:
@@ -201,7 +261,13 @@ class Host:
         self._ends[session.id] = trio.Event()
         self._opening.pop(session.id, None)
         result: Mapping[str, object] = {"sessionId": session.id} if call.method == "session/new" else {}
-        call.answer({**result, **({"_meta": {"chain": {"notices": notes}}} if notes else {})})
+        call.answer(
+            {
+                **result,
+                "configOptions": session.offers.options,
+                **({"_meta": {"chain": {"notices": notes}}} if notes else {}),
+            }
+        )
         if self._is_leaving:
             session.leaving.set()
 
@@ -222,6 +288,25 @@ def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
         waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.waiting)
         notes += [f"Lines from before, delivered with the next prompt: {waiting}"] if waiting else []
     return notes
+
+
+def _check_chain(settings: Settings, tools: Sequence[Tool]) -> None:
+    """Raise ``UserError`` for whatever keeps the chain of these settings from being opened."""
+    chain = settings.chain()
+    settings.model(chain.model).require_key()
+    for read in (system_prompt, prompt_file, compaction_rules):
+        read(settings, chain)
+    configured_tools(settings, chain, tools, tool_groups(settings))
+
+
+def _delete_kept(state: Path, id: str) -> None:
+    """Remove the session with exactly this id, if there is one. Raises ``SessionError``."""
+    try:
+        is_kept = sessions.whole_id(state, id) == id
+    except SessionError:
+        is_kept = False
+    if is_kept:  # the protocol wants no error for one that is gone already, or never was
+        sessions.delete(state, id)
 
 
 def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:

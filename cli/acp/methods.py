@@ -14,9 +14,10 @@ import trio
 
 from chain.version import VERSION
 from cli.acp import params
-from cli.acp.editor_session import EditorSession
+from cli.acp.editor_session import EditorFeatures, EditorSession
 from cli.acp.host import Host, Opener
-from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
+from cli.acp.offers import CHAIN, MODEL
+from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
 
 PROTOCOL_VERSION = 1
@@ -28,7 +29,7 @@ _CAPABILITIES = {
     "loadSession": True,
     "promptCapabilities": {"embeddedContext": True, "image": True, "audio": False},
     "mcpCapabilities": {"http": False, "sse": False},
-    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}},
+    "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
 }
 _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 
@@ -50,6 +51,8 @@ class EditorAgent:
             "session/resume": self._open,
             "session/list": lambda call: self._host.start(self._list, call),
             "session/close": lambda call: self._host.close(self._session(call), call),
+            "session/delete": lambda call: self._host.start(self._delete, call),
+            "session/set_config_option": self._set_option,
             "session/prompt": self._prompt,
             "_session/steering": self._steer,
         }
@@ -91,7 +94,11 @@ class EditorAgent:
         if type(call.params.get("protocolVersion")) is not int:
             raise params.wrong("protocolVersion must be a whole number")
         self._is_initialized = True
-        self._host.tells_receipts = params.mapping(call.params, "_meta").get("receipts") is True
+        elicitation = params.mapping(params.mapping(call.params, "clientCapabilities"), "elicitation")
+        self._host.features = EditorFeatures(
+            receipts=params.mapping(call.params, "_meta").get("receipts") is True,
+            forms=isinstance(elicitation.get("form"), dict),
+        )
         call.answer(
             {
                 "protocolVersion": PROTOCOL_VERSION,
@@ -119,12 +126,22 @@ class EditorAgent:
         cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
         call.answer(await self._opener.list(cwd, params.text(call.params, "cursor", default="")))
 
+    async def _delete(self, call: IncomingCall) -> None:
+        await self._host.delete(params.text(call.params, "sessionId"), call)
+
+    def _set_option(self, call: IncomingCall) -> None:
+        session = self._session(call)
+        id, value = params.text(call.params, "configId"), params.text(call.params, "value")
+        if id == MODEL:
+            session.offers.set_model(value)
+            call.answer({"configOptions": session.offers.options})
+        elif id == CHAIN:
+            self._host.start(lambda call: self._host.switch(session, value, call), call)
+        else:
+            raise params.wrong(f"there is no option {id!r:.60}; there are {MODEL} and {CHAIN}")
+
     def _session(self, call: IncomingCall) -> EditorSession:
-        id = params.text(call.params, "sessionId")
-        session = self._host.sessions.get(id)
-        if session is None:
-            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
-        return session
+        return self._host.find(params.text(call.params, "sessionId"))
 
     def _prompt(self, call: IncomingCall) -> None:
         session = self._session(call)

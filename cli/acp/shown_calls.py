@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from chain import events
 from chain.hunks import FileDiff, Hunk
+from chain.lines.parse import MAX_LINE
 from chain.text.wording import NOBODY_CHOOSES
 from cli.acp.rpc import RpcError
 from cli.show.question_rows import visible
@@ -104,7 +105,7 @@ def permission_request(question: events.Question, shown: Mapping[str, Any]) -> M
     call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
     if question.kind == "choice":
         call |= {"kind": "other", "content": [text_content(visible(question.text), is_markdown=True)]}
-    about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
+    about = _asked(question)
     if question.protections:
         about["protections"] = list(question.protections)
         fence = text_content(f"Fenced in: {', '.join(question.protections)}", is_markdown=True)
@@ -121,6 +122,39 @@ def permission_answer(question: events.Question, result: object) -> str:
     if chosen != _NONE and any(chosen == option["optionId"] for option in _options(question)):
         return str(chosen)
     return NOBODY_CHOOSES if question.kind == "choice" else "n"
+
+
+def choice_form(question: events.Question) -> Mapping[str, Any]:
+    """A choice as parameters of an elicitation but for the session: one of the options, or words of the user's own."""
+    # By its number, as below.
+    options = [{"const": str(n), "title": as_title(option)} for n, option in enumerate(question.options, 1)]
+    fields = {
+        "choice": {"type": "string", "title": "Choose", "oneOf": options},
+        "other": {"type": "string", "title": "Or answer something else", "maxLength": MAX_LINE},
+    }
+    return {
+        "mode": "form",
+        "toolCallId": question.tool_call_id,
+        "message": visible(question.text),
+        "requestedSchema": {"type": "object", "properties": fields},
+        "_meta": {"chain": _asked(question)},
+    }
+
+
+def form_answer(question: events.Question, result: object) -> str:
+    """The answer to a choice that was a form; an error, or a form that was declined or left empty, chooses nothing."""
+    match result:
+        case {"action": "accept", "content": {"other": str(text)}} if text.strip() and len(text) <= MAX_LINE:
+            return text
+        case {"action": "accept", "content": {"choice": str(chosen)}}:
+            numbers = {str(n) for n in range(1, len(question.options) + 1)}
+            return chosen if chosen in numbers else NOBODY_CHOOSES
+        case _:
+            return NOBODY_CHOOSES
+
+
+def _asked(question: events.Question) -> dict[str, Any]:
+    return {"questionId": question.id, "agent": question.agent}
 
 
 def _options(question: events.Question) -> Sequence[Mapping[str, str]]:

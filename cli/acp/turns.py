@@ -34,8 +34,10 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 class _Prompt:
     call: IncomingCall
     line: str
-    """Empty if it stops the run, though its line could not be accepted."""
+    """Empty for one that stops the run, though its line could not be accepted, or that a command has begun."""
     state: events.State
+    run: float = 0.0
+    """When the run of a command began; an earlier one may still be told of."""
 
 
 @dataclass(slots=True)
@@ -44,9 +46,13 @@ class Turns:
 
     _prompts: list[_Prompt] = field(default_factory=list)
 
-    def add(self, call: IncomingCall, line: str) -> None:
-        """Let a prompt wait for what becomes of its line; one without a line waits for the next result."""
-        self._prompts.append(_Prompt(call, line, "queued" if line else "handled"))
+    def add(self, call: IncomingCall, line: str, *, run: float = 0.0) -> None:
+        """Let a prompt wait for what becomes of its line; one without a line for the next result, or of its ``run``."""
+        self._prompts.append(_Prompt(call, line, "queued" if line else "handled", run))
+
+    def run_of(self, call: IncomingCall) -> float:
+        """When the run began that is this prompt's own; 0 for a prompt that is a line."""
+        return next((prompt.run for prompt in self._prompts if prompt.call is call), 0.0)
 
     def line_of(self, call: IncomingCall) -> str | None:
         """The line of a prompt that still waits; ``None`` for a call that is none, empty for one without a line."""
@@ -77,8 +83,8 @@ class Turns:
         self._prompts.clear()
 
     def _end(self, result: events.Result) -> None:
-        ended = [prompt for prompt in self._prompts if prompt.state != "queued"]
-        self._prompts = [prompt for prompt in self._prompts if prompt.state == "queued"]
+        ended = [prompt for prompt in self._prompts if prompt.state != "queued" and prompt.run <= result.time]
+        self._prompts = [prompt for prompt in self._prompts if prompt not in ended]
         for prompt in ended:
             if prompt.state == "returned":
                 prompt.call.answer(cancelled(prompt.line))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from chain import Chain, Settings, Task, Tool
     from chain import sessions as kept
     from chain.chain import AgentView
+    from chain.events import Origin
 
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
@@ -117,20 +118,25 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command; ``argument`` is how help writes what may follow its name, one word unless it ``takes_text``."""
+    """A command; ``argument`` is how help writes what may follow its name, one word unless it ``takes_text``.
+
+    ``anywhere``: it needs no terminal, so that an editor offers it too.
+    """
 
     about: str
     run: Callable[[str], CommandAnswer]
     argument: str = ""
     arguments: Callable[[], Iterable[str]] = tuple
     takes_text: bool = False
+    anywhere: bool = False
 
 
 class Commands:
     """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
 
-    ``model`` is the definition that the chain was opened with, by default the configured one. ``summaries`` finds the
-    sessions to resume, ``whole_id`` the one whose id begins or ends so, or raises ``UserError``.
+    ``origin`` is where the user's own lines are from. ``model`` is the definition that the chain was opened with, by
+    default the configured one. ``summaries`` finds the sessions to resume, ``whole_id`` the one whose id begins or ends
+    so, or raises ``UserError``.
     """
 
     def __init__(
@@ -140,6 +146,7 @@ class Commands:
         *,
         model: str | None = None,
         has_keys: bool = True,
+        origin: Origin = "prompt",
         summaries: Callable[[], Sequence[kept.Summary]] = tuple,
         whole_id: Callable[[str], str] = str,
     ) -> None:
@@ -150,32 +157,35 @@ class Commands:
         self.model = settings.chain().model if model is None else model
         """The name of the definition whose model the next run asks."""
         self._has_keys = has_keys
+        self._origin = origin
         self._width = WIDTH
         self._files = FileNames(chain.workspace)
         self._listed: list[kept.Summary] = []
         """The sessions that ``/resume`` has shown last, which a number chooses from."""
         self._commands = {
             "/help": _Command("more: lines or keys", self._help, "[TOPIC]", lambda: TOPICS),
-            "/status": _Command("what is going on", self._status),
-            "/queue": _Command("the lines that wait", self._queue),
-            "/drop": _Command("drops a waiting line", self._drop, "[L3]", self._ids),
+            "/status": _Command("what is going on", self._status, anywhere=True),
+            "/queue": _Command("the lines that wait", self._queue, anywhere=True),
+            "/drop": _Command("drops a waiting line", self._drop, "[L3]", self._ids, anywhere=True),
             "/edit": _Command(
                 "edits a waiting line" if has_keys else "shows a line, dropped", self._edit, "[L3]", self._ids
             ),
-            "/todo": _Command("the plan", self._todo),
-            "/to": _Command("a line for one agent", self._to, "AGENT TEXT", self._recipients, takes_text=True),
-            "/agents": _Command(
-                "who is at work", self._agents, "[NAME]", lambda: [view.name for view in self._known_agents()]
+            "/todo": _Command("the plan", self._todo, anywhere=True),
+            "/to": _Command(
+                "a line for one agent", self._to, "AGENT TEXT", self._recipients, takes_text=True, anywhere=True
             ),
+            "/agents": _Command("who is at work", self._agents, "[NAME]", self._names_of_agents, anywhere=True),
             "/diff": _Command("what was asked, whole", self._diff, "[Q1]", self._questions),
             "/thinking": _Command("thoughts whole, or off", self._thinking, "[on]", lambda: _SWITCH),
-            "/context": _Command("what fills the window", self._context),
-            "/compact": _Command("makes it shorter", self._compact, "[...]", takes_text=True),
-            "/tools": _Command("what the model may use", self._tools),
-            "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names),
+            "/context": _Command("what fills the window", self._context, anywhere=True),
+            "/compact": _Command("makes it shorter", self._compact, "[...]", takes_text=True, anywhere=True),
+            "/tools": _Command("what the model may use", self._tools, anywhere=True),
+            "/model": _Command(
+                "the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names, anywhere=True
+            ),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", self._session_ids),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN]),
-            "/debug": _Command("this session's files", self._debug),
+            "/debug": _Command("this session's files", self._debug, anywhere=True),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True)),
         }
 
@@ -203,6 +213,36 @@ class Commands:
             return [(name, "") for name in self._files.begun(typed)[1]]
         typed = typed.casefold()
         return [(f"{n} {c.argument}".rstrip(), c.about) for n, c in self._commands.items() if n.startswith(typed)]
+
+    @property
+    def anywhere(self) -> list[tuple[str, str, str]]:
+        """The commands that need no terminal, each with how its argument is written and what it does."""
+        return [(name, each.argument, each.about) for name, each in self._commands.items() if each.anywhere]
+
+    @property
+    def models(self) -> list[tuple[str, bool, str]]:
+        """The models: whether each can be asked, and what people know it by or why it cannot."""
+        found = []
+        for name in self._settings.model_names:
+            try:
+                definition = self._settings.model(name)
+                definition.require_key()
+                found.append((name, True, definition.label))
+            except UserError as error:
+                found.append((name, False, str(error)))
+        return found
+
+    def use(self, name: str) -> str:
+        """Ask a model from the next run on; what people know it by. Raises ``UserError`` and ``JournalError``."""
+        folded = {known.casefold(): known for known in self._settings.model_names}
+        name = name if name in self._settings.model_names else folded.get(name.casefold(), name)
+        definition = self._settings.model(name)
+        # Imported late, since the first prompt does not need it.
+        from chain.app.open import build_model
+
+        self._chain.use_model(build_model(definition, interactive=True), retries=definition.retries)
+        self.model = name
+        return definition.label
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
@@ -280,7 +320,7 @@ class Commands:
         return self._on_waiting(argument, lambda id: CommandAnswer(edit=take_back(self._chain, id, TAKEN_BACK)))
 
     def _on_waiting(self, argument: str, act: Callable[[str], CommandAnswer]) -> CommandAnswer:
-        id = argument or self._chain.last_waiting()
+        id = argument or self._chain.last_waiting(self._origin)
         if id is None:
             others = "None of your own lines waits; /queue shows the others."
             return CommandAnswer(others if self._chain.waiting else "Nothing waits.")
@@ -328,6 +368,9 @@ class Commands:
         rows = tree_rows(agents, self._width, now=time.time())
         return CommandAnswer("\n".join(rows) or "No agent is at work.", agent=agents[0].name if name else "")
 
+    def _names_of_agents(self) -> list[str]:
+        return [view.name for view in self._known_agents()]
+
     def _known_agents(self) -> list[AgentView]:
         return [view for view in self._chain.agents if view.name != MAIN or self._chain.is_running]
 
@@ -360,19 +403,12 @@ class Commands:
     def _switch(self, name: str) -> CommandAnswer:
         if not name:
             return CommandAnswer("\n".join([f"Model: {self._chain.model_name}", *self._models()]))
-        folded = {known.casefold(): known for known in self._settings.model_names}
-        name = name if name in self._settings.model_names else folded.get(name.casefold(), name)
         try:
-            definition = self._settings.model(name)
+            label = self.use(name)
         except UserError as error:
-            return CommandAnswer(str(error), keeps=name not in self._settings.model_names)
-        # Imported late, since the first prompt does not need it.
-        from chain.app.open import build_model
-
-        self._chain.use_model(build_model(definition, interactive=True), retries=definition.retries)
-        self.model = name
+            return CommandAnswer(str(error), keeps=name.casefold() not in map(str.casefold, self._settings.model_names))
         when = "from the next run on" if self._chain.is_running else "from now on"
-        return CommandAnswer(f"{name} ({definition.label}) answers {when}.")
+        return CommandAnswer(f"{self.model} ({label}) answers {when}.")
 
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):
@@ -441,15 +477,8 @@ class Commands:
         return "read-only" if tool.read_only else ""
 
     def _models(self) -> list[str]:
-        rows = []
-        for name in self._settings.model_names:
-            try:
-                definition = self._settings.model(name)
-                definition.require_key()
-            except UserError as error:
-                rows.append((" ", name, str(error)))
-            else:
-                rows.append(("*" if name == self.model else " ", name, definition.label))
+        asked = self.model
+        rows = [("*" if is_usable and name == asked else " ", name, about) for name, is_usable, about in self.models]
         return table(rows, self._width, indent="")
 
 

@@ -15,6 +15,7 @@ from support.editor import Editor, connected, opener
 from support.examples import some
 from support.gate import Gate
 
+from chain.lines.parse import MAX_LINE
 from chain.tools.tool import ToolContext, tool
 from cli.acp.rpc import (
     CANCELLED,
@@ -432,6 +433,71 @@ async def test_a_choice_offers_its_options(
     assert said in editor.text()
 
 
+@asynccontextmanager
+async def with_forms(home: Path, *groups: str) -> AsyncIterator[tuple[Editor, str]]:
+    """An editor that shows forms, and its session."""
+    async with connected(opener(home / "home", RULES, groups=groups)) as editor:
+        await editor.initialize(clientCapabilities={"elicitation": {"form": {}}})
+        yield editor, await editor.new(home)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"action": "accept", "content": {"choice": "2"}}, ": stop"),
+        ({"action": "accept", "content": {"choice": "1", "other": " "}}, ": left"),
+        ({"action": "accept", "content": {"choice": "1", "other": "go back"}}, ": go back"),
+        ({"action": "accept", "content": {"choice": "3"}}, "decide"),
+        ({"action": "accept", "content": {"choice": 1}}, "decide"),
+        ({"action": "accept", "content": {"other": "x" * (MAX_LINE + 1)}}, "decide"),
+        ({"action": "accept", "content": None}, "decide"),
+        ({"action": "decline"}, "decide"),
+        ({"action": "cancel"}, "decide"),
+        ({"action": 5}, "decide"),
+    ],
+)
+async def test_a_choice_is_a_form_where_there_are_forms(tmp_path: Path, answer: dict[str, object], said: str) -> None:
+    async with with_forms(tmp_path, "ask") as (editor, session):
+        id = editor.prompt(session, "ask")
+        asked = await editor.question()
+        assert (asked.method, asked.params["mode"], asked.params["message"]) == ("elicitation/create", "form", "Which?")
+        assert asked.params["sessionId"] == session
+        assert asked.params["toolCallId"] in editor.calls()
+        fields = asked.params["requestedSchema"]["properties"]
+        assert [each["title"] for each in fields["choice"]["oneOf"]] == ["left", "stop"]
+        editor.answer(asked, **answer)
+        assert (await editor.result(id))["stopReason"] == "end_turn"
+        assert said in editor.text()
+
+
+async def test_a_form_that_cannot_be_shown_chooses_nothing(tmp_path: Path) -> None:
+    async with with_forms(tmp_path, "ask") as (editor, session):
+        id = editor.prompt(session, "ask")
+        asked = await editor.question()
+        editor.say(id=asked.id, error={"code": METHOD_NOT_FOUND, "message": "no such method"})
+        await editor.result(id)
+        assert "decide" in editor.text()
+
+
+async def test_a_form_is_withdrawn_with_its_question(tmp_path: Path) -> None:
+    async with with_forms(tmp_path, "ask") as (editor, session):
+        id = editor.prompt(session, "ask")
+        asked = await editor.question()
+        editor.prompt(session, "stop")
+        await editor.result(id)
+        withdrawn = {"method": "$/cancel_request", "params": {"requestId": asked.id}}
+        await editor.until(lambda: withdrawn in editor.heard)
+
+
+async def test_an_approval_is_a_permission_where_there_are_forms(tmp_path: Path) -> None:
+    async with with_forms(tmp_path, "files", "edit") as (editor, session):
+        id = editor.prompt(session, "write")
+        asked = await editor.question()
+        assert asked.method == "session/request_permission"
+        editor.choose(asked, "n")
+        await editor.result(id)
+
+
 async def test_an_editor_that_cannot_ask_refuses_with_its_reason(editor: Editor, tmp_path: Path) -> None:
     id = editor.prompt(await editor.new(tmp_path / "ws"), "write")
     asked = await editor.question()
@@ -499,16 +565,17 @@ async def test_a_session_is_listed_loaded_and_resumed(tmp_path: Path, gate: Gate
         where = {"sessionId": session, "cwd": str(tmp_path / "ws"), "mcpServers": []}
         id = editor.begin("session/load", **where)
         await editor.result(id)
-        assert editor.log[-1] == ("answer", id), "the past comes before the answer"
+        behind = editor.log[editor.log.index(("answer", id)) + 1 :]
+        assert {kind for _, kind in behind} <= {"available_commands_update"}, "the past comes before the answer"
         assert (editor.text(), editor.text("user_message_chunk")) == (told[0], "wait" + told[1])
         assert [call["status"] for call in editor.calls().values()] == ["completed"]
         assert (await editor.error("session/load", **where)).code == INVALID_REQUEST
         await editor.call("session/close", sessionId=session)
         editor.heard.clear()
         await editor.call("session/resume", **where)
-        assert not editor.updates()
         assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
-        assert editor.text() == "Hello."
+        kinds = [update["sessionUpdate"] for update in editor.updates()]
+        assert kinds == ["available_commands_update", "agent_message_chunk"], "nothing of the past"
 
 
 async def test_closing_a_session_ends_its_run_first(editor: Editor, tmp_path: Path, gate: Gate) -> None:

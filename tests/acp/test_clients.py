@@ -29,6 +29,11 @@ EXPECTED = {
     "receipt": ["queued", "delivered"],
     "load": True,
     "list": True,
+    "options": [{"model": "test", "chain": "default"}, {"model": "other", "chain": "default"}],
+    "chain": {"model": "other", "chain": "review"},
+    "commands": ["status", True],
+    "form": "The user answered: right",
+    "delete": [],
 }
 
 
@@ -115,4 +120,8 @@ def test_acpx(tmp_path: Path, workspace: Path, gate: Path) -> None:
     writing.close()
     assert "The gate said open." in said(held)
     assert second
+    setting = acpx("set", "model", "other")
+    said(setting)
+    assert setting.returncode == 0
+    assert "nothing is running" in said(acpx("prompt", "/status"))
     said(acpx("sessions", "close"))

@@ -40,7 +40,18 @@ async def test_the_methods_are_those_of_the_program(tmp_path: Path) -> None:
         result = await editor.initialize()
         assert (await editor.error("session/fork")).code == METHOD_NOT_FOUND
     offered = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
-    assert offered | {"session/load", "session/new", "session/prompt"} == {m for m in told if m.startswith("session/")}
+    always = {"session/load", "session/new", "session/prompt", "session/set_config_option"}
+    assert offered | always == {method for method in told if method.startswith("session/")}
+
+
+async def test_the_commands_are_those_of_the_program(tmp_path: Path) -> None:
+    listed = text_of("editors").partition("These commands")[2].partition("What else begins")[0]
+    async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
+        await editor.initialize()
+        await editor.new(tmp_path)
+        await editor.until(lambda: editor.updates("available_commands_update"))
+        [offer] = editor.updates("available_commands_update")
+    assert re.findall(r"`/(\w+)", listed) == [each["name"] for each in offer["availableCommands"]]
 
 
 def test_the_bounds_are_those_of_the_program() -> None:

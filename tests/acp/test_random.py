@@ -25,9 +25,12 @@ rules:
 
 FINAL = {"delivered", "handled", "returned", "dropped"}
 TEXTS = ["hello", "wait", "ask", "!look", "!!turn", "then: hello", "then: wait", "stop", "todo: add x", "how far?"]
+TEXTS += ["/queue", "/drop", "/compact", "/to main hello", "/model offline", "/quit"]
+CHAINS = ["default", "other"]
 ACTS = st.lists(
     st.tuples(st.just("prompt"), st.sampled_from(TEXTS))
     | st.tuples(st.just("steer"), st.sampled_from(TEXTS))
+    | st.tuples(st.just("switch"), st.sampled_from(CHAINS))
     | st.tuples(st.sampled_from(["pause", "pause", "cancel", "withdraw", "open", "answer", "dismiss", "load"])),
     max_size=14,
 )
@@ -45,6 +48,10 @@ async def play(editor: Editor, gate: Gate, home: Path, acts: list[tuple[str, ...
             case "steer":
                 block = {"type": "text", "text": words[0]}
                 ids.append(editor.begin("_session/steering", sessionId=session, prompt=[block]))
+            case "switch":
+                ids.append(
+                    editor.begin("session/set_config_option", sessionId=session, configId="chain", value=words[0])
+                )
             case "pause":
                 await wait_all_tasks_blocked(0.002)
             case "cancel":
@@ -60,7 +67,7 @@ async def play(editor: Editor, gate: Gate, home: Path, acts: list[tuple[str, ...
             case "load":
                 ids.append(editor.begin("session/close", sessionId=session))
                 ids.append(editor.begin("session/load", **where))
-                await editor.result(ids[-1])
+                await editor.until(lambda id=ids[-1]: id in editor.answers)  # type: ignore[misc]
     return ids
 
 
@@ -75,7 +82,7 @@ def final_states(home: Path) -> dict[str, str]:
 def test_each_request_is_answered_once_and_each_line_ends(acts: list[tuple[str, ...]]) -> None:
     async def main(home: Path) -> None:
         gate = Gate()
-        async with connected(opener(home / "home", RULES, tools=[gate.tool])) as editor:
+        async with connected(opener(home / "home", RULES, tools=[gate.tool], chains=CHAINS)) as editor:
             await editor.initialize(_meta={"receipts": True})
             ids = await play(editor, gate, home, acts)
         answers = Counter(id for what, id in editor.log if what == "answer")

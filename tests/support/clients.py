@@ -45,8 +45,15 @@ def install_node(package: str, folder: Path) -> Path:
 def configure(home: Path) -> Sequence[str]:
     """A configuration with the rules for clients of others; gives the options that choose it."""
     config = home / "config.yaml"
+    script = f"{ROOT}/tests/support/acp_rules.yaml"
     config.write_text(f"""
-models: {{default: test, definitions: {{test: {{provider: scripted, script: {ROOT}/tests/support/acp_rules.yaml}}}}}}
-chains: {{default: {{model: test, system_prompt: null, tools: [todo, files, edit]}}}}
+models:
+  default: test
+  definitions:
+    test: {{provider: scripted, script: {script}}}
+    other: {{provider: scripted, script: {script}}}
+chains:
+  default: {{model: test, system_prompt: null, tools: [todo, files, edit, ask]}}
+  review: {{model: other, system_prompt: null, tools: [todo, files]}}
 """)
     return ["--config", str(config)]

@@ -190,9 +190,18 @@ class ChannelRows:
 
 
 def opener(
-    home: Path, rules: str, *, tools: Iterable[Tool] = (), groups: Iterable[str] = ("todo", "ask"), **more: object
+    home: Path,
+    rules: str,
+    *,
+    tools: Iterable[Tool] = (),
+    groups: Iterable[str] = ("todo", "ask"),
+    chains: Iterable[str] = ("default",),
+    **more: object,
 ) -> Opener:
-    """Opens sessions with a model that is played by rules; ``more`` are keys of the configuration."""
+    """Opens sessions with a model that is played by rules; ``more`` are keys of the configuration.
+
+    The ``chains`` differ only in their names.
+    """
     home.mkdir(exist_ok=True)
     (home / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
     (home / "rules.yaml").write_text(rules)
@@ -205,7 +214,7 @@ def opener(
     }
     config = {
         "models": {"default": "test", "definitions": {"test": {"provider": "scripted", "script": "rules.yaml"}}},
-        "chains": {"default": chosen},
+        "chains": dict.fromkeys(chains, chosen),
         **more,
     }
     path = home / "config.yaml"

@@ -12,7 +12,14 @@ from typing import Any
 
 from acp import spawn_agent_process, text_block
 from acp.interfaces import Client
-from acp.schema import AllowedOutcome, RequestPermissionResponse
+from acp.schema import (
+    AcceptElicitationResponse,
+    AllowedOutcome,
+    ClientCapabilities,
+    ElicitationCapabilities,
+    ElicitationFormCapabilities,
+    RequestPermissionResponse,
+)
 
 WORKSPACE, GATE, *COMMAND = sys.argv[1:]
 
@@ -43,6 +50,10 @@ class Editor(Client):  # type: ignore[misc]
         await self._note(self.asked, tool_call.model_dump(exclude_none=True, by_alias=True))
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=options[0].option_id))
 
+    async def create_elicitation(self, message: str, mode: Any, **kwargs: Any) -> Any:
+        choice = mode.requested_schema.properties["choice"]
+        return AcceptElicitationResponse(action="accept", content={"choice": choice.one_of[-1].const})
+
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
         if method in ("chain/receipt", "_chain/receipt"):
             await self._note(self.receipts, params)
@@ -56,7 +67,8 @@ class Editor(Client):  # type: ignore[misc]
 
 async def play(editor: Editor, agent: Any) -> dict[str, Any]:
     got: dict[str, Any] = {}
-    first = await agent.initialize(protocol_version=1, **{"receipts": True})
+    forms = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
+    first = await agent.initialize(protocol_version=1, client_capabilities=forms, **{"receipts": True})
     got["initialize"] = [first.protocol_version, first.agent_info.name, first.agent_capabilities.load_session]
     session = (await agent.new_session(cwd=WORKSPACE, mcp_servers=[])).session_id
     got["new"] = bool(session)
@@ -92,12 +104,45 @@ async def play(editor: Editor, agent: Any) -> dict[str, Any]:
     got["load"] = (await text_of("user_message_chunk")).startswith("hello")
     listed = await agent.list_sessions(cwd=WORKSPACE)
     got["list"] = [each.session_id for each in listed.sessions] == [session]
+    return got | await play_offers(editor, agent)
+
+
+async def play_offers(editor: Editor, agent: Any) -> dict[str, Any]:
+    """A session of its own: what can be set, what is offered, and its end."""
+    got: dict[str, Any] = {}
+
+    def current(options: Any) -> dict[str, str]:
+        return {option.id: option.current_value for option in options}
+
+    async def said(text: str) -> str:
+        editor.updates.clear()
+        await agent.prompt(session_id=session, prompt=[text_block(text)])
+        chunks = [update for update in editor.updates if update["sessionUpdate"] == "agent_message_chunk"]
+        return "".join(chunk["content"]["text"] for chunk in chunks)
+
+    editor.updates.clear()
+    new = await agent.new_session(cwd=WORKSPACE, mcp_servers=[])
+    session = new.session_id
+    await editor.until("available_commands_update")
+    offered = next(each for each in editor.updates if each["sessionUpdate"] == "available_commands_update")
+    set_to = await agent.set_config_option(session_id=session, config_id="model", value="other")
+    got["options"] = [current(new.config_options), current(set_to.config_options)]
+    got["commands"] = [offered["availableCommands"][0]["name"], "nothing is running" in await said("/status")]
+    got["form"] = await said("ask")
+    changed = await agent.set_config_option(session_id=session, config_id="chain", value="review")
+    got["chain"] = current(changed.config_options)
+    first = (await agent.list_sessions(cwd=WORKSPACE)).sessions
+    for each in first:  # the SDK has no function for it yet
+        await agent._conn.send_request("session/delete", {"sessionId": each.session_id})
+    got["delete"] = [each.session_id for each in (await agent.list_sessions(cwd=WORKSPACE)).sessions]
     return got
 
 
 async def main() -> None:
     editor = Editor()
-    async with spawn_agent_process(editor, COMMAND[0], *COMMAND[1:], env=dict(os.environ)) as (agent, _):
+    # The SDK counts forms as unstable; the protocol does not any more.
+    started = spawn_agent_process(editor, COMMAND[0], *COMMAND[1:], env=dict(os.environ), use_unstable_protocol=True)
+    async with started as (agent, _):
         got = await asyncio.wait_for(play(editor, agent), 60)
     sys.stdout.write(f"{json.dumps(got)}\n")
 

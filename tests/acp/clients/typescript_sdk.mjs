@@ -37,7 +37,7 @@ async function play(agent) {
   const got = {};
   const first = await agent.request("initialize", {
     protocolVersion: acp.PROTOCOL_VERSION,
-    clientCapabilities: {},
+    clientCapabilities: { elicitation: { form: {} } },
     _meta: { receipts: true },
   });
   got.initialize = [first.protocolVersion, first.agentInfo.name, first.agentCapabilities.loadSession];
@@ -68,6 +68,31 @@ async function play(agent) {
   got.load = textOf("user_message_chunk").startsWith("hello");
   const listed = await agent.request("session/list", { cwd: workspace });
   got.list = listed.sessions.length === 1 && listed.sessions[0].sessionId === sessionId;
+  return { ...got, ...(await playOffers(agent)) };
+}
+
+// A session of its own: what can be set, what is offered, and its end.
+async function playOffers(agent) {
+  const got = {};
+  const current = (options) => Object.fromEntries(options.map((option) => [option.id, option.currentValue]));
+  const offer = () => updates.find((update) => update.sessionUpdate === "available_commands_update");
+  updates.length = 0;
+  const { sessionId, configOptions } = await agent.request("session/new", { cwd: workspace, mcpServers: [] });
+  const said = async (text) => {
+    updates.length = 0;
+    await agent.request("session/prompt", { sessionId, prompt: [{ type: "text", text }] });
+    return textOf("agent_message_chunk");
+  };
+  const set = (configId, value) => agent.request("session/set_config_option", { sessionId, configId, value });
+  await until(offer);
+  const { availableCommands } = offer();
+  got.options = [current(configOptions), current((await set("model", "other")).configOptions)];
+  got.commands = [availableCommands[0].name, (await said("/status")).includes("nothing is running")];
+  got.form = await said("ask");
+  got.chain = current((await set("chain", "review")).configOptions);
+  const list = async () => (await agent.request("session/list", { cwd: workspace })).sessions;
+  for (const each of await list()) await agent.request("session/delete", { sessionId: each.sessionId });
+  got.delete = await list();
   return got;
 }
 
@@ -80,6 +105,10 @@ const app = acp
   .onRequest("session/request_permission", (cx) => {
     note(asked, cx.params.toolCall);
     return { outcome: { outcome: "selected", optionId: cx.params.options[0].optionId } };
+  })
+  .onRequest("elicitation/create", (cx) => {
+    const options = cx.params.requestedSchema.properties.choice.oneOf;
+    return { action: "accept", content: { choice: options[options.length - 1].const } };
   });
 console.log(JSON.stringify(await app.connectWith(stream, play)));
 server.stdin.end();

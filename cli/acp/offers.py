@@ -1,0 +1,106 @@
+"""What an editor can set of a session, and the commands that it is offered, in the protocol's form.
+
+The commands are those of a terminal that need none. Whatever is added to them (``Commands.anywhere``) is told to the
+editor at the next event, and is carried out like the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from chain.chain import Chain
+from chain.config.load import Settings
+from chain.errors import JournalError, UserError
+from cli.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
+from cli.acp.shown_calls import as_title, in_fence
+from cli.acp.updates import Update
+from cli.input.address import is_command
+from cli.terminal.slash import Commands
+
+MODEL, CHAIN = "model", "chain"
+"""The ids of the options."""
+
+
+class Offers:
+    """What one session offers; ``settings`` are those that its chain was opened with."""
+
+    def __init__(self, chain: Chain, settings: Settings) -> None:
+        self.settings = settings
+        self._commands = Commands(chain, settings, has_keys=False, origin="acp")
+        self._told_model = self._commands.model
+        self._told_commands: Sequence[tuple[str, str, str]] = ()
+
+    @property
+    def options(self) -> Sequence[Mapping[str, Any]]:
+        """What can be set and how it is set now: the model, and the chain where there are several."""
+        settings = self.settings
+        models = [(name, about) for name, _, about in self._commands.models]
+        found = [_select(MODEL, "Model", "model", "Answers from the next prompt on", self._commands.model, models)]
+        if len(settings.chain_names) > 1:
+            chains = [(name, _about(settings, name)) for name in settings.chain_names]
+            about = "Its prompt, tools and model, from the next prompt on"
+            found.append(_select(CHAIN, "Chain", "mode", about, settings.default_chain, chains))
+        return found
+
+    def set_model(self, name: str) -> None:
+        """Ask another model from the next run on. Raises ``RpcError``."""
+        try:
+            self._commands.use(name)
+        except UserError as error:
+            raise RpcError(INVALID_PARAMS, str(error)) from None
+        except JournalError as error:
+            raise RpcError(INTERNAL_ERROR, str(error)) from None
+        self._told_model = self._commands.model  # by the answer
+
+    def has(self, text: str) -> bool:
+        """Whether a text is one of the commands; any other that begins with a slash is a line."""
+        return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.anywhere}
+
+    def carry_out(self, command: str) -> str:
+        """Carry out a command; what is to be said."""
+        return in_fence(self._commands.run(command).text or "Done.")
+
+    def changes(self) -> list[Update]:
+        """What is no longer as it was told: as updates, and from now on told."""
+        found: list[Update] = []
+        if self._told_model != self._commands.model:
+            self._told_model = self._commands.model
+            found.append({"sessionUpdate": "config_option_update", "configOptions": self.options})
+        if (offered := self._commands.anywhere) != self._told_commands:
+            self._told_commands = offered
+            found.append(
+                {
+                    "sessionUpdate": "available_commands_update",
+                    "availableCommands": [_command(*each) for each in offered],
+                }
+            )
+        return found
+
+
+def _command(name: str, argument: str, about: str) -> Mapping[str, Any]:
+    hint = {"input": {"hint": as_title(argument)}} if argument else {}
+    return {"name": name.removeprefix("/"), "description": as_title(about), **hint}
+
+
+def _about(settings: Settings, chain: str) -> str:
+    try:
+        chosen = settings.chain(chain)
+    except UserError as error:
+        return str(error)
+    return f"{chosen.model}; {', '.join(chosen.tools) or 'no tools'}"
+
+
+def _select(
+    id: str, name: str, category: str, description: str, current: str, values: Iterable[tuple[str, str]]
+) -> Mapping[str, Any]:
+    options = [{"value": value, "name": value, "description": as_title(about)} for value, about in values]
+    return {
+        "id": id,
+        "name": name,
+        "description": description,
+        "category": category,
+        "type": "select",
+        "currentValue": current,
+        "options": options,
+    }
