@@ -345,4 +345,5 @@ async def test_a_disk_without_room_for_the_image_takes_no_record(
                 journal.record(message_record())
         assert (path.read_bytes(), journal.seq) == (b"", 0)
         journal.record(message_record())
+        await journal.sync()  # on a busy machine the record is late
         assert path.read_bytes().count(b"\n") == 1
