@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import trio
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, Filter, has_focus, has_selection, is_searching
@@ -299,6 +300,10 @@ class Keyboard:
     def _complete(self) -> None:
         if self._buffer.complete_state:
             self._buffer.complete_next()
+            return
+        found = list(self._buffer.completer.get_completions(self._buffer.document, CompleteEvent()))
+        if len(found) == 1:  # also one that changes what was typed
+            self._buffer.apply_completion(found[0])
         else:
             self._buffer.start_completion(insert_common_part=True)
 
