@@ -13,12 +13,12 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 
 PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "short")
-"""``short`` (fifteen examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
+"""``short`` (ten examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
 
 IS_SHORT = PROFILE == "short"
 EXAMPLES = {"short": 10, "full": 100, "ci": 100, "long": 1_000}
 """Of a property test that does not say how many it tries: ``hypothesis`` has 100."""
-MOST_IN_SHORT = 15
+MOST_IN_SHORT = 10
 """Examples of a property test, or of each part of one, in the short run."""
 
 
