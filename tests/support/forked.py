@@ -3,7 +3,8 @@
 Importing takes most of the time of most programs that tests start. So a process of each worker imports what the program
 does, and each program is a fork of that, with arguments, descriptors, environment, folder, session and terminal of its
 own, up to the end of the interpreter. In CI the tests of the program itself (``STARTED``) start each for itself. What
-depends on how and when it is started (signals meanwhile, its locale) does so in the short run as well.
+depends on how and when it is started (signals meanwhile, its locale, an ``os`` changed before) does so
+in the short run as well.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any, NoReturn
 from .examples import IS_SHORT
 from .house import ROOT, modules
 
-PROGRAMS = ("terminal_program.py", "demo_program.py", "slow_disk_program.py", "driver.py")
+PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 """The scripts that may be forked: they do nothing before they call the program."""
 
 STARTED = ("test_program", "test_terminal", "test_demo", "test_startup")
