@@ -6,6 +6,7 @@ import signal
 import sys
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 # Also where Python is told to keep nothing that it has compiled: pytest would rewrite all assertions in each worker and
@@ -30,6 +31,20 @@ for number, action in {signal.SIGINT: signal.default_int_handler, signal.SIGHUP:
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than cores: tests of the program at a terminal wait most of the time."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Report the call of each test, and what failed or was skipped: each message costs both ends time.
+
+    Where durations are asked for, everything is reported.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.getoption("durations") is not None:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -16,6 +16,7 @@ from typing import get_args
 import pytest
 from support import open_session
 from support.documents import REFERENCE, block, rows, run, text_of
+from support.examples import some
 from support.house import ROOT
 
 from chain import event_json, events
@@ -279,7 +280,8 @@ RECIPES = {
 }
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.sampled
+@pytest.mark.parametrize("recipe", some([*RECIPES], every=3))
 def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
     said, content = RECIPES[recipe]
     (tmp_path / "docs").mkdir()

@@ -813,7 +813,10 @@ def test_standard_streams_may_be_closed(configured: Place, args: tuple[str, ...]
         assert records[-1]["type"] == "result"
 
 
-@pytest.mark.parametrize("args", [("-p", "long"), ("-p", "long", "--output-format", "stream-json"), ("check",)])
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "args", some([("-p", "long"), ("-p", "long", "--output-format", "stream-json"), ("check",)], every=3)
+)
 def test_a_reader_who_is_gone_breaks_nothing(configured: Place, args: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -40,7 +40,7 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
-from support.examples import some
+from support.examples import counted, some
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
 from trio.testing import MockClock
 
@@ -363,7 +363,7 @@ async def events_of(name: str) -> int:
 )
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_line_at_every_moment_of_the_scenario(name: str, line: str, autojump_clock: MockClock) -> None:
-    count = await events_of(name)
+    count = await counted((events_of, name), lambda: events_of(name))
     limit = LIMIT.get(name, 6)
     for moment in some(range(count + 1), every=24):
         use = chain_settings(max_iterations=limit)
@@ -444,5 +444,6 @@ async def play_questions(name: str, moment: int, line: str) -> int:
 )
 @pytest.mark.parametrize("name", WITH_QUESTIONS)
 async def test_a_line_at_every_moment_of_a_question(name: str, line: str, autojump_clock: MockClock) -> None:
-    for moment in some(range(await play_questions(name, -1, line) + 1), every=24):
+    count = await counted((play_questions, name), lambda: play_questions(name, -1, line))
+    for moment in some(range(count + 1), every=24):
         await play_questions(name, moment, line)

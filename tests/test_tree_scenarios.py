@@ -11,7 +11,7 @@ import random
 import pytest
 import trio
 from support import INTERRUPT, Acts, Replies, Session, check_invariants, check_silence, open_session, wait_quiet
-from support.examples import some
+from support.examples import counted, some
 from support.models import Step
 from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings
 from trio.testing import MockClock
@@ -137,5 +137,8 @@ async def test_how_the_agents_of_a_scenario_end(name: str, autojump_clock: MockC
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_line_at_every_moment_of_a_tree(name: str, line: str, autojump_clock: MockClock) -> None:
-    for moment in some(range(len(await play(name, -1, line)) + 1), every=48):
+    async def count() -> int:
+        return len(await play(name, -1, line))
+
+    for moment in some(range(await counted((play, name), count) + 1), every=48):
         await play(name, moment, line)

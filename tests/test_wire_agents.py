@@ -13,7 +13,7 @@ import pytest
 from double import Conversations, PromptCache, Seen, Step, calls, reuse, text, thinking
 from support import INTERRUPT, Acts, Session, check_invariants, check_silence
 from support import settings as chain_settings
-from support.examples import some
+from support.examples import counted, some
 from support.wire import TOOLS
 from support.wire_bench import FINAL, HANDLER, Bench, bench
 from trio.testing import MockClock
@@ -124,8 +124,11 @@ async def test_whatever_the_user_does_to_a_tree_the_service_takes_every_request(
     line: str, mock_clock: MockClock
 ) -> None:
     async with bench(mock_clock, at_once=3) as at:
-        count = len((await play(at)).events)
-        for moment in some(range(2, count, 4), every=24):
+
+        async def count() -> int:
+            return len((await play(at)).events)
+
+        for moment in some(range(2, await counted(play, count), 4), every=24):
             before = len(at.double.requests)
             await play(at, [(moment, line)])
             for found in by_conversation(at.double.requests[before:]).values():

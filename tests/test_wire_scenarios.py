@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_silence, trying
 from support import settings as chain_settings
-from support.examples import some
+from support.examples import counted, some
 from support.wire import TOOLS, wired
 from support.wire_bench import FINAL, HANDLER, THINKING, Bench, bench
 from trio.testing import MockClock
@@ -90,9 +90,12 @@ ALL_LINES = ["use the other file", "!at once", "todo: add x", "why?", "then: nex
 async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, mock_clock: MockClock) -> None:
     random.seed(0)  # the jitter of the retries
     async with bench(mock_clock) as at:
-        count = len((await play(at, name, [])).events)
+
+        async def count() -> int:
+            return len((await play(at, name, [])).events)
+
         # At each fifth, for time; the lines begin at different ones. tests/test_scenarios.py goes through them all.
-        for moment in some(range(ALL_LINES.index(line) % 5, count + 1, 5), every=6):
+        for moment in some(range(ALL_LINES.index(line) % 5, await counted((play, name), count) + 1, 5), every=6):
             await play(at, name, [(moment, line)])
         assert [c for r in at.double.requests for c in r.complaints] == []
 

@@ -915,7 +915,7 @@ async def test_what_a_server_says_of_its_models_decides_and_nothing_else(name: s
             """Be quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         adapter = model_at(f"http://127.0.0.1:{server.server_address[1]}", model="mine", key=None)
         found = await adapter.check()

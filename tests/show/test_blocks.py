@@ -154,6 +154,6 @@ LINES = {
 def test_the_work_grows_as_the_text_does(name: str) -> None:
     line = LINES[name]
     parser_of(blocks_only=True)
-    short = calls_of(lambda: blocks_of(line * fewer(400, divided_by=2), piece=7))
-    long = calls_of(lambda: blocks_of(line * fewer(1_600, divided_by=2), piece=7))
+    short = calls_of(lambda: blocks_of(line * fewer(400, divided_by=4), piece=7))
+    long = calls_of(lambda: blocks_of(line * fewer(1_600, divided_by=4), piece=7))
     assert long < 6 * short

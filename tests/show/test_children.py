@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import fewer
 from support.painted import bare, check_row
 from support.renderers import Make, above_a_prompt, at_a_terminal
 from support.tellers import BELOW, DEEPEST, ITERATION, MAIN, ONE, RUN, TWO, Teller, usage
@@ -459,6 +460,7 @@ def test_the_rows_of_the_main_agent_are_as_without_children(happened: list[Event
     assert all(row in left for row in rows)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", [above_a_prompt, Renderer])
 def test_a_thousand_times_the_events_take_a_thousand_times_as_long(make: Make) -> None:
     def cost(count: int) -> float:
@@ -475,4 +477,6 @@ def test_a_thousand_times_the_events_take_a_thousand_times_as_long(make: Make) -
         return (time.process_time() - begun) / count
 
     cost(200)
-    assert min(cost(5_000) for _ in range(2)) < 3 * min(cost(500) for _ in range(3))
+    assert min(cost(fewer(5_000, divided_by=2)) for _ in range(2)) < 3 * min(
+        cost(fewer(500, divided_by=2)) for _ in range(3)
+    )

@@ -247,7 +247,7 @@ def watched(text: str) -> Callable[[], None]:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("text", some([*HOSTILE, *LINES, *BLOCKS], every=12))
+@pytest.mark.parametrize("text", some([*HOSTILE, *LINES, *BLOCKS], every=24))
 def test_the_work_grows_as_the_text_does(text: str) -> None:
     warm()
     short, long = ((text * n)[:n] for n in (fewer(3_000, divided_by=3), fewer(9_000, divided_by=3)))

@@ -229,7 +229,7 @@ class Server(BaseHTTPRequestHandler):
 
 async def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
         text = CONFIG.replace(

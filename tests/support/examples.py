@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 import hypothesis
@@ -13,12 +13,12 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 
 PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "short")
-"""``short`` (fifteen examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
+"""``short`` (ten examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
 
 IS_SHORT = PROFILE == "short"
 EXAMPLES = {"short": 10, "full": 100, "ci": 100, "long": 1_000}
 """Of a property test that does not say how many it tries: ``hypothesis`` has 100."""
-MOST_IN_SHORT = 15
+MOST_IN_SHORT = 10
 """Examples of a property test, or of each part of one, in the short run."""
 
 
@@ -47,6 +47,16 @@ def trying(max_examples: int) -> hypothesis.settings:
     """The settings of a property test that tries so many examples in a full run."""
     examples = max(max_examples * EXAMPLES[PROFILE] // EXAMPLES["full"], 3)
     return hypothesis.settings(max_examples=min(examples, MOST_IN_SHORT) if IS_SHORT else examples)
+
+
+_counts: dict[object, int] = {}
+
+
+async def counted(scenario: object, count: Callable[[], Awaitable[int]]) -> int:
+    """How many moments a scenario has in which nobody does anything, counted once in a process."""
+    if scenario not in _counts:
+        _counts[scenario] = await count()
+    return _counts[scenario]
 
 
 def some(cases: Sequence[T], every: int = 5) -> list[T]:

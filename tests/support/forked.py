@@ -3,8 +3,8 @@
 Importing takes most of the time of most programs that tests start. So a process of each worker imports what the program
 does, and each program is a fork of that, with arguments, descriptors, environment, folder, session and terminal of its
 own, up to the end of the interpreter. In CI the tests of the program itself (``STARTED``) start each for itself. What
-depends on how and when it is started (signals meanwhile, its locale, an ``os`` changed before) does so in the short run
-as well.
+depends on how and when it is started (signals meanwhile, its locale, an ``os`` changed before) does so
+in the short run as well.
 """
 
 from __future__ import annotations
@@ -227,6 +227,7 @@ def _load() -> None:
     for name in (*_LATE, *modules()):
         if not name.startswith(_NOT_BEFORE) and name.rpartition(".")[2] not in _RUN_BY_THEMSELVES:
             importlib.import_module(name)
+    terminal_program = importlib.import_module("support.terminal_program")
     # What these read and make is in the caches then.
     for rules in ("prompts/offline_model.yaml", "tests/support/terminal_rules.yaml"):
         importlib.import_module("chain.providers.scripted.scripted_model").ScriptedModel.load(ROOT / rules)
@@ -234,6 +235,7 @@ def _load() -> None:
     settings = load_settings(config=ROOT / "config.yaml", environ={}, cwd=ROOT, flags={})
     for tools in importlib.import_module("chain.app.toolbox").tool_groups(settings).values():
         importlib.import_module("chain.tools.registry").Registry.of(tools)
+    importlib.import_module("chain.tools.registry").Registry.of(terminal_program.TOOLS)
     importlib.import_module("cli.show.markdown_flow").warm()
     # Each program makes the bindings of keys once and leaves them as they are.
     application = importlib.import_module("prompt_toolkit.application.application")
@@ -262,6 +264,10 @@ def _run(request: dict[str, Any], path: list[str]) -> int:
             runpy.run_module("cli", run_name="__main__")
         else:
             sys.argv, sys.path = argv, [str(Path(request["cwd"], argv[0]).parent), *path]
+            program = importlib.import_module("support.terminal_program")
+            if argv[0] == program.__file__:
+                code: int = program.run()
+                return code
             runpy.run_path(argv[0], run_name="__main__")
     except SystemExit as ended:
         if isinstance(ended.code, str):

@@ -113,5 +113,13 @@ async def breaks(ctx: ToolContext) -> str:
     return "broken"
 
 
+TOOLS = (gate, flood, wild, fails, hang, deaf, stone, breaks)
+
+
+def run() -> int:
+    """The program with these tools and the command line of the process."""
+    return main(sys.argv[1:], tools=TOOLS)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], tools=[gate, flood, wild, fails, hang, deaf, stone, breaks]))
+    sys.exit(run())
