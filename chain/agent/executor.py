@@ -143,7 +143,10 @@ class Executor:
                 self.context.words.add(run.task)
             run.scope.deadline = trio.current_time() + self._limits.timeout_s
             with run.scope:
-                outcome = await self._loop(run)
+                try:
+                    outcome = await self._loop(run)
+                except BudgetSpent as spent:
+                    outcome = self._limit_reached(run, str(spent))
         except ModelError as error:
             # A service may fail in the very step of an interrupt, or because of it: the user's word is the reason then.
             return None if run.interrupted else self._failed(run, "model", str(error))
@@ -183,10 +186,7 @@ class Executor:
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
-            try:
-                return await self._compact_alone(run)
-            except BudgetSpent as spent_now:
-                return self._limit_reached(run, str(spent_now))
+            return await self._compact_alone(run)
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         limits = self._limits
@@ -197,29 +197,23 @@ class Executor:
                 return self._done(run)
             if spent := limits.spent(run.used):
                 return self._limit_reached(run, spent)
-            try:
-                if (by := self.compaction.due(run)) is not None:
-                    if (outcome := await self._make_room(run, by)) is not None:
-                        return outcome
-                    continue
-            except BudgetSpent as spent_now:
-                return self._limit_reached(run, str(spent_now))
+            if (by := self.compaction.due(run)) is not None:
+                if (outcome := await self._make_room(run, by)) is not None:
+                    return outcome
+                continue
             run.iteration += 1
             most = limits.max_iterations
             self.context.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
-            try:
-                reply = await self._ask(run)
-                if reply is not None and self.compaction.may_help(run, reply):
-                    was_shown = bool(run.step.shown)
-                    outcome = await self._make_room(run, "service")
-                    if outcome is None:
-                        if was_shown:
-                            self._model.tell_again(run, 1, 0.0, "the conversation no longer fitted the model's window")
-                        reply = await self._ask(run)
-                    elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
-                        return outcome
-            except BudgetSpent as spent_now:
-                return self._limit_reached(run, str(spent_now))
+            reply = await self._ask(run)
+            if reply is not None and self.compaction.may_help(run, reply):
+                was_shown = bool(run.step.shown)
+                outcome = await self._make_room(run, "service")
+                if outcome is None:
+                    if was_shown:
+                        self._model.tell_again(run, 1, 0.0, "the conversation no longer fitted the model's window")
+                    reply = await self._ask(run)
+                elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
+                    return outcome
             outcome = self._after_cut(run) if reply is None else await self._apply(run, reply)
             if outcome is not None:
                 return outcome
