@@ -1,7 +1,4 @@
-"""The ``chain`` command: arguments in, an exit code out.
-
-Imports are late, so that the prompt is on the screen before the chain behind it is ready.
-"""
+"""The ``chain`` command, from arguments to an exit code. Imports are late: the prompt does not wait for the chain."""
 
 from __future__ import annotations
 

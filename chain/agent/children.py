@@ -47,10 +47,7 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent, at work or finished; ``latest`` is its last run as people are shown it.
-
-    Its executor knows more than the conversation: what of the plan was read, which lines a refusal would give back.
-    """
+    """An agent, at work or finished; ``latest`` is its last run as shown, and its executor all that it knows."""
 
     kind: str
     executor: Executor

@@ -65,10 +65,7 @@ _END = ".,;:!?…)]}>'`*|"
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """What goes along with the lines of one message: the ``blocks`` after their texts.
-
-    ``notes`` say what went along and what did not, by the ids of the lines.
-    """
+    """What goes along with the lines of one message, after their texts; ``notes`` on it are by the lines' ids."""
 
     blocks: tuple[Block, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -144,10 +141,7 @@ class WorkspaceFiles:
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """The words of a line that may name files: of each the names that it may be, the longest first.
-
-    What was piped in beside a query, or embedded by an editor, is no word of the user's, so it names none.
-    """
+    """The names of files that each word may be, the longest first; not in what was piped in or embedded."""
     for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0].partition(FILE_BEGIN)[0]):
         if word[1] is not None:
             yield (word[1],)

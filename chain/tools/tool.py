@@ -96,10 +96,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something was approved. If not, ``reason`` says why, for the model.
-
-    ``withdrawn``: nobody decided, since the user stopped or wrote something else instead.
-    """
+    """Whether something was approved, else why not, for the model; ``withdrawn``: nobody decided."""
 
     allowed: bool
     reason: str = ""

@@ -39,10 +39,7 @@ class FileNames:
         self._read: tuple[str, float, tuple[str, ...]] = ("", 0.0, ())
 
     def begun(self, text: str) -> tuple[str, Sequence[str]]:
-        """What stands before the unfinished name at the end of a text, and the names that it could become.
-
-        Folders end with a ``/``. Those that git ignores come last, and names with a dot at their beginning before them.
-        """
+        """What stands before an unfinished name, and what it could become: dotted, then ignored names come last."""
         found = _UNFINISHED.search(text)
         if found is None:
             return text, ()

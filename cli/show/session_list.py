@@ -1,7 +1,4 @@
-"""The table of ``chain sessions list`` and ``/resume``. Pure, plain text.
-
-A row has all of a session where the terminal is wide enough; else it has several, so that nothing but the query is cut.
-"""
+"""The table of ``chain sessions list`` and ``/resume``; on a narrow terminal a session has several rows. Pure."""
 
 from __future__ import annotations
 

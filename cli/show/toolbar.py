@@ -72,10 +72,7 @@ class _ToolbarStep(NamedTuple):
 
 
 class Toolbar:
-    """Keeps what the row needs of the events. All times are wall-clock seconds, as those of events are.
-
-    It has no lock: a caller that draws in one thread and updates in another needs one.
-    """
+    """Keeps what the row needs of the events, in wall-clock seconds. It has no lock: two threads need one."""
 
     def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: tuple[int, int] = (0, 0)) -> None:
         """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has so many closed tasks of so many."""
@@ -262,10 +259,7 @@ class Toolbar:
         return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
-        """The agent, the name and the start of the running tool that started last, with the number of its tools beside.
-
-        A call that a child works for is shown only if no other tool runs: what the child does says more.
-        """
+        """Agent, name and start of the running tool that started last; a call that a child works for comes after."""
         if not self._tools:
             return None
         kept_busy = set(self._children.values())
