@@ -81,8 +81,6 @@ async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Too
 
 
 async def _difference(settings: Settings, script: Script, tools: Sequence[Tool], clock: MockClock) -> Difference | None:
-    """The first difference of one part of a journal."""
-
     def retries(model: str) -> Retries | None:
         try:
             return patient(settings.model(model).retries)

@@ -288,7 +288,6 @@ def _traces(state: Path, *, by_default: bool) -> Path | None:
 
 
 def _renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
-    """The renderer for a descriptor; with ``streams`` it shows the answers too, as they come."""
     from cli.show.renderer import Renderer
 
     color, ascii, width = _looks(args, fd)

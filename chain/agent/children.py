@@ -143,7 +143,6 @@ class Children:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
     def _new_agent(self, spec: AgentSpec, kind: str, history: History | None = None) -> _KeptAgent:
-        """An agent; ``history`` is of an earlier process."""
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
         return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, history or History())))

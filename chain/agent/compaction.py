@@ -229,7 +229,6 @@ class Compactor:
         return self._measured(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
 
     def _measured(self, record: Compacted) -> Compacted:
-        """The record, with what it comes to."""
         fill, messages = self._context.fill, messages_after(self._context.conversation.messages, record)
         chars = sum(map(length_of, messages)) + fill.beside
         return replace(record, tokens_before=fill.tokens, tokens_after=fill.estimate(chars))

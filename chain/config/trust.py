@@ -58,7 +58,6 @@ def sensitive_keys() -> frozenset[str]:
 
 
 def _paths() -> frozenset[str]:
-    """The keys that name files."""
     return frozenset({*_PATHS, *(key for each in providers().values() for key in each.paths)})
 
 

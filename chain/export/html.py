@@ -220,7 +220,6 @@ class _Record:
     last_plan: outline.PlanItem | None
 
     def run(self, run: outline.SessionRun) -> Iterator[str]:
-        """A run from its query to its result."""
         facts = [counted(run.iterations, "iteration"), phrases.duration(run.seconds)]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
@@ -257,7 +256,6 @@ class _Record:
             yield "</section>\n"
 
     def items(self, items: Iterable[outline.Item], answer: outline.ReplyItem | None = None) -> Iterator[str]:
-        """What is in an iteration."""
         for item in items:
             match item:
                 case outline.ReplyItem():

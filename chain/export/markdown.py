@@ -114,7 +114,6 @@ def _call(call: outline.CallItem) -> Iterator[str]:
 
 
 def _agent(agent: outline.AgentRun) -> Iterator[str]:
-    """What a child did, in a quote of its own."""
     facts = f"{phrases.outcome(agent.status)}, {counted(agent.iterations, 'iteration')}"
     yield from _paragraph(f"**Agent {inline(agent.agent)}** ({facts})")
     yield from _nested(quoted("Its task", agent.task))

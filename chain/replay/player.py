@@ -103,7 +103,6 @@ class Player:
         return next(filter(self._can_be_done, self._tape.left(self._acts)), None)
 
     def _let_time_pass(self) -> bool:
-        """Let time pass to the end of a pause before a call is made again."""
         left = trio.lowlevel.current_statistics().seconds_to_next_deadline
         if self._jumps == MAX_JUMPS or left == math.inf:
             return False

@@ -164,7 +164,6 @@ class Script:
             self.concerned[n] = concerned
 
     def _below(self, agent: str) -> tuple[str, ...]:
-        """An agent, and all that work for it."""
         found = [agent]
         for name, parent in self._parents.items():
             if parent in found:

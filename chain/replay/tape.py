@@ -223,7 +223,6 @@ def _tells_window(record: Record | Unknown) -> TypeGuard[records.RequestSent | r
 
 
 def _compared(record: Record | Unknown) -> Record | Unknown:
-    """A record without what may differ."""
     match record:
         case records.Session():
             return records.Session("", "", "", "", repaired=record.repaired)

@@ -89,7 +89,6 @@ def _names_of(workspace: Path, folder: str) -> list[str]:
 
 
 def _rules(folder: Path) -> list[str]:
-    """The patterns of the ``.gitignore`` in a folder."""
     try:
         if not (path := folder / ".gitignore").is_file():
             return []

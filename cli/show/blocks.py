@@ -162,7 +162,6 @@ class Blocks:
                 return blank or (self._item_indent > 0 and line.startswith(" " * self._item_indent))
 
     def _split(self) -> list[str]:
-        """Parse the unfinished block, and return those that are complete."""
         if self.size > self._credit:
             self.kind = self.kind or "paragraph_open"
             return []

@@ -109,7 +109,6 @@ class MarkdownFlow:
         return rows
 
     def _begun(self) -> list[str]:
-        """Rows of the unfinished block, where it is code or too long to be rendered."""
         blocks = self._blocks
         is_in_parts = blocks.fence is not None or _is_too_long(blocks.size, len(blocks.lines))
         if self._part is None and blocks.kind and is_in_parts:

@@ -67,7 +67,6 @@ def session_rows(
 
 
 def _cells(session: kept.Summary, sign: Sign, now: float) -> list[str]:
-    """All but the query."""
     usd = session.cost_usd
     return [
         sign("●") if session.is_open else "",

@@ -86,7 +86,6 @@ class _Reader:
         return ScriptRule(index=index, when=when, collect=collect, pace=pace, **given)
 
     def marks(self, node: Node) -> rules.Marks:
-        """How messages are recognised."""
         built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
         marks = rules.Marks(**self._given(rules.Marks, {**built_in, **_keys(rules.Marks, node)}))
         if not marks.interruption.strip():
@@ -156,7 +155,6 @@ class _Reader:
 
 
 def _keys(kind: type, node: Node) -> dict[str, Node]:
-    """The values at the keys that are the fields of a class."""
     return node.mapping(each.name.rstrip("_") for each in fields(kind))
 
 
