@@ -20,6 +20,7 @@ from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text
+from chain.text.wording import beginning
 from chain.tools.named_files import Attachments, LineContent, WorkspaceFiles
 
 MAX_SHOWN = 200
@@ -137,8 +138,7 @@ class Delivery:
         try:
             outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record)})"
         except PlanError as error:
-            said = accepted.line.text.strip()
-            why = f"{said if len(said) <= MAX_SHOWN else said[:MAX_SHOWN] + '…'}: {error}"
+            why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN)}: {error}"
             notice = events.Notice(agent=self._context.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"

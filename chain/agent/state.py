@@ -36,7 +36,7 @@ from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
-from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, counted
+from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, beginning, counted
 from chain.tools.tool import Delegating, NoAgents
 
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
@@ -328,5 +328,4 @@ def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed
 
 
 def _short(text: str) -> str:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…"
+    return beginning(next((line.strip() for line in text.splitlines() if line.strip()), ""), _SHOWN)

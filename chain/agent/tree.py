@@ -26,8 +26,8 @@ from chain.errors import UserError
 from chain.lines.inbox import Inbox, find_waiting_line
 from chain.lines.receipts import Accepted
 
-_FIRST = ("explore", "plan")
-"""The kinds whose agents lines go to before those of all other kinds."""
+_RANKS = {"explore": 0, "plan": 1}
+"""The kinds whose agents lines go to before those of all other kinds, in their order."""
 
 AgentState: TypeAlias = Literal["executing", "completing", "finished"]
 """What an agent is doing: its run is active, or over, or it is kept to be asked again."""
@@ -159,7 +159,7 @@ class AgentTree:
         """The agent that a line without an address goes to."""
         node = self.main
         while below := [each for each in node.below if not (each.is_completing or each.is_asked)]:
-            node = min(reversed(below), key=_rank)
+            node = min(reversed(below), key=lambda each: _RANKS.get(each.kind, len(_RANKS)))
         return node
 
     # ------------------------------------------------------------------------------------------- waiting lines
@@ -181,7 +181,3 @@ class AgentTree:
         accepted = find_waiting_line(self.waiting, id)
         node = next(node for node in self.main.all() if node.name == accepted.agent)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)
-
-
-def _rank(node: AgentNode) -> int:
-    return _FIRST.index(node.kind) if node.kind in _FIRST else len(_FIRST)
