@@ -37,11 +37,6 @@ class Replayed:
     outcome: Literal["same", "different", "cannot be followed"]
     rows: tuple[str, ...]
 
-    @property
-    def same(self) -> bool:
-        """Whether all was as it is on record."""
-        return self.outcome == "same"
-
 
 def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] = ()) -> Replayed:
     """Run the session of a journal's rows again, offline, with these settings, and compare. Raises ``UserError``."""

@@ -8,6 +8,7 @@ every ending of a run gives back. What the lines want of the reply to them is le
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
@@ -21,7 +22,7 @@ from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text
 from chain.text.wording import beginning
-from chain.tools.named_files import Attachments, LineContent, WorkspaceFiles
+from chain.tools.named_files import Attachments, LineContent, read_named_files
 
 MAX_SHOWN = 200
 """Characters of a plan command in a notice that it was not carried out."""
@@ -34,7 +35,8 @@ class Delivery:
         self._context = context
         self._shared = context.shared
         self._inbox = context.inbox
-        self._files = self._shared.line_files or WorkspaceFiles(self._shared.workspace, self._shared.seen)
+        reads = partial(read_named_files, self._shared.workspace, self._shared.seen)
+        self._read_files = self._shared.read_lines or reads
         self.since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
@@ -123,7 +125,7 @@ class Delivery:
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
-        return self._files.read([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
+        return self._read_files([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]

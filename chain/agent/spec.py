@@ -27,7 +27,7 @@ from chain.model import Delta, Model, Reply, Request, Window
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
-from chain.tools.named_files import LineFiles
+from chain.tools.named_files import Attachments, LineContent
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
 
@@ -103,7 +103,7 @@ class Shared:
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
-    line_files: LineFiles | None = None
+    read_lines: Callable[[Sequence[LineContent]], Attachments] | None = None
     """Who reads the files that lines name, if not those of the workspace."""
 
     @property

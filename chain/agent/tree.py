@@ -35,11 +35,7 @@ AgentState: TypeAlias = Literal["executing", "completing", "finished"]
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """An agent as people are shown it.
-
-    ``parent`` is the agent that it works for, empty for none. ``since`` is when it began, in seconds since the epoch;
-    ``tokens`` are with those of the agents that it started. ``waiting`` counts the lines that wait for it.
-    """
+    """An agent as people see it; ``since`` is in seconds since the epoch, ``tokens`` are also of those it started."""
 
     name: str
     kind: str

@@ -57,11 +57,7 @@ class PromptFile:
         return self._path is not None
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
-
-        The error is given once for each state of the file; a rule that proves too slow breaks it too. Blocks for a
-        ``stat`` and, when the file changed, for reading it, which is bounded.
-        """
+        """The prompt that holds and, once for each state of the file, why not that one. Blocks for a bounded read."""
         state = self._read_state()
         mistake = self._prompt.mistake
         if state != self._state:
