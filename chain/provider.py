@@ -50,7 +50,6 @@ class ModelSettings:
     """
 
     name: str
-    provider: str
     label: str
     retries: Retries
     values: Mapping[str, object] = field(repr=False)
