@@ -142,7 +142,7 @@ class Compactor:
         if record is not None and record.tokens_after >= before:
             record, why = None, "the summary is no shorter than what it stands for"
         if reply is not None:
-            self._model.summary_came(run, reply, is_used=record is not None)
+            self._model.record_end(run, reply, is_kept=record is not None)
         if record is None:
             self._notice(run, f"The conversation could not be summarized: {why}.")
             record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
@@ -199,7 +199,7 @@ class Compactor:
             fewer = shrunk(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
             if sum(map(length_of, fewer)) >= chars:
                 break
-            self._model.summary_came(run, reply, is_used=False)
+            self._model.record_end(run, reply, is_kept=False)
             messages = fewer
         return reply
 

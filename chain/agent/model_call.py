@@ -145,7 +145,7 @@ class ModelCalls:
             if reply.stop_reason == "max_tokens" and limit is not None:
                 raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
             if compacts:
-                return reply  # ``summary_came`` records its end
+                return reply  # ``Compactor`` records its end
             try:
                 reply = self._sound(reply)
             except ModelError as error:
@@ -154,14 +154,11 @@ class ModelCalls:
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
         finally:
             if not compacts:
-                self._record_end(run, reply, is_kept=kept)
+                self.record_end(run, reply, is_kept=kept)
         return reply
 
-    def summary_came(self, run: Run, reply: Reply, *, is_used: bool) -> None:
-        """Record the end of a call for a summary; one that is used is in the record of the compaction."""
-        self._record_end(run, reply, is_kept=is_used)
-
-    def _record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
+    def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
+        """Record the end of a call, with its message unless another record keeps that, as of a summary."""
         window, shown = self.window or Window(0), bool(run.step.shown)
         ended = records.RequestEnded(self._spec.name, run.iteration, reply.stop_reason, reply.usage, was_shown=shown)
         message, cut = None if is_kept else reply.message, tuple(sorted(reply.cut_calls))

@@ -74,6 +74,7 @@ class AnthropicModel:
     """A ``Model`` that asks a server which speaks ``/v1/messages``."""
 
     def __init__(self, parameters: Parameters, service: Service, price: Price | None = None) -> None:
+        self.name = parameters.model
         self._parameters = parameters
         self._service = service
         self._price = price
@@ -82,11 +83,6 @@ class AnthropicModel:
         self._context_window = parameters.context_window
         self._asks_left = 0 if parameters.context_window else MOST_ASKS
         """How often the service may still be asked for the window."""
-
-    @property
-    def name(self) -> str:
-        """What the service calls the model."""
-        return self._parameters.model
 
     @property
     def window(self) -> Window | None:
