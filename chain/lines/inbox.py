@@ -88,10 +88,7 @@ class Inbox:
         self._fill((*self._waiting, accepted))
 
     def hand_over(self, to: Inbox, undelivered: Iterable[Accepted] = (), *, iteration: int = 0) -> tuple[Accepted, ...]:
-        """Move all that waits here, and what is ``undelivered``, to another agent's inbox; returns what was moved.
-
-        There it is merged in the order of acceptance, and keeps its urgency. One step, without an await.
-        """
+        """Merge what waits here, and what is ``undelivered``, into another inbox in one step; returns it."""
         left = sorted((*undelivered, *self.drain_all()), key=attrgetter("number"))
         if not left:
             return ()

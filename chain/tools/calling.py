@@ -105,10 +105,7 @@ def failed(call: ToolCall, why: str) -> ToolResult:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The head and the tail of the text, ``limit`` characters together, and between them how much was left out.
-
-    The tail is kept since that is where a command's output says how it ended.
-    """
+    """The head and the tail of a text, where a command says how it ended, and how much is left out between."""
     if len(text) <= limit:
         return text
     tail = limit // 2

@@ -81,10 +81,7 @@ class LineContent:
 
 @dataclass(frozen=True, slots=True)
 class _Attachment:
-    """What became of one file: ``said`` of it, and, unless it was left out, the ``blocks`` that go along.
-
-    ``path`` and ``digest`` are those of a file that was read, ``size`` is in bytes.
-    """
+    """What became of a file: what is ``said``, its ``blocks``, and if it was read its path, digest and bytes."""
 
     said: str
     blocks: tuple[Block, ...] = ()
