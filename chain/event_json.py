@@ -21,10 +21,7 @@ def to_json(event: Event) -> JsonObject:
 
 
 def from_json(raw: Mapping[str, Any]) -> Event | None:
-    """The event that a JSON object is; ``None`` for one that this version does not know.
-
-    What only front ends of the same process need has its default.
-    """
+    """The event of a JSON object, ``None`` for an unknown one; what is not in the JSON has its default."""
     kind = _KINDS.get(str(raw.get("type")))
     if kind is None:
         return None

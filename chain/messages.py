@@ -55,10 +55,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture that the user sends: ``name`` is what it is called, ``digest`` the SHA-256 of its content.
-
-    ``data`` is the content in base64; it is empty where the content is no longer there.
-    """
+    """A picture of the user's: its name, the SHA-256 of its content, and that in base64, empty where it is gone."""
 
     media_type: str
     digest: str
@@ -78,10 +75,7 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the conversation.
-
-    ``calls`` are the tool calls in it; ``text`` is its text blocks, joined as they stand.
-    """
+    """One message of the conversation; ``calls`` are the tool calls in it."""
 
     role: Role
     blocks: tuple[Block, ...]
@@ -213,10 +207,7 @@ TOO_LONG: Final = "model_context_window_exceeded"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What model calls cost, in tokens as the service counts them, and in US dollars where prices are known.
-
-    ``input_tokens`` are those that no cache held.
-    """
+    """Tokens as the service counts them (``input_tokens``: those that no cache held), and US dollars where known."""
 
     input_tokens: int = 0
     output_tokens: int = 0

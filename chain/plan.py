@@ -158,11 +158,7 @@ class Plan:
 
 
 class PlanNews:
-    """What of a plan a model has yet to read in one conversation, that of ``agent``; an ``empty`` one has none of it.
-
-    A model reads its own changes in the results of the plan tools. A change by anyone else, the user or another agent,
-    it reads in the tail of each request (SPEC, section 5) until a reply to that is in the conversation.
-    """
+    """What others changed of a plan that ``agent`` has not read: in each request (SPEC 5) until one has a reply."""
 
     def __init__(self, plan: Plan, agent: str, *, empty: bool) -> None:
         self._plan = plan

@@ -1,7 +1,4 @@
-"""Providers of models: what the configuration and the wiring know of one, and the table of those that there are.
-
-A provider is a module with a ``PROVIDER``. It is found by its name, so that the configuration stands aside of all.
-"""
+"""Providers of models: what the configuration and the wiring know of one, and their table: modules by name."""
 
 from __future__ import annotations
 
@@ -53,7 +50,6 @@ class ModelSettings:
     """
 
     name: str
-    provider: str
     label: str
     retries: Retries
     values: Mapping[str, object] = field(repr=False)

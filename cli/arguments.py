@@ -1,7 +1,4 @@
-"""The command line: what its words and flags mean, and what is wrong with them.
-
-Imports are late for the same reason as in ``main``.
-"""
+"""The command line: what its words and flags mean, and what is wrong with them. Imports are late, as in ``main``."""
 
 from __future__ import annotations
 

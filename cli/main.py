@@ -1,7 +1,4 @@
-"""The ``chain`` command: arguments in, an exit code out.
-
-Imports are late, so that the prompt is on the screen before the chain behind it is ready.
-"""
+"""The ``chain`` command, from arguments to an exit code. Imports are late: the prompt does not wait for the chain."""
 
 from __future__ import annotations
 
@@ -291,7 +288,6 @@ def _traces(state: Path, *, by_default: bool) -> Path | None:
 
 
 def _renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
-    """The renderer for a descriptor; with ``streams`` it shows the answers too, as they come."""
     from cli.show.renderer import Renderer
 
     color, ascii, width = _looks(args, fd)

@@ -307,7 +307,7 @@ async def run(chain: Chain) -> None:
 
 async def check_replays(state: Path, id: str, tools: Iterable[Tool] = ()) -> None:
     found = await trio.to_thread.run_sync(lambda: replay(settings(agents=True), recorded(state, id), tools=tools))
-    assert found.same, found.rows
+    assert found.outcome == "same", found.rows
 
 
 def told_of(model: Briefed) -> list[str]:

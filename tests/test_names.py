@@ -27,14 +27,11 @@ MEANT = {
     "function from_json": "the same: event_json.from_json",
     "function to_json": "the same",
     "function main": "what a program that is run by its path begins with",
+    "module journal": "a room and the module that it is named after",
     "module acp": "a subcommand's module has the command's name",
     "module explain": "the same",
     "module replay": "the same",
     "module sessions": "the same",
-    "module journal": "scripts outside of the project import it from there",
-    "module questions": "the same",
-    "module shell": "the same",
-    "module text": "scripts outside of the project import `clean` from cli.show.text",
 }
 
 

@@ -151,7 +151,7 @@ async def test_it_is_told_once_and_stays_the_same(tmp_path: Path) -> None:
     assert child.endswith("\n\nWorking folder: here\nDate: today")
     assert next(told) == "Date: tomorrow", "the second opening did not ask"
     found = await trio.to_thread.run_sync(lambda: replay(use, recorded(tmp_path, id)))
-    assert found.same, found.rows
+    assert found.outcome == "same", found.rows
 
 
 async def test_a_session_of_an_older_version_is_told_nothing_new(tmp_path: Path) -> None:

@@ -47,10 +47,7 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent, at work or finished; ``latest`` is its last run as people are shown it.
-
-    Its executor knows more than the conversation: what of the plan was read, which lines a refusal would give back.
-    """
+    """An agent, at work or finished; ``latest`` is its last run as shown, and its executor all that it knows."""
 
     kind: str
     executor: Executor
@@ -146,7 +143,6 @@ class Children:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
     def _new_agent(self, spec: AgentSpec, kind: str, history: History | None = None) -> _KeptAgent:
-        """An agent; ``history`` is of an earlier process."""
         main, shared = self._tree.main.inbox, self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
         return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, history or History())))

@@ -84,10 +84,7 @@ class Compactor:
         return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
 
     def may_help(self, run: Run, reply: Reply) -> bool:
-        """Whether the conversation may be compacted since the service found it too long.
-
-        One that does not say how long, of a conversation that is far from full, is not believed.
-        """
+        """Whether to compact what the service finds too long; of a far from full one it has to say how long."""
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
         tokens, window = self._context.fill.tokens, self.window
@@ -145,7 +142,7 @@ class Compactor:
         if record is not None and record.tokens_after >= before:
             record, why = None, "the summary is no shorter than what it stands for"
         if reply is not None:
-            self._model.summary_came(run, reply, is_used=record is not None)
+            self._model.record_end(run, reply, is_kept=record is not None)
         if record is None:
             self._notice(run, f"The conversation could not be summarized: {why}.")
             record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
@@ -202,7 +199,7 @@ class Compactor:
             fewer = shrunk(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
             if sum(map(length_of, fewer)) >= chars:
                 break
-            self._model.summary_came(run, reply, is_used=False)
+            self._model.record_end(run, reply, is_kept=False)
             messages = fewer
         return reply
 
@@ -232,7 +229,6 @@ class Compactor:
         return self._measured(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
 
     def _measured(self, record: Compacted) -> Compacted:
-        """The record, with what it comes to."""
         fill, messages = self._context.fill, messages_after(self._context.conversation.messages, record)
         chars = sum(map(length_of, messages)) + fill.beside
         return replace(record, tokens_before=fill.tokens, tokens_after=fill.estimate(chars))

@@ -8,6 +8,7 @@ every ending of a run gives back. What the lines want of the reply to them is le
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
@@ -20,7 +21,8 @@ from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text
-from chain.tools.named_files import Attachments, LineContent, WorkspaceFiles
+from chain.text.wording import beginning
+from chain.tools.named_files import Attachments, LineContent, read_named_files
 
 MAX_SHOWN = 200
 """Characters of a plan command in a notice that it was not carried out."""
@@ -33,7 +35,8 @@ class Delivery:
         self._context = context
         self._shared = context.shared
         self._inbox = context.inbox
-        self._files = self._shared.line_files or WorkspaceFiles(self._shared.workspace, self._shared.seen)
+        reads = partial(read_named_files, self._shared.workspace, self._shared.seen)
+        self._read_files = self._shared.read_lines or reads
         self.since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
@@ -49,10 +52,7 @@ class Delivery:
         self._entered(run, [query], "start", attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
-        """Put all waiting lines into the conversation as one message. Whether there were any.
-
-        ``calls_left``: the model calls that the run has left, if not those of the iterations to come.
-        """
+        """Whether lines waited, which are one message now; ``calls_left``, if not those of the iterations to come."""
         # No await from here to the commit.
         lines = self._inbox.drain()
         if not lines:
@@ -125,7 +125,7 @@ class Delivery:
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
-        return self._files.read([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
+        return self._read_files([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
@@ -140,8 +140,7 @@ class Delivery:
         try:
             outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record)})"
         except PlanError as error:
-            said = accepted.line.text.strip()
-            why = f"{said if len(said) <= MAX_SHOWN else said[:MAX_SHOWN] + '…'}: {error}"
+            why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN)}: {error}"
             notice = events.Notice(agent=self._context.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = f"(Not done: {error})"

@@ -115,10 +115,7 @@ class Executor:
             self.context.append(note)
 
     async def run(self, run: Run) -> Outcome:
-        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.
-
-        It is valid as well where the call itself is cancelled, as by what ends an agent above.
-        """
+        """Take a run to its end: its history is valid, also where this is cancelled, and no await comes after it."""
         try:
             ending = await self._run(run)
         except (trio.Cancelled, BaseExceptionGroup):
@@ -143,7 +140,10 @@ class Executor:
                 self.context.words.add(run.task)
             run.scope.deadline = trio.current_time() + self._limits.timeout_s
             with run.scope:
-                outcome = await self._loop(run)
+                try:
+                    outcome = await self._loop(run)
+                except BudgetSpent as spent:
+                    outcome = self._limit_reached(run, str(spent))
         except ModelError as error:
             # A service may fail in the very step of an interrupt, or because of it: the user's word is the reason then.
             return None if run.interrupted else self._failed(run, "model", str(error))
@@ -183,10 +183,7 @@ class Executor:
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
-            try:
-                return await self._compact_alone(run)
-            except BudgetSpent as spent_now:
-                return self._limit_reached(run, str(spent_now))
+            return await self._compact_alone(run)
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
             return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
         limits = self._limits
@@ -197,29 +194,23 @@ class Executor:
                 return self._done(run)
             if spent := limits.spent(run.used):
                 return self._limit_reached(run, spent)
-            try:
-                if (by := self.compaction.due(run)) is not None:
-                    if (outcome := await self._make_room(run, by)) is not None:
-                        return outcome
-                    continue
-            except BudgetSpent as spent_now:
-                return self._limit_reached(run, str(spent_now))
+            if (by := self.compaction.due(run)) is not None:
+                if (outcome := await self._make_room(run, by)) is not None:
+                    return outcome
+                continue
             run.iteration += 1
             most = limits.max_iterations
             self.context.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
-            try:
-                reply = await self._ask(run)
-                if reply is not None and self.compaction.may_help(run, reply):
-                    was_shown = bool(run.step.shown)
-                    outcome = await self._make_room(run, "service")
-                    if outcome is None:
-                        if was_shown:
-                            self._model.tell_again(run, 1, 0.0, "the conversation no longer fitted the model's window")
-                        reply = await self._ask(run)
-                    elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
-                        return outcome
-            except BudgetSpent as spent_now:
-                return self._limit_reached(run, str(spent_now))
+            reply = await self._ask(run)
+            if reply is not None and self.compaction.may_help(run, reply):
+                was_shown = bool(run.step.shown)
+                outcome = await self._make_room(run, "service")
+                if outcome is None:
+                    if was_shown:
+                        self._model.tell_again(run, 1, 0.0, "the conversation no longer fitted the model's window")
+                    reply = await self._ask(run)
+                elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
+                    return outcome
             outcome = self._after_cut(run) if reply is None else await self._apply(run, reply)
             if outcome is not None:
                 return outcome
@@ -257,10 +248,7 @@ class Executor:
         return Outcome("done", attempted.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
-        """The reply of this iteration; ``None`` when a stop or a now line cut it.
-
-        A now line that finds the model not asked yet, or in a pause before it is asked again, goes along with the call.
-        """
+        """The reply, ``None`` if it was cut; now lines that come before the call, or in a pause, go along with it."""
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             while self.inbox.has_now and not run.stop_asked and not self._limits.spent(run.used):

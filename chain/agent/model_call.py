@@ -62,10 +62,7 @@ class ModelCalls:
         self._context.fill.beside = len(self._system) + len(tools)
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
-        """One whole reply; ``None`` when a stop or a now line cut it.
-
-        Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
-        """
+        """One reply, ``None`` if it was cut. Raises ``ModelError`` after the last attempt, and ``BudgetSpent``."""
         return await self._answer(run, self._conversation.request(), tail, run.expectation.overrides)
 
     async def summary(self, run: Run, messages: Sequence[Message]) -> Reply | None:
@@ -148,7 +145,7 @@ class ModelCalls:
             if reply.stop_reason == "max_tokens" and limit is not None:
                 raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
             if compacts:
-                return reply  # ``summary_came`` records its end
+                return reply  # ``Compactor`` records its end
             try:
                 reply = self._sound(reply)
             except ModelError as error:
@@ -157,14 +154,11 @@ class ModelCalls:
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
         finally:
             if not compacts:
-                self._record_end(run, reply, is_kept=kept)
+                self.record_end(run, reply, is_kept=kept)
         return reply
 
-    def summary_came(self, run: Run, reply: Reply, *, is_used: bool) -> None:
-        """Record the end of a call for a summary; one that is used is in the record of the compaction."""
-        self._record_end(run, reply, is_kept=is_used)
-
-    def _record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
+    def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
+        """Record the end of a call, with its message unless another record keeps that, as of a summary."""
         window, shown = self.window or Window(0), bool(run.step.shown)
         ended = records.RequestEnded(self._spec.name, run.iteration, reply.stop_reason, reply.usage, was_shown=shown)
         message, cut = None if is_kept else reply.message, tuple(sorted(reply.cut_calls))
@@ -295,10 +289,7 @@ def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
 
 
 class _Attempts:
-    """The failures of one call, and when it is made again.
-
-    A fault that has a cause may pass in minutes, so it is for the clock to end that. Replies of no use are counted.
-    """
+    """The failures of one call: those that have a cause may pass in minutes, replies of no use are counted."""
 
     def __init__(self, retries: Retries, run: Run) -> None:
         self.failed = 0

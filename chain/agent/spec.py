@@ -27,7 +27,7 @@ from chain.model import Delta, Model, Reply, Request, Window
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
-from chain.tools.named_files import LineFiles
+from chain.tools.named_files import Attachments, LineContent
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
 
@@ -53,10 +53,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """One agent: ``parent_id`` is the tool call that made it, or ``root``.
-
-    ``instructions`` are the project's, which come behind the ``system`` prompt.
-    """
+    """One agent, made by the tool call ``parent_id`` or ``root``; ``instructions`` come behind ``system``."""
 
     name: str
     parent_id: str
@@ -106,7 +103,7 @@ class Shared:
     call_ids: CallIds = field(default_factory=CallIds)
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
-    line_files: LineFiles | None = None
+    read_lines: Callable[[Sequence[LineContent]], Attachments] | None = None
     """Who reads the files that lines name, if not those of the workspace."""
 
     @property
@@ -184,10 +181,7 @@ class AgentContext:
         self.history.withdraw(line_ids)
 
     def remove_images(self, iteration: int) -> bool:
-        """Takes the images out of the conversation that the service may have refused. Whether there were any.
-
-        Raises ``JournalError``.
-        """
+        """Takes out the images that the service may have refused; whether there are any. Raises ``JournalError``."""
         refused = {image.digest: image.name for image in self.conversation.refusable_images}
         if not refused:
             return False

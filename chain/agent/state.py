@@ -36,7 +36,7 @@ from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
-from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, counted
+from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, beginning, counted
 from chain.tools.tool import Delegating, NoAgents
 
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
@@ -308,10 +308,7 @@ class Run:
 
 
 def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0) -> Outcome:
-    """The outcome of a stop; ``streamed`` is the text of the reply that was under way or just ended.
-
-    There were so many results ``earlier`` than the ones ``found``.
-    """
+    """The outcome of a stop; ``streamed`` is the latest text, and of ``earlier`` results only the number is kept."""
     said = streamed.strip() if phase == "answering" else ""
     rows = [f"• {counted(earlier, 'earlier result')}"] if earlier else []
     rows += [f"• {each.tool}: {_short(each.text)}" for each in found]
@@ -331,5 +328,4 @@ def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed
 
 
 def _short(text: str) -> str:
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…"
+    return beginning(next((line.strip() for line in text.splitlines() if line.strip()), ""), _SHOWN)

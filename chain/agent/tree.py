@@ -27,8 +27,8 @@ from chain.events import Origin
 from chain.lines.inbox import Inbox, find_waiting_line
 from chain.lines.receipts import Accepted
 
-_FIRST = ("explore", "plan")
-"""The kinds whose agents lines go to before those of all other kinds."""
+_RANKS = {"explore": 0, "plan": 1}
+"""The kinds whose agents lines go to before those of all other kinds, in their order."""
 
 AgentState: TypeAlias = Literal["executing", "completing", "finished"]
 """What an agent is doing: its run is active, or over, or it is kept to be asked again."""
@@ -36,11 +36,7 @@ AgentState: TypeAlias = Literal["executing", "completing", "finished"]
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """An agent as people are shown it.
-
-    ``parent`` is the agent that it works for, empty for none. ``since`` is when it began, in seconds since the epoch;
-    ``tokens`` are with those of the agents that it started. ``waiting`` counts the lines that wait for it.
-    """
+    """An agent as people see it; ``since`` is in seconds since the epoch, ``tokens`` are also of those it started."""
 
     name: str
     kind: str
@@ -56,10 +52,7 @@ class AgentView:
 
 @dataclass(eq=False)
 class AgentNode:
-    """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
-
-    ``is_asked``: it was finished, and is asked one more question. ``below`` are those that work for it, oldest first.
-    """
+    """An agent at work; main alone may have no ``run``. ``is_asked``: it had finished. ``below``: the oldest first."""
 
     agent: AgentContext
     kind: str
@@ -115,10 +108,7 @@ class AgentNode:
                 node.run.interrupt()
 
     def apply_urgency(self, lines: Sequence[Accepted]) -> None:
-        """What the urgent and the now lines among those that have come to it do at once.
-
-        A now line cuts what it has in hand; the agents below it end with that.
-        """
+        """Let lines that came act at once: a now line cuts what it has in hand, and with that the agents below."""
         questions = self.agent.shared.questions
         urgencies = {accepted.line.urgency for accepted in lines}
         if "now" in urgencies:
@@ -166,7 +156,7 @@ class AgentTree:
         """The agent that a line without an address goes to."""
         node = self.main
         while below := [each for each in node.below if not (each.is_completing or each.is_asked)]:
-            node = min(reversed(below), key=_rank)
+            node = min(reversed(below), key=lambda each: _RANKS.get(each.kind, len(_RANKS)))
         return node
 
     # ------------------------------------------------------------------------------------------- waiting lines
@@ -187,7 +177,3 @@ class AgentTree:
         accepted = find_waiting_line(self.waiting, id)
         node = next(node for node in self.main.all() if node.name == accepted.agent)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)
-
-
-def _rank(node: AgentNode) -> int:
-    return _FIRST.index(node.kind) if node.kind in _FIRST else len(_FIRST)

@@ -135,7 +135,7 @@ async def open_chain(
             questions,
             rules,
             trace=actors or trace,
-            line_files=actors,
+            read_lines=None if actors is None else actors.read,
         )
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox), kind=spec.name))
         if actors is not None:

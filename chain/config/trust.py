@@ -58,7 +58,6 @@ def sensitive_keys() -> frozenset[str]:
 
 
 def _paths() -> frozenset[str]:
-    """The keys that name files."""
     return frozenset({*_PATHS, *(key for each in providers().values() for key in each.paths)})
 
 
@@ -217,10 +216,7 @@ def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, 
 
 
 def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
-    """Where a path ends, links followed, that leaves the folder of the configuration file; ``None`` for one in it.
-
-    Empty where the end cannot be known.
-    """
+    """Where a path, links followed, leaves the configuration's folder; ``None``: nowhere, empty: it is unknown."""
     path = located_path(node.value, node.file, environ)
     if path is None:
         return None

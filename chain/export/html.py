@@ -18,7 +18,7 @@ from chain.export import outline
 from chain.export.escaping import escaped, is_diff, painted, prose, shown
 from chain.export.timeline import Bar, Lane, Pin, Timeline, draw
 from chain.text import phrases
-from chain.text.wording import counted
+from chain.text.wording import beginning, counted
 from chain.version import VERSION
 
 FEW_ITERATIONS = 80
@@ -57,7 +57,7 @@ def html(session: outline.Outline) -> Iterator[str]:
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    title = _cut(session.title, MAX_TITLE)
+    title = beginning(session.title, MAX_TITLE)
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -108,10 +108,6 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
     yield "Tokens", f"{session.tokens:,}"
     if session.cost_usd is not None:
         yield "Cost", phrases.cost(session.cost_usd)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
 
 
 # ------------------------------------------------------------------------------------------------------- the timeline
@@ -200,7 +196,7 @@ def _pin(pin: Pin) -> str:
             title = f"{what.agent}: {phrases.outcome(what.status)}"
         case _:
             assert_never(what)
-    words = _cut(words, MAX_WORDS)
+    words = beginning(words, MAX_WORDS)
     late = " late" if pin.left > 50 else ""
     return (
         f'<a class="pin {kind}{late}" href="#{anchor}" style="left:{pin.left:.2f}%;--level:{pin.level}" '
@@ -220,7 +216,6 @@ class _Record:
     last_plan: outline.PlanItem | None
 
     def run(self, run: outline.SessionRun) -> Iterator[str]:
-        """A run from its query to its result."""
         facts = [counted(run.iterations, "iteration"), phrases.duration(run.seconds)]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
@@ -257,7 +252,6 @@ class _Record:
             yield "</section>\n"
 
     def items(self, items: Iterable[outline.Item], answer: outline.ReplyItem | None = None) -> Iterator[str]:
-        """What is in an iteration."""
         for item in items:
             match item:
                 case outline.ReplyItem():

@@ -15,7 +15,7 @@ from chain.export import outline
 from chain.export.escaping import MAX_MARKDOWN, is_only_text
 from chain.text import phrases
 from chain.text.plain import sanitize
-from chain.text.wording import counted
+from chain.text.wording import beginning, counted
 
 MAX_TITLE = 120
 
@@ -40,7 +40,7 @@ def markdown(session: outline.Outline) -> Iterator[str]:
 
 def _rows(session: outline.Outline) -> Iterator[str]:
     title, init = session.title, session.init
-    yield from _paragraph(f"# {inline(title if len(title) <= MAX_TITLE else f'{title[:MAX_TITLE]}…')}")
+    yield from _paragraph(f"# {inline(beginning(title, MAX_TITLE))}")
     if init is not None:
         yield f"- Session: {inline(init.session)}"
         yield f"- Workspace: {inline(init.workspace)}"
@@ -114,7 +114,6 @@ def _call(call: outline.CallItem) -> Iterator[str]:
 
 
 def _agent(agent: outline.AgentRun) -> Iterator[str]:
-    """What a child did, in a quote of its own."""
     facts = f"{phrases.outcome(agent.status)}, {counted(agent.iterations, 'iteration')}"
     yield from _paragraph(f"**Agent {inline(agent.agent)}** ({facts})")
     yield from _nested(quoted("Its task", agent.task))

@@ -29,7 +29,6 @@ class _Part:
 
     @property
     def anchor(self) -> str:
-        """Its name on a page."""
         return f"e{self.at}"
 
 

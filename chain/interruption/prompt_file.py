@@ -8,19 +8,14 @@ chain runs. The choices that the format leaves open:
 - A ``user`` text without ``${message}`` gets it appended after a blank line: what the user typed is never lost.
 - ``resume: true`` is the built-in text. Numbers in a ``resume`` text are those of the delivery.
 
-Of ``rules`` the first that matches a line decides. What the format leaves open there:
+Of ``rules`` the first that matches a line decides (``chain help handler-prompts``). What the format leaves open there:
 
-- A rule sees what ``${message}`` gives, so without the line's marker, and at no more than its beginning
-  (``MAX_SEARCHED``). ``^`` and ``$`` are the ends of the line, however many rows it has.
-- Rules see every line that can be put to the model as an interruption, one that begins with a space too; no follow-up,
-  which is the query of a run.
-- The action is decided as the line is accepted. By which rule the line is put to the model is decided as it is
-  delivered, so that an edit of the file holds for the lines that wait. While the file stays as it is, that is the same
-  rule.
-- What a rule leaves out is the handler's, each setting and each role by itself. ``resume: true`` is the handler's text.
-- An action only adds: ``deliver`` leaves a ``!`` in force.
-- The rules together have ``MAX_SEARCH_S`` for a line. Where that is not enough no rule decides: the one that took most
-  of it is a mistake in the file (``InterruptionPrompt.mistake``), and the file is given up.
+- ``^`` and ``$`` are the ends of the line, however many rows it has. One that begins with a space is seen, too.
+- By which rule a line is put to the model is decided as it is delivered, so that an edit of the file holds for those
+  that wait. While the file stays as it is, that is the rule of its action.
+- ``resume: true`` is the handler's text. An action only adds: ``deliver`` leaves a ``!`` in force.
+- Where the time of all rules is not enough none decides: the one that took most of it is a mistake in the file
+  (``InterruptionPrompt.mistake``), and the file is given up.
 """
 
 from __future__ import annotations
@@ -62,11 +57,7 @@ class PromptFile:
         return self._path is not None
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """The prompt that holds, and why it is not the file's; never raises and never waits for a writer.
-
-        The error is given once for each state of the file; a rule that proves too slow breaks it too. Blocks for a
-        ``stat`` and, when the file changed, for reading it, which is bounded.
-        """
+        """The prompt that holds and, once for each state of the file, why not that one. Blocks for a bounded read."""
         state = self._read_state()
         mistake = self._prompt.mistake
         if state != self._state:

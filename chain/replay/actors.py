@@ -266,7 +266,6 @@ class RecordedTool:
         return result.text
 
     async def _ask(self, context: ToolContext, *, is_kept: bool) -> None:
-        """Ask what the tool asked while it ran."""
         actors = self._actors
         for n in actors.script.questions(context.call_id):
             asked = actors.script.asked[n]

@@ -32,10 +32,7 @@ MAX_JUMPS = 100
 
 
 class Player:
-    """Plays one part of a journal with a chain that was opened with these actors.
-
-    ``retries`` says how often a model is asked again, by its name; ``None``: as often as the one before.
-    """
+    """Plays one part of a journal; ``retries`` are by the model's name, ``None`` for those of the one before."""
 
     def __init__(
         self, chain: Chain, script: Script, actors: Actors, clock: MockClock, retries: Callable[[str], Retries | None]
@@ -106,7 +103,6 @@ class Player:
         return next(filter(self._can_be_done, self._tape.left(self._acts)), None)
 
     def _let_time_pass(self) -> bool:
-        """Let time pass to the end of a pause before a call is made again."""
         left = trio.lowlevel.current_statistics().seconds_to_next_deadline
         if self._jumps == MAX_JUMPS or left == math.inf:
             return False
@@ -160,10 +156,7 @@ class Player:
         self._is_acting = False
 
     def _redo(self, record: Record | Unknown) -> str:
-        """Do what a record tells of. Why a line is not accepted today, as a sentence; empty for all else.
-
-        Raises ``UserError`` for a line that cannot be dropped, ``PlanError`` for a change that the plan refuses.
-        """
+        """Do what is on record; why a line is not accepted today. Raises ``UserError`` and ``PlanError`` as that."""
         match record:
             case records.Line():
                 return self._say(record)

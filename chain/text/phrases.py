@@ -14,7 +14,7 @@ from chain import events
 from chain.events import Status, TaskState
 from chain.lines.parse import is_stop
 from chain.text.plain import sanitize
-from chain.text.wording import FOUND, MAIN, STOPPED_BY_RULE, counted
+from chain.text.wording import FOUND, MAIN, STOPPED_BY_RULE, beginning, counted
 
 MAX_INPUT = 160
 """Characters of a call's input beside its name."""
@@ -190,8 +190,7 @@ def short_input(input: Mapping[str, object]) -> str:
     for name, value in input.items():
         text = value[:MAX_INPUT] if isinstance(value, str) else value
         parts.append(f"{name}={json.dumps(text, ensure_ascii=False, default=str)}")
-    row = sanitize(", ".join(parts))
-    return row if len(row) <= MAX_INPUT else f"{row[:MAX_INPUT]}…"
+    return beginning(sanitize(", ".join(parts)), MAX_INPUT)
 
 
 def whole_input(input: Mapping[str, object]) -> str:
@@ -218,10 +217,7 @@ def without_partial_results(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How a command ended: ``end`` is empty where it went well.
-
-    ``parts`` is what there is to say of it: ``end``, how much ended with it, and the last row that it wrote.
-    """
+    """How a command ended, empty for well; ``parts``: that, what ended with it, and the last row that it wrote."""
 
     end: str
     parts: tuple[str, ...]

@@ -65,10 +65,7 @@ class Expressions:
 
 
 class SearchBudget:
-    """The processor time, in seconds, that several searches share. When it is spent they raise ``TooSlow``.
-
-    ``slowest`` is the pattern that used most of it, which need not be the last one that was searched for.
-    """
+    """Seconds of processor time that searches share, then ``TooSlow``; the pattern ``slowest`` used most of it."""
 
     def __init__(self, seconds: float) -> None:
         self.slowest: Pattern | None = None

@@ -56,6 +56,11 @@ def fault(cause: str, message: str) -> str:
     return f"{cause}: {message}" if cause else message
 
 
+def beginning(text: str, most: int) -> str:
+    """So many characters of a text, with a mark behind them if it is longer."""
+    return text if len(text) <= most else f"{text[: max(most, 0)]}…"
+
+
 def counted(n: int, thing: str, things: str = "") -> str:
     """A number with its noun: ``1 line``, ``2 lines``."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"

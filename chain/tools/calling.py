@@ -22,10 +22,7 @@ NO_OUTPUT = "(no output)"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every call: seconds until a tool is stopped, characters of a result.
-
-    The results of the tools that are named in ``whole`` stay as they come: they were shortened when they were recorded.
-    """
+    """Seconds and characters of every call; the results of tools in ``whole`` were shortened when recorded."""
 
     timeout_s: float = 60.0
     result_limit: int = 30_000
@@ -49,10 +46,7 @@ def find(registry: Registry, call: ToolCall) -> Tool:
 
 
 async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> Preview | None:
-    """What a call would do; ``None`` if nothing that needs approval. A tool that cannot say has its input shown.
-
-    Raises ``ToolError`` where the call would fail.
-    """
+    """What a call would do, at least its input; ``None`` if it needs no approval. Raises ``ToolError``."""
     if not tool.needs_approval:
         return None
     if not can_preview(tool):
@@ -111,10 +105,7 @@ def failed(call: ToolCall, why: str) -> ToolResult:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The head and the tail of the text, ``limit`` characters together, and between them how much was left out.
-
-    The tail is kept since that is where a command's output says how it ended.
-    """
+    """The head and the tail of a text, where a command says how it ended, and how much is left out between."""
     if len(text) <= limit:
         return text
     tail = limit // 2

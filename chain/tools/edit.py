@@ -191,7 +191,3 @@ def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_re
     if not os.access(root.joinpath(*parts), os.W_OK):
         raise ToolError(f"{shown} cannot be written: {os.strerror(errno.EACCES)}.")
     return status, raw
-
-
-TOOLS = edit_tools()
-write_file, edit_file = TOOLS

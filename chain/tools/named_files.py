@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import Protocol
 
 from chain.errors import ToolError
 from chain.messages import Block, Image, Text
@@ -65,10 +64,7 @@ _END = ".,;:!?…)]}>'`*|"
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """What goes along with the lines of one message: the ``blocks`` after their texts.
-
-    ``notes`` say what went along and what did not, by the ids of the lines.
-    """
+    """What goes along with the lines of one message, after their texts; ``notes`` on it are by the lines' ids."""
 
     blocks: tuple[Block, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -83,20 +79,9 @@ class LineContent:
     images: tuple[Image, ...] = ()
 
 
-class LineFiles(Protocol):
-    """Reads what lines name."""
-
-    def read(self, lines: Sequence[LineContent]) -> Attachments:
-        """What goes along with the lines of one message. It raises nothing and hardly waits."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Attachment:
-    """What became of one file: ``said`` of it, and, unless it was left out, the ``blocks`` that go along.
-
-    ``path`` and ``digest`` are those of a file that was read, ``size`` is in bytes.
-    """
+    """What became of a file: what is ``said``, its ``blocks``, and if it was read its path, digest and bytes."""
 
     said: str
     blocks: tuple[Block, ...] = ()
@@ -105,49 +90,37 @@ class _Attachment:
     size: int = 0
 
 
-class WorkspaceFiles:
-    """The files of a workspace. What goes along counts as read (``seen``)."""
+def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) -> Attachments:
+    """What goes along with lines of one message, which counts as ``seen``. It raises nothing and hardly waits.
 
-    def __init__(self, workspace: Path, seen: Seen) -> None:
-        self._workspace = workspace
-        self._seen = seen
-
-    def read(self, lines: Sequence[LineContent]) -> Attachments:
-        """What goes along with lines. A file that several of them name goes along once."""
-        wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_WORDS)]
-        sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
-        return self._attached(wanted, sent) if wanted or sent else Attachments()
-
-    def _attached(
-        self, wanted: Sequence[tuple[str, Sequence[str]]], sent: Sequence[tuple[str, str, _Attachment]]
-    ) -> Attachments:
-        found = list(sent)
-        is_whole = quickly(lambda: found.extend(_read_all(self._workspace, wanted)), PATIENCE_S)
-        if not is_whole:
-            late = _Attachment("their disk does not answer")
-            found = [*sent, *((id, "its files", late) for id, _ in wanted)]
-        blocks: dict[tuple[Block, ...], None] = {}  # two images of one name are two
-        notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-        for id, name, its in found:
-            going, left_out = notes.setdefault(id, ({}, {}))
-            if its.blocks:
-                blocks[its.blocks] = None
-                going[f"{name} ({its.said})"] = None
-            else:
-                left_out[f"{name}: {its.said}"] = None
-            if its.path is not None:
-                self._seen.digests[its.path] = its.digest
-        return Attachments(
-            tuple(block for each in blocks for block in each),
-            {id: _note(list(going), list(left_out)) for id, (going, left_out) in notes.items()},
-        )
+    A file that several of them name goes along once.
+    """
+    wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_WORDS)]
+    sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
+    found = list(sent)
+    is_whole = not wanted or quickly(lambda: found.extend(_read_all(workspace, wanted)), PATIENCE_S)
+    if not is_whole:
+        late = _Attachment("their disk does not answer")
+        found = [*sent, *((id, "its files", late) for id, _ in wanted)]
+    blocks: dict[tuple[Block, ...], None] = {}  # two images of one name are two
+    notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for id, name, its in found:
+        going, left_out = notes.setdefault(id, ({}, {}))
+        if its.blocks:
+            blocks[its.blocks] = None
+            going[f"{name} ({its.said})"] = None
+        else:
+            left_out[f"{name}: {its.said}"] = None
+        if its.path is not None:
+            seen.digests[its.path] = its.digest
+    return Attachments(
+        tuple(block for each in blocks for block in each),
+        {id: _note(list(going), list(left_out)) for id, (going, left_out) in notes.items()},
+    )
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """The words of a line that may name files: of each the names that it may be, the longest first.
-
-    What was piped in beside a query, or embedded by an editor, is no word of the user's, so it names none.
-    """
+    """The names of files that each word may be, the longest first; not in what was piped in or embedded."""
     for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0].partition(FILE_BEGIN)[0]):
         if word[1] is not None:
             yield (word[1],)

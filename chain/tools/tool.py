@@ -96,10 +96,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something was approved. If not, ``reason`` says why, for the model.
-
-    ``withdrawn``: nobody decided, since the user stopped or wrote something else instead.
-    """
+    """Whether something was approved, else why not, for the model; ``withdrawn``: nobody decided."""
 
     allowed: bool
     reason: str = ""
@@ -332,7 +329,6 @@ def tool(
     preview: PreviewFunction | None = None,
     kind: ToolKind = "other",
     subject: Subject | None = None,
-    delegates: bool = False,
 ) -> Callable[[ToolFunction], FunctionTool]: ...
 
 
@@ -347,11 +343,10 @@ def tool(
     preview: PreviewFunction | None = None,
     kind: ToolKind = "other",
     subject: Subject | None = None,
-    delegates: bool = False,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
-    ``subject`` is that of its previews, or of what it asks while it runs. ``delegates`` is the kind ``delegate``.
+    ``subject`` is that of its previews, or of what it asks while it runs.
     Raises ``TypeError`` for a function that a model could not call, or not know how to.
     """
 
@@ -364,7 +359,7 @@ def tool(
             read_only=read_only,
             needs_approval=needs_approval,
             previewer=preview,
-            kind="delegate" if delegates else kind,
+            kind=kind,
             subject=subject,
         )
         if mistake := next(_mistakes(made), None):

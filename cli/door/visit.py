@@ -1,7 +1,4 @@
-"""The outer end of the side door: finds the chain that is meant, and speaks with it.
-
-It blocks, since a program that sends one line has nothing else to do, and is there at once.
-"""
+"""The outer end of the side door: finds the chain that is meant, and speaks with it. It blocks."""
 
 from __future__ import annotations
 

@@ -1,15 +1,5 @@
 """When a line from a script, ``--say`` or a pipe is to be sent: ``@iteration 2 todo: add x``. Pure.
 
-=====================  =======================================================
-``@iteration N``       as iteration N of a run begins
-``@tool NAME``         while that tool runs, whichever agent called it
-``@answer``            as a reply without tool calls ends, so that the run goes on
-``@done``              after the run, as a new one
-``@after SECONDS``     that long after the line was read
-``@question``          answers the next question
-nothing                at once
-=====================  =======================================================
-
 ``@to AGENT`` stands behind a moment, or alone: iterations, answers, end and questions are then those of that agent, and
 else main's (a question's anybody's). A line for ``@done @to explore-1`` goes to the agent above, which gets all that
 its agent did not live to read. A tool that starts an agent runs from when that agent is there.

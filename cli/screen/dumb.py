@@ -169,7 +169,6 @@ class _Plain:
         self._row = row
 
     def _end_row(self) -> None:
-        """End the unfinished row, so that others begin below it."""
         if self._row:
             self._unwritten.append("\n")
             self._row = ""

@@ -265,7 +265,6 @@ class _Terminal:
         return [*self._page.painted_tail, ("class:prompt", self._keyboard.sign)]
 
     def _toolbar(self) -> StyleAndTextTuples:
-        """The menu of commands, and the row that says what Enter would do."""
         width = self._output.get_size().columns
         menu = self._menu(width)
         row = self._status(width, with_names=not menu)

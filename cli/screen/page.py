@@ -243,7 +243,6 @@ def _height_of(tail: str) -> int:
 
 
 def _filled(row: Mapping[int, Char]) -> int:
-    """The columns of a drawn row up to its last sign."""
     return max((x + max(char.width, 1) for x, char in row.items() if char.char.strip()), default=0)
 
 

@@ -38,10 +38,7 @@ _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "table_open", "blockquote_open", "ht
 
 @cache
 def parser_of(*, blocks_only: bool) -> MarkdownIt:
-    """A parser; ``blocks_only``: it leaves the text inside blocks alone.
-
-    Definitions of links are text to it, so that a block depends on no other.
-    """
+    """A parser; ``blocks_only``: not of the text inside. A definition of a link is text: blocks stand alone."""
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):
@@ -165,7 +162,6 @@ class Blocks:
                 return blank or (self._item_indent > 0 and line.startswith(" " * self._item_indent))
 
     def _split(self) -> list[str]:
-        """Parse the unfinished block, and return those that are complete."""
         if self.size > self._credit:
             self.kind = self.kind or "paragraph_open"
             return []

@@ -40,17 +40,13 @@ _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _LANGUAGES = ("python", "json", "bash", "diff", "javascript", "yaml", "html")
 
 
-class MarkdownFlow:
-    """One streaming reply, ``width`` columns wide, painted with SGR sequences. ``width`` may be set at any time."""
+class _ReplyFlow:
+    """One streaming reply, ``width`` columns wide. ``width`` may be set at any time."""
 
-    def __init__(self, width: int, look: Look) -> None:
+    def __init__(self, width: int) -> None:
         self.width = width
-        self._look = look
         self._cleaner = Cleaner()
         self._blocks = Blocks()
-        self._shown = _Shown()
-        self._part: _Code | _Raw | None = None
-        """The unfinished block, if its first lines were shown already."""
         self.whole: int | None = None
         """How many of the rows that ``add`` returned last belong to whole blocks; ``None`` if it completed none."""
 
@@ -58,6 +54,17 @@ class MarkdownFlow:
     def is_open(self) -> bool:
         """Whether a block has begun and is not finished."""
         return self._blocks.is_open
+
+
+class MarkdownFlow(_ReplyFlow):
+    """A reply painted with SGR sequences."""
+
+    def __init__(self, width: int, look: Look) -> None:
+        super().__init__(width)
+        self._look = look
+        self._shown = _Shown()
+        self._part: _Code | _Raw | None = None
+        """The unfinished block, if its first lines were shown already."""
 
     @property
     def tail(self) -> str:
@@ -109,7 +116,6 @@ class MarkdownFlow:
         return rows
 
     def _begun(self) -> list[str]:
-        """Rows of the unfinished block, where it is code or too long to be rendered."""
         blocks = self._blocks
         is_in_parts = blocks.fence is not None or _is_too_long(blocks.size, len(blocks.lines))
         if self._part is None and blocks.kind and is_in_parts:
@@ -139,23 +145,14 @@ class MarkdownFlow:
         return text[max(text.find("\n"), 0) or max(text.find(" "), 0) :].lstrip()
 
 
-class PlainFlow:
-    """One streaming reply for a terminal without colours: the text as it came, cut into rows, code uncut."""
+class PlainFlow(_ReplyFlow):
+    """A reply for a terminal without colours: the text as it came, cut into rows, code uncut."""
 
     def __init__(self, width: int) -> None:
-        self.width = width
-        self.whole: int | None = None
-        """As of ``MarkdownFlow``."""
+        super().__init__(width)
         self._flow = Flow(width)
-        self._cleaner = Cleaner()
-        self._blocks = Blocks()
         self._has_begun_line = False
         """Whether rows of the unfinished line were returned already."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a block has begun and is not finished."""
-        return self._blocks.is_open
 
     @property
     def tail(self) -> str:

@@ -138,10 +138,7 @@ def answer_keys(question: events.Question | None) -> str:
 
 
 def unclear(question: events.Question, text: str) -> str:
-    """How to answer where a text is probably no answer; empty where it is one.
-
-    To an approval that is a digit, a letter or two, or a command; to a choice a number that it does not have.
-    """
+    """How to answer, in place of a probable slip: a digit, a letter or two, a command, a wrong number; else empty."""
     said = text.strip().casefold()
     if question.kind == "choice":
         is_there = not said.isdecimal() or 1 <= int(said[:9]) <= len(question.options) or said in question.options
@@ -152,15 +149,6 @@ def unclear(question: events.Question, text: str) -> str:
     return UNCLEAR if _has_always(question) else UNCLEAR_EACH_TIME
 
 
-def allowed_unasked(question: events.Question, answer: events.Answer) -> str:
-    """Why nobody was asked about a call, for the call's row; empty where somebody was."""
-    if answer.decision != "allowed" or answer.by != "config":
-        return ""
-    if not answer.is_for_always:
-        return "allowed by --allow or the configuration"
-    return f'allowed: you said "always" to {_always_covers(question)}'
-
-
 def _has_always(question: events.Question) -> bool:
     return not question.only_by_name and not question.text.endswith(ASKED_EACH_TIME)
 
@@ -169,13 +157,6 @@ def _what_always_allows(question: events.Question) -> str:
     if question.always == "subject":
         return f"{_SUBJECTS.get(question.name, 'exactly this')} always"
     return f"every {visible(question.name)} until you leave"
-
-
-def _always_covers(question: events.Question) -> str:
-    """What the answer "always" covers: ``chain.tools.allowances.for_always`` makes it so."""
-    if question.always == "subject":
-        return _SUBJECTS.get(question.name, "this").replace("exact ", "")
-    return visible(question.name)
 
 
 def answer_parts(answer: events.Answer) -> tuple[str, str]:

@@ -111,10 +111,7 @@ class Renderer:
         """The children that have read a line and not replied yet."""
 
     def lines(self, event: Event, context: Context | None = None) -> list[str]:
-        """The rows to show for this event, and those that have waited for it, without newlines; often none.
-
-        The context is that of the main agent's view, unless it is known otherwise.
-        """
+        """The rows for this event and what waited for it; ``context`` where it is not the main agent's view."""
         context = self._contexts.of(event) if context is None else context
         self._now = event.time
         if isinstance(event, events.Answer) and event.id == self._hint[0]:
@@ -186,7 +183,6 @@ class Renderer:
         return self._thought.tail if unfinished is None and self._thought is not None else unfinished
 
     def _working(self, now: float, most: int) -> list[str]:
-        """At most so many rows of what children do, what runs, and what tools say."""
         place, working = self.place, self._contexts.working if self._collapses else {}
         running: list[str] = []
         if self._unsettled is not None:
@@ -311,7 +307,6 @@ class Renderer:
         return found + self._replies.release(event, self.place, context)
 
     def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
-        """The rows of an event that is no reply of the agent whose view it is."""
         match event:
             case events.ThinkingDelta() if not self.shows_thinking and self._thought is None:
                 self._thinks_since = self._thinks_since or event.time

@@ -160,7 +160,6 @@ def _result(event: events.Result, place: RowPlace, context: Context) -> list[str
 
 
 def _used(event: events.Result, context: Context) -> list[str]:
-    """The tokens, the cost and the time of a run."""
     parts = [counted(event.usage.total_tokens, "token")]
     if event.usage.cost_usd is not None:
         parts.append(phrases.cost(event.usage.cost_usd))

@@ -1,7 +1,4 @@
-"""The table of ``chain sessions list`` and ``/resume``. Pure, plain text.
-
-A row has all of a session where the terminal is wide enough; else it has several, so that nothing but the query is cut.
-"""
+"""The table of ``chain sessions list`` and ``/resume``; on a narrow terminal a session has several rows. Pure."""
 
 from __future__ import annotations
 
@@ -70,7 +67,6 @@ def session_rows(
 
 
 def _cells(session: kept.Summary, sign: Sign, now: float) -> list[str]:
-    """All but the query."""
     usd = session.cost_usd
     return [
         sign("●") if session.is_open else "",

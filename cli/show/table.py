@@ -7,6 +7,7 @@ from math import ceil
 
 from cli.show.text_rows import columns, fitting, flat
 
+MOST_BESIDE = 3
 GAP = 2
 """Columns between two cells."""
 LEAST = 20
@@ -28,13 +29,10 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
     return found
 
 
-def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text: int, most: int = 3) -> list[str]:
-    """Entries of a term and a text in as many columns as fit, one below the other in each.
-
-    ``term`` and ``text`` are the columns of each entry's parts.
-    """
+def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text: int) -> list[str]:
+    """Entries beside and below each other, as many as fit; ``term`` and ``text`` are the columns of their parts."""
     cell = term + GAP + text
-    beside = max(min((width + GAP) // (cell + GAP), most), 1)
+    beside = max(min((width + GAP) // (cell + GAP), MOST_BESIDE), 1)
     if beside == 1:
         return table(entries, width, indent="")
     rows = ceil(len(entries) / beside)

@@ -1,7 +1,4 @@
-"""The guide through the demonstration: what the user could type, and what became of it. Pure.
-
-It says nothing that the rows of the events already say, and speaks only between the steps of a run.
-"""
+"""The guide through the demonstration: what to type, and, between steps, what no row says of its effect. Pure."""
 
 from __future__ import annotations
 

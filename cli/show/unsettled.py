@@ -46,8 +46,6 @@ _GOES_ON = (
 
 @dataclass(slots=True)
 class _Pauses:
-    """The pauses of one model call, each before another attempt."""
-
     since: float
     last: events.Retry
     count: int = 1

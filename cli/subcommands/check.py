@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from operator import attrgetter
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeAlias, TypeVar
 
 from chain import Tool
 from chain.app.open import build_model, check_state
@@ -22,21 +21,18 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
-from chain.config.settings import ChainSettings
+from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
 from chain.errors import ConfigError, SessionError
 from chain.instructions import read_instructions
 from chain.text.wording import counted
 from cli.show.text_rows import flat
 
-_CHAIN = (
-    *("model", "system_prompt", "interruption_prompt", "compaction_prompt", "compact.at", "compact.keep", "tools"),
-    *("max_iterations", "timeout_s", "budget.max_tokens", "budget.max_cost_usd"),
-)
-_BOUNDS = ("max_depth", "max_running", "max_kept")
-_KIND = ("description", "prompt", "tools", "model", "max_iterations")
-_SHELL = ("sandbox", "network", "env", "writable")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_Section: TypeAlias = AgentsSettings | Budget | ChainSettings | Compact | KindSettings | ShellSettings
+_NO_VALUES = ("name", "kinds")
+"""What settings have besides the values of their own keys."""
 
 _NOTHING = object()
 """The value of what the defaults do not have; it is no other value, such as that of a limit that is not set."""
@@ -216,24 +212,29 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
                 yield f"models.definitions.{name}.{key}", value, model.shown.get(key, "")
     for name in settings.chain_names:
         with suppress(ConfigError):
-            yield from _fields(f"chains.{name}", settings.chain(name), _CHAIN)
+            yield from _fields(f"chains.{name}", settings.chain(name))
     yield "inbox.size", settings.inbox_size, ""
     yield "notify", settings.notify, ""
     yield "instructions", settings.instructions, ""
     yield "tools.timeout_s", settings.tool_timeout_s, ""
     yield "tools.result_limit", settings.tool_result_limit, ""
     yield "tools.allow", settings.allow, ""
-    yield from _fields("tools.shell", settings.shell, _SHELL)
+    yield from _fields("tools.shell", settings.shell)
     yield "tools.research.hosts", settings.research_hosts, ""
     with suppress(ConfigError):
-        yield from _fields("agents", settings.agents, _BOUNDS)
+        yield from _fields("agents", settings.agents)
     for name in settings.kind_names:
         with suppress(ConfigError):
-            yield from _fields(f"agents.{name}", settings.kind(name), _KIND)
+            yield from _fields(f"agents.{name}", settings.kind(name))
 
 
-def _fields(place: str, of: object, keys: Sequence[str]) -> Iterator[tuple[str, object, str]]:
-    return ((f"{place}.{key}", attrgetter(key)(of), "") for key in keys)
+def _fields(place: str, of: _Section) -> Iterator[tuple[str, object, str]]:
+    for each in fields(of):
+        key, value = f"{place}.{each.name}", getattr(of, each.name)
+        if isinstance(value, _Section):
+            yield from _fields(key, value)
+        elif each.name not in _NO_VALUES:
+            yield key, value, ""
 
 
 def _shown(key: str, value: object) -> str:

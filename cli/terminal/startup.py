@@ -1,7 +1,4 @@
-"""Puts a prompt on a terminal before the slow imports, and restores the terminal after any ending.
-
-Imports are late for the same reason as in ``main``.
-"""
+"""Puts a prompt on a terminal before the slow imports, and restores the terminal after any ending."""
 
 from __future__ import annotations
 

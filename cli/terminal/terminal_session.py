@@ -64,10 +64,7 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread.
-
-    It goes on with how the one ``before`` it, if there was one, showed thoughts.
-    """
+    """A session and what its user sees, with thoughts as ``before``; all but ``toolbar`` is for trio's thread."""
 
     def __init__(
         self,

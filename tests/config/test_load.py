@@ -111,7 +111,7 @@ def test_what_a_file_leaves_out_is_as_shipped(at: Setting) -> None:
 
 def test_a_definition_of_a_shipped_name_is_merged_key_by_key(at: Setting) -> None:
     model = at.named(definition("max_tokens: 99", "claude"), KEY).model("claude")
-    assert (model.values["max_tokens"], model.provider, model.values["api_key"]) == (99, "anthropic", "sk-secret")
+    assert tuple(model.values[key] for key in ("max_tokens", "provider", "api_key")) == (99, "anthropic", "sk-secret")
 
 
 def test_a_definition_with_another_provider_replaces_the_shipped_one(at: Setting) -> None:
@@ -346,7 +346,7 @@ def test_flags_beat_environment_beats_file_beats_defaults(at: Setting) -> None:
 def test_a_flag_for_the_model_beats_what_a_chain_names(at: Setting) -> None:
     got = at.named("chains: {a: {model: claude}}", model="offline")
     assert got.chain("a").model == "offline"
-    assert got.model().provider == "scripted"
+    assert got.model().values["provider"] == "scripted"
 
 
 @pytest.mark.parametrize(
@@ -501,7 +501,7 @@ def test_a_found_file_may_not_send_a_key_or_run_anything(at: Setting, text: str,
         got.model("offline")
     named = at.load("config.yaml", environ)
     assert named.untrusted == ()
-    assert named.model("claude").provider == "anthropic"
+    assert named.model("claude").values["provider"] == "anthropic"
     assert at.load(environ={**environ, "CHAIN_CONFIG": "config.yaml"}).untrusted == ()
 
 
@@ -613,7 +613,7 @@ def test_trust_is_remembered_by_content(at: Setting, tmp_path: Path) -> None:
     got = at.found(ALLOWING)
     trusted = remember_trust(got, state)
     assert trusted.untrusted == ()
-    assert trusted.model("offline").provider == "scripted"
+    assert trusted.model("offline").values["provider"] == "scripted"
     assert at.load().untrusted == ()
     assert at.found(f"# the same\n{ALLOWING}").untrusted == ()
     assert at.found("chains: {}\ntools: {allow: [shell, write_file]}").untrusted == ("tools.allow",)

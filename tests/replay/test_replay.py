@@ -63,7 +63,7 @@ CHANGES: dict[str, tuple[tuple[str, str], list[str]]] = {
 def test_the_session_that_is_kept_is_as_it_was(tmp_path: Path) -> None:
     handler = (RECORDED / "handler.yaml").read_text()
     found = replay(kept(handler, tmp_path), (RECORDED / "session.jsonl").read_bytes().splitlines(keepends=True))
-    assert found.same, "\n".join(found.rows)
+    assert found.outcome == "same", "\n".join(found.rows)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -73,7 +73,7 @@ def test_a_changed_handler_prompt_is_told_by_the_first_difference(change: str, t
     assert old in handler
     rows = (RECORDED / "session.jsonl").read_bytes().splitlines(keepends=True)
     found = replay(kept(handler.replace(old, new), tmp_path), rows)
-    assert not found.same
+    assert found.outcome != "same"
     for words in told:
         assert words in "\n".join(found.rows)
 
@@ -109,7 +109,7 @@ async def test_no_tool_is_run_and_no_model_is_asked(autojump_clock: MockClock) -
     notes: list[str] = []
     session = await recorded(notes)
     asked = len(session.model.requests)
-    assert replayed(session).same
+    assert replayed(session).outcome == "same"
     assert (notes, len(session.model.requests)) == (["x"], asked)
 
 
@@ -135,7 +135,7 @@ async def test_a_call_is_made_again_as_often_as_it_was(fault: str, autojump_cloc
         await session.chain.wait_idle()
         assert session.result.status == status
     for _ in range(3):  # how long each pause is, is chance
-        assert replayed(session).same, replayed(session).rows
+        assert replayed(session).outcome == "same", replayed(session).rows
 
 
 DIFFERENT = {
@@ -161,7 +161,7 @@ async def test_what_is_told_of_a_configuration_that_is_another(what: str, autoju
     if "tools" in change:
         session.tools = tuple(noting(notes, does) for does in change["tools"])  # type: ignore[misc]
     found = replayed(session)
-    assert not found.same
+    assert found.outcome != "same"
     assert where in found.rows[0]
     assert told in " ".join(found.rows)
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chain import events
 from chain.text.wording import ASKED_EACH_TIME
 from cli.show.question_rows import (
-    allowed_unasked,
     answer_keys,
     answer_parts,
     fence,
@@ -106,11 +105,6 @@ def test_what_fences_a_command_in_is_said_in_words_and_only_what_holds(held: tup
     assert fence(asked("shell", protections=held)) == words
 
 
-def test_a_call_that_nobody_was_asked_about_says_why() -> None:
-    command = asked("shell", "Allow shell: ls", always="subject")
+def test_an_answer_of_before_that_allows_a_call_is_told() -> None:
     answer = events.Answer(id="Q1", text="", decision="allowed", by="config", is_for_always=True)
-    assert allowed_unasked(command, answer) == 'allowed: you said "always" to this command'
-    assert allowed_unasked(asked(), answer) == 'allowed: you said "always" to write_file'
-    assert "--allow" in allowed_unasked(command, replace(answer, is_for_always=False))
-    assert allowed_unasked(command, replace(answer, by="user")) == ""
     assert answer_parts(answer) == ("✓", 'Q1 allowed: you said "always" before')

@@ -71,7 +71,7 @@ def check_replays(session: Session, *, is_sure: bool = True) -> None:
     """
     result = replayed(session)
     may_part = not is_sure and _is_side_by_side(session)
-    assert result.same or (result.outcome == "cannot be followed" and may_part), "\n".join(result.rows)
+    assert result.outcome == "same" or (result.outcome == "cannot be followed" and may_part), "\n".join(result.rows)
 
 
 def _is_side_by_side(session: Session) -> bool:

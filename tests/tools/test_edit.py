@@ -22,12 +22,14 @@ from chain.errors import ToolError
 from chain.messages import ToolCall
 from chain.plan import Plan
 from chain.tools import calling, edit, files
-from chain.tools.edit import TOOLS, edit_file, write_file
+from chain.tools.edit import edit_tools
 from chain.tools.files import read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.replace import replace
 from chain.tools.seen import Seen
 from chain.tools.tool import Preview, ToolContext, tool
+
+TOOLS = write_file, edit_file = edit_tools()
 
 
 class Agent:

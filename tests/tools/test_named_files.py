@@ -12,7 +12,7 @@ import pytest
 from chain.messages import Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, STDIN_END
 from chain.tools import named_files
-from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, LineContent, WorkspaceFiles, image_of
+from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, LineContent, image_of, read_named_files
 from chain.tools.seen import Seen, digest
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -29,7 +29,7 @@ def workspace(tmp_path: Path) -> Path:
 
 def read(workspace: Path, *texts: str, seen: Seen | None = None) -> Attachments:
     lines = [LineContent(f"L{n}", text) for n, text in enumerate(texts, 1)]
-    return WorkspaceFiles(workspace, seen or Seen()).read(lines)
+    return read_named_files(workspace, seen or Seen(), lines)
 
 
 def texts(found: Attachments) -> list[str]:
@@ -225,7 +225,7 @@ def test_two_images_of_one_name_both_go_along(workspace: Path) -> None:
     one, other = (image_of("shot.png", PNG + end) for end in (b"1", b"2"))
     assert one is not None
     assert other is not None
-    sent = WorkspaceFiles(workspace, Seen()).read(
-        [LineContent("L1", "look", (one,)), LineContent("L2", "and this", (other, one))]
+    sent = read_named_files(
+        workspace, Seen(), [LineContent("L1", "look", (one,)), LineContent("L2", "and this", (other, one))]
     )
     assert [block for block in sent.blocks if isinstance(block, Image)] == [one, other]

@@ -264,11 +264,12 @@ import os, random, signal, sys, time
 from pathlib import Path
 import trio
 from chain.plan import Plan
-from chain.tools.edit import edit_file, write_file
+from chain.tools.edit import edit_tools
 from chain.tools.files import read_file
 from chain.tools.tool import ToolContext
 
 root, kills = Path(sys.argv[1]), int(sys.argv[2])
+write_file, edit_file = edit_tools()
 contents = [word * 5_000 for word in ("one\\n", "two\\n")]
 (root / "a.txt").write_text(contents[0])
 (root / "a.txt").chmod(0o640)

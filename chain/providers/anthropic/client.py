@@ -74,6 +74,7 @@ class AnthropicModel:
     """A ``Model`` that asks a server which speaks ``/v1/messages``."""
 
     def __init__(self, parameters: Parameters, service: Service, price: Price | None = None) -> None:
+        self.name = parameters.model
         self._parameters = parameters
         self._service = service
         self._price = price
@@ -82,11 +83,6 @@ class AnthropicModel:
         self._context_window = parameters.context_window
         self._asks_left = 0 if parameters.context_window else MOST_ASKS
         """How often the service may still be asked for the window."""
-
-    @property
-    def name(self) -> str:
-        """What the service calls the model."""
-        return self._parameters.model
 
     @property
     def window(self) -> Window | None:
@@ -123,10 +119,7 @@ class AnthropicModel:
     async def _beside_asking_for_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
-        """Answer a request, and ask the service for the window meanwhile, for no longer than that takes.
-
-        What was cut short is asked with the next request.
-        """
+        """Answer a request, and ask for the window meanwhile; what that cuts short is asked with the next one."""
         self._asks_left -= 1
         failed: Exception | None = None
         async with trio.open_nursery() as nursery:
@@ -270,11 +263,7 @@ class AnthropicModel:
                     await response.aclose()
 
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
-        """Feed the stream to the reader.
-
-        When that fails, the reading is cancelled: only an exception from the innermost of the SDK's iterators ends them
-        all.
-        """
+        """Feed the reader. Where that fails the reading is cancelled: no exception from here ends all iterators."""
         import httpx2
 
         failure: Exception | None = None

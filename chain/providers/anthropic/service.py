@@ -47,11 +47,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What every request of a model carries. ``None`` is not sent; 0 is a value.
-
-    ``extra_body`` adds fields; it changes none that is set here. ``context_window``, in tokens, is not sent;
-    0 is unknown.
-    """
+    """What requests carry: ``None`` is not sent, nor ``context_window`` (0: unknown); ``extra_body`` only adds."""
 
     model: str
     max_tokens: int

@@ -83,7 +83,6 @@ def read_anthropic(definition: Definition) -> ModelSettings:
 
     return ModelSettings(
         definition.name,
-        "anthropic",
         label=parameters.model,
         retries=definition.retries,
         values={key: found[key] for key in ("provider", *KEYS)},

@@ -72,8 +72,6 @@ class ServiceError(ModelError):
 
 @dataclass
 class _Open:
-    """A content block that grows."""
-
     raw: Mapping[str, Any]
     text: list[str] = field(default_factory=list)
     json: list[str] = field(default_factory=list)

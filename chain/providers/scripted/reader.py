@@ -25,10 +25,7 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
-    """Read the content of a rule file. Raises ``ConfigError`` with file, line and key.
-
-    ``at_terminal`` chooses the pace for somebody who sits at a terminal.
-    """
+    """Read a rule file, with its pace for people if ``at_terminal``. Raises ``ConfigError`` with line and key."""
     keys = top.mapping(("version", "description", "name", "marks", "pace", "terminal_pace", "rules"))
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")
@@ -89,7 +86,6 @@ class _Reader:
         return ScriptRule(index=index, when=when, collect=collect, pace=pace, **given)
 
     def marks(self, node: Node) -> rules.Marks:
-        """How messages are recognised."""
         built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
         marks = rules.Marks(**self._given(rules.Marks, {**built_in, **_keys(rules.Marks, node)}))
         if not marks.interruption.strip():
@@ -159,7 +155,6 @@ class _Reader:
 
 
 def _keys(kind: type, node: Node) -> dict[str, Node]:
-    """The values at the keys that are the fields of a class."""
     return node.mapping(each.name.rstrip("_") for each in fields(kind))
 
 

@@ -30,7 +30,6 @@ def read_scripted(definition: Definition) -> ModelSettings:
 
     return ModelSettings(
         definition.name,
-        "scripted",
         label=f"rules in {script.name}",
         retries=definition.retries,
         values={"provider": "scripted", "script": script, "context_window": definition.context_window or None},

@@ -229,7 +229,6 @@ class Moment:
         return list(first.values())
 
     def _texts(self, collection: Collection) -> Iterable[tuple[str, Mapping[str, Any]]]:
-        """The texts that a list is made from, each with the input of its tool call."""
         scene = self._scene
         match collection.from_:
             case "results":

@@ -99,7 +99,6 @@ class _Dialogue:
         self._scene = Scene(script.marks)
 
     def tokens_of(self, request: Request) -> int:
-        """The tokens that the request has."""
         said = sum(chars_of(message.blocks) for message in request.messages)
         return _tokens(said + _chars_beside(request))
 
@@ -280,7 +279,6 @@ class ScriptedReply:
 
 
 def _chars_beside(request: Request) -> int:
-    """The characters of a request that are not of its messages."""
     texts = [request.system, *request.tail, *(t.name + t.description for t in request.tools)]
     return sum(map(len, texts))
 

@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
+from chain.text.wording import beginning
 from chain.tools.seen import digest
 from chain.tools.tool import Asking, Preview
 
@@ -42,6 +43,9 @@ _LOCAL = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16",
 
 MAX_LISTED = 5
 """Addresses that a question shows: they tell what the host is wanted for."""
+
+MAX_SHOWN = 500
+"""Characters of each."""
 
 
 class Refused(Exception):
@@ -105,7 +109,7 @@ class Permits:
         """Returns if a host may be visited; ``wanted`` are the addresses there. Raises ``Refused``."""
         if covers(self._hosts, host) or folded(host) in map(folded, by_user):
             return
-        listed = [_short(each) for each in wanted[:MAX_LISTED]]
+        listed = [beginning(each, MAX_SHOWN) for each in wanted[:MAX_LISTED]]
         if len(wanted) > MAX_LISTED:
             listed.append(f"and {len(wanted) - MAX_LISTED} more there")
         await self._ask(host, "\n".join([f"research visits {host}:", *listed]))
@@ -138,7 +142,3 @@ class Permits:
                 raise Refused(reason)  # nobody decided, so the next source asks again
             self._refused[key] = reason
         raise Refused(self._refused[key])
-
-
-def _short(address: str) -> str:
-    return address if len(address) <= 500 else f"{address[:500]}…"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from chain.text.wording import counted
+from chain.text.wording import beginning, counted
 from chain.tools.file_tree import MAX_LINE
 from chain.tools.research import ranking
 from chain.tools.research.ranking import BestFindings, Finding, Judge, Key, Row, ScoredRow
@@ -67,7 +67,7 @@ class Beginning:
             if chars_in(new) > most:
                 # Of the row for which there is no room its beginning, if that says something.
                 room = most - chars_in(new[:-1]) - len("…\n")
-                return [*rows, *new[:-1], _cut(new[-1], room)] if room > MIN_ROW else rows, shown
+                return [*rows, *new[:-1], beginning(new[-1], room)] if room > MIN_ROW else rows, shown
             rows += new
             shown[each.key] = each.score > 0
             most -= chars_in(new)
@@ -88,7 +88,7 @@ class Report:
 
     def rows(self, most: int, *, is_alone: bool) -> list[str]:
         """The source's part of a result, in about so many characters."""
-        title = [_cut(self.title, min(BEGINNING, most // 2))] if self.title else []
+        title = [beginning(self.title, min(BEGINNING, most // 2))] if self.title else []
         before = ["", f"## {on_one_row(self.name)}: {self.outcome}", *title]
         left = most - chars_in([*before, *self.notes])
         opening, shown = self._opening(left, is_alone=is_alone)
@@ -128,7 +128,7 @@ def chars_in(rows: Iterable[str]) -> int:
 
 def on_one_row(text: str) -> str:
     """A text on one row."""
-    return _cut(" ".join(text.split()), MAX_ROW)
+    return beginning(" ".join(text.split()), MAX_ROW)
 
 
 def _places(findings: Iterable[Finding], shown: dict[Key, bool], most: int) -> list[str]:
@@ -150,8 +150,4 @@ def _places(findings: Iterable[Finding], shown: dict[Key, bool], most: int) -> l
 
 
 def _numbered(row: ScoredRow, most: int) -> str:
-    return f"{row.n}{':' if row.score else '-'} {_cut(row.text, most)}"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: max(most, 0)]}…"
+    return f"{row.n}{':' if row.score else '-'} {beginning(row.text, most)}"

@@ -188,7 +188,6 @@ class _Research:
         return Report(name, found=found, opening=opening, notes=tuple(notes))
 
     def _judged(self, report: Report) -> Report:
-        """The report, with how many places there are and what the user's lines did to them."""
         course, found, notes = self._course, report.found, report.notes
         if found.ignored:
             ignored = ", ".join(course.ignored)
