@@ -21,7 +21,10 @@ def to_json(event: Event) -> JsonObject:
 
 
 def from_json(raw: Mapping[str, Any]) -> Event | None:
-    """The event of a JSON object, ``None`` for an unknown one; what is not in the JSON has its default."""
+    """The event that a JSON object is; ``None`` for one that this version does not know.
+
+    What only front ends of the same process need has its default.
+    """
     kind = _KINDS.get(str(raw.get("type")))
     if kind is None:
         return None

@@ -357,7 +357,11 @@ class Compaction(_Event):
 
 @_event("usage")
 class UsageReport(_Event):
-    """What one model call used; the conversation fills ``context_tokens`` now, of a window that may be unknown."""
+    """What one model call used.
+
+    ``context_tokens`` are those that the conversation fills after it, and ``context_window`` is how many the model can
+    take in, ``None`` where that is not known.
+    """
 
     input_tokens: int
     output_tokens: int

@@ -15,7 +15,10 @@ _Read: TypeAlias = Callable[[Any], Any]
 
 
 def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
-    """A dataclass from JSON, with its defaults. Raises ``ValueError`` for a wrong type, ``TypeError`` for a lack."""
+    """A dataclass from its JSON; what the JSON leaves out has its default.
+
+    Raises ``ValueError`` for a value of another type than its field, and ``TypeError`` for one that is missing.
+    """
     found = {}
     for name, read in _readers(kind):
         if name in raw:

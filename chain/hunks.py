@@ -26,7 +26,10 @@ class HunkRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines that change, among others; ``old`` and ``new`` number its first lines, or the line before where none is."""
+    """Where lines change, with those around them. ``old`` and ``new`` are the numbers, from 1, of its first lines.
+
+    Of a side without lines it is the number of the line before.
+    """
 
     old: int
     new: int

@@ -55,7 +55,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture of the user's: its name, the SHA-256 of its content, and that in base64, empty where it is gone."""
+    """A picture that the user sends: ``name`` is what it is called, ``digest`` the SHA-256 of its content.
+
+    ``data`` is the content in base64; it is empty where the content is no longer there.
+    """
 
     media_type: str
     digest: str
@@ -75,7 +78,10 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the conversation; ``calls`` are the tool calls in it."""
+    """One message of the conversation.
+
+    ``calls`` are the tool calls in it; ``text`` is its text blocks, joined as they stand.
+    """
 
     role: Role
     blocks: tuple[Block, ...]
@@ -207,7 +213,10 @@ TOO_LONG: Final = "model_context_window_exceeded"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the service counts them (``input_tokens``: those that no cache held), and US dollars where known."""
+    """What model calls cost, in tokens as the service counts them, and in US dollars where prices are known.
+
+    ``input_tokens`` are those that no cache held.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0

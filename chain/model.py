@@ -45,7 +45,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply. The token limit cut the inputs of ``cut_calls``; ``asked_tokens``: of a request that is too long."""
+    """One whole reply. ``cut_calls`` are the ids of tool calls whose input the token limit cut off.
+
+    ``asked_tokens`` is how many tokens a request has that is too long, where the service says it.
+    """
 
     message: Message
     stop_reason: StopReason
@@ -56,7 +59,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply, to be shown; ``usage`` is the last of one that is cut: what it had used, if known."""
+    """A piece of a reply, to be shown while the rest is on its way.
+
+    ``usage`` is the last of a reply that is cut: what it has used until then, as far as that is known.
+    """
 
     kind: Literal["text", "thinking", "usage"]
     text: str = ""
@@ -92,7 +98,10 @@ class Model(Protocol):
         """
 
     async def prepare(self) -> None:
-        """Do early what takes long. It may be left out or cancelled; what it raises, the first call meets again."""
+        """Do ahead of the first call what takes long, such as importing a library, while nobody has to wait for it.
+
+        It may be left out, and be cancelled at any time. What it raises is nothing yet: the first call meets it again.
+        """
 
     async def aclose(self) -> None:
         """Give up what it holds, such as connections; it is not asked again."""

@@ -1,4 +1,7 @@
-"""Providers of models: what the configuration and the wiring know of one, and their table: modules by name."""
+"""Providers of models: what the configuration and the wiring know of one, and the table of those that there are.
+
+A provider is a module with a ``PROVIDER``. It is found by its name, so that the configuration stands aside of all.
+"""
 
 from __future__ import annotations
 

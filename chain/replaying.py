@@ -32,19 +32,28 @@ from chain.tools.tool import Tool
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay, in rows. ``cannot be followed``: it hung on a moment that is not on record."""
+    """What came of a replay, and the rows that say so or tell of the difference.
+
+    ``cannot be followed``: what came of it hung on a moment that is not on record (``Script.left_to_chance``).
+    """
 
     outcome: Literal["same", "different", "cannot be followed"]
     rows: tuple[str, ...]
 
 
 def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] = ()) -> Replayed:
-    """Run the session of a journal's rows again, offline, with these settings, and compare. Raises ``UserError``."""
+    """Run a recorded session again, offline, with these settings, and compare. ``rows`` are those of its journal.
+
+    Nothing outside is touched. Raises ``UserError`` for a journal or a configuration that cannot be used.
+    """
     return trio.run(_replay, settings, list(rows), tuple(tools), clock=MockClock())
 
 
 def recorded(state: Path, id: str) -> list[bytes]:
-    """The rows of the session whose id begins so, or of a journal, a ``.jsonl`` file. Raises ``SessionError``."""
+    """The rows of the session whose id begins so, or of the journal at a path that ends in ``.jsonl``.
+
+    Raises ``SessionError``.
+    """
     try:
         path = Path(id) if id.endswith(SUFFIX) else listing.find_journal(state / "sessions", id)
     except SessionError:

@@ -10,7 +10,11 @@ RETRY_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a model is asked again: ``max_attempts``, the first included, in ``retry_s`` from the first failure."""
+    """How often a model is asked again that could not answer.
+
+    ``retry_s`` are the seconds since the first failure of a call in which others are made. ``max_attempts`` counts the
+    first one too, and ``None`` is no bound.
+    """
 
     max_attempts: int | None = None
     retry_s: float = RETRY_S

@@ -1,4 +1,7 @@
-"""The command line: what its words and flags mean, and what is wrong with them. Imports are late, as in ``main``."""
+"""The command line: what its words and flags mean, and what is wrong with them.
+
+Imports are late for the same reason as in ``main``.
+"""
 
 from __future__ import annotations
 

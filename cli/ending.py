@@ -1,4 +1,7 @@
-"""The signals that end the program, and ending it at once. trio is imported late: the prompt does not wait for it."""
+"""The signals that end the program, and ending it at once: where something does not end by itself.
+
+What needs trio imports it late: the prompt is on the screen before.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The ``chain`` command, from arguments to an exit code. Imports are late: the prompt does not wait for the chain."""
+"""The ``chain`` command: arguments in, an exit code out.
+
+Imports are late, so that the prompt is on the screen before the chain behind it is ready.
+"""
 
 from __future__ import annotations
 

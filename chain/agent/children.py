@@ -47,7 +47,10 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent, at work or finished; ``latest`` is its last run as shown, and its executor all that it knows."""
+    """An agent, at work or finished; ``latest`` is its last run as people are shown it.
+
+    Its executor knows more than the conversation: what of the plan was read, which lines a refusal would give back.
+    """
 
     kind: str
     executor: Executor

@@ -84,7 +84,10 @@ class Compactor:
         return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
 
     def may_help(self, run: Run, reply: Reply) -> bool:
-        """Whether to compact what the service finds too long; of a far from full one it has to say how long."""
+        """Whether the conversation may be compacted since the service found it too long.
+
+        One that does not say how long, of a conversation that is far from full, is not believed.
+        """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
         tokens, window = self._context.fill.tokens, self.window

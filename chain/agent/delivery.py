@@ -52,7 +52,10 @@ class Delivery:
         self._entered(run, [query], "start", attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
-        """Whether lines waited, which are one message now; ``calls_left``, if not those of the iterations to come."""
+        """Put all waiting lines into the conversation as one message. Whether there were any.
+
+        ``calls_left``: the model calls that the run has left, if not those of the iterations to come.
+        """
         # No await from here to the commit.
         lines = self._inbox.drain()
         if not lines:

@@ -115,7 +115,10 @@ class Executor:
             self.context.append(note)
 
     async def run(self, run: Run) -> Outcome:
-        """Take a run to its end: its history is valid, also where this is cancelled, and no await comes after it."""
+        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.
+
+        It is valid as well where the call itself is cancelled, as by what ends an agent above.
+        """
         try:
             ending = await self._run(run)
         except (trio.Cancelled, BaseExceptionGroup):
@@ -248,7 +251,10 @@ class Executor:
         return Outcome("done", attempted.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
-        """The reply, ``None`` if it was cut; now lines that come before the call, or in a pause, go along with it."""
+        """The reply of this iteration; ``None`` when a stop or a now line cut it.
+
+        A now line that finds the model not asked yet, or in a pause before it is asked again, goes along with the call.
+        """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             while self.inbox.has_now and not run.stop_asked and not self._limits.spent(run.used):

@@ -16,7 +16,10 @@ from chain.messages import Message
 
 @dataclass(eq=False, slots=True)
 class History:
-    """A conversation, how much of a window it fills, the user's words, and the compaction that it begins with."""
+    """A conversation, how much of a window it fills, and what the user said in it.
+
+    ``compacted`` is the compaction whose summary it begins with.
+    """
 
     conversation: Conversation = field(default_factory=Conversation)
     fill: Fill = field(default_factory=Fill)
@@ -24,7 +27,10 @@ class History:
     compacted: Compacted | None = None
 
     def append(self, message: Message, after: State | None = None) -> None:
-        """Append; ``after`` is the state that a check gave. Raises ``ConversationError``, and changes nothing then."""
+        """Append a message; ``after`` is the state that it leads to, if it was checked in this very step.
+
+        Raises ``ConversationError``, and changes nothing, when it may not come next.
+        """
         self.conversation.append_checked(message, self.conversation.check(message) if after is None else after)
         self.fill.add(message)
         if message.role == "assistant" and not message.calls:

@@ -62,7 +62,10 @@ class ModelCalls:
         self._context.fill.beside = len(self._system) + len(tools)
 
     async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
-        """One reply, ``None`` if it was cut. Raises ``ModelError`` after the last attempt, and ``BudgetSpent``."""
+        """One whole reply; ``None`` when a stop or a now line cut it.
+
+        Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
+        """
         return await self._answer(run, self._conversation.request(), tail, run.expectation.overrides)
 
     async def summary(self, run: Run, messages: Sequence[Message]) -> Reply | None:
@@ -289,7 +292,10 @@ def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
 
 
 class _Attempts:
-    """The failures of one call: those that have a cause may pass in minutes, replies of no use are counted."""
+    """The failures of one call, and when it is made again.
+
+    A fault that has a cause may pass in minutes, so it is for the clock to end that. Replies of no use are counted.
+    """
 
     def __init__(self, retries: Retries, run: Run) -> None:
         self.failed = 0

@@ -53,7 +53,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """One agent, made by the tool call ``parent_id`` or ``root``; ``instructions`` come behind ``system``."""
+    """One agent: ``parent_id`` is the tool call that made it, or ``root``.
+
+    ``instructions`` are the project's, which come behind the ``system`` prompt.
+    """
 
     name: str
     parent_id: str
@@ -181,7 +184,10 @@ class AgentContext:
         self.history.withdraw(line_ids)
 
     def remove_images(self, iteration: int) -> bool:
-        """Takes out the images that the service may have refused; whether there are any. Raises ``JournalError``."""
+        """Takes the images out of the conversation that the service may have refused. Whether there were any.
+
+        Raises ``JournalError``.
+        """
         refused = {image.digest: image.name for image in self.conversation.refusable_images}
         if not refused:
             return False

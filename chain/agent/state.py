@@ -308,7 +308,10 @@ class Run:
 
 
 def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0) -> Outcome:
-    """The outcome of a stop; ``streamed`` is the latest text, and of ``earlier`` results only the number is kept."""
+    """The outcome of a stop; ``streamed`` is the text of the reply that was under way or just ended.
+
+    There were so many results ``earlier`` than the ones ``found``.
+    """
     said = streamed.strip() if phase == "answering" else ""
     rows = [f"• {counted(earlier, 'earlier result')}"] if earlier else []
     rows += [f"• {each.tool}: {_short(each.text)}" for each in found]

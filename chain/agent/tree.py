@@ -52,7 +52,10 @@ class AgentView:
 
 @dataclass(eq=False)
 class AgentNode:
-    """An agent at work; main alone may have no ``run``. ``is_asked``: it had finished. ``below``: the oldest first."""
+    """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
+
+    ``is_asked``: it was finished, and is asked one more question. ``below`` are those that work for it, oldest first.
+    """
 
     agent: AgentContext
     kind: str
@@ -108,7 +111,10 @@ class AgentNode:
                 node.run.interrupt()
 
     def apply_urgency(self, lines: Sequence[Accepted]) -> None:
-        """Let lines that came act at once: a now line cuts what it has in hand, and with that the agents below."""
+        """What the urgent and the now lines among those that have come to it do at once.
+
+        A now line cuts what it has in hand; the agents below it end with that.
+        """
         questions = self.agent.shared.questions
         urgencies = {accepted.line.urgency for accepted in lines}
         if "now" in urgencies:

@@ -153,7 +153,10 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What the user said; ``line_id`` if that is a line, ``iteration`` 0 for what a run was started with."""
+    """What the user said: a line, the query of a run, the answer to a question; of an agent below main also its task.
+
+    ``iteration`` is 0 for what a run was started with. ``line_id`` is empty for what is no line.
+    """
 
     text: str
     run: int
@@ -196,7 +199,10 @@ class Words:
         self._kept = self._words[left_out:]
 
     def remove(self, line_ids: Collection[str]) -> str:
-        """Take out these lines, and what is none, since the last answer. Returns the rows left of those kept."""
+        """Take out what came since the last answer: these lines, and what is no line.
+
+        Returns the rows that are left of those that the last compaction kept.
+        """
         gone = {id(w) for w in self._words[self._answered :] if not w.line_id or w.line_id in line_ids}
         self._words = [word for word in self._words if id(word) not in gone]
         self._kept = [word for word in self._kept if id(word) not in gone]
@@ -336,7 +342,10 @@ def view_of(
     beside: Sequence[tuple[str, int]],
     compacted: Compacted | None = None,
 ) -> WindowView:
-    """What fills a window; ``beside`` are characters before the conversation, which begins with ``compacted``."""
+    """What fills a window; ``beside`` are the characters of what comes before the conversation, by name.
+
+    ``compacted`` is the compaction that the conversation begins with.
+    """
     chars: Counter[str] = Counter(dict(beside))
     names = {call.id: call.name for message in messages for call in message.calls}
     if compacted is not None:

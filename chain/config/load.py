@@ -163,7 +163,10 @@ class Settings:
         return frozenset({*usual, *(name for node in nodes for name in variables_within(node))})
 
     def model(self, name: str | None = None) -> ModelSettings:
-        """A definition, by default the default chain's. Raises ``ConfigError``, also if the file is not trusted."""
+        """A definition with its variables filled in, by default that of the default chain.
+
+        Raises ``ConfigError``: there is none of that name, a variable is missing, or the file is not trusted yet.
+        """
         require_trust(self)
         name = name or self.chain().model
         definitions = self._root.entries("models", "definitions")

@@ -37,7 +37,10 @@ def read_system_prompt(path: Path, within: Path | None = None) -> str:
 
 
 def system_text(root: Node, known: Sequence[str] = KEYS, *, role: str = "system") -> str:
-    """The text of a file's messages of this role, in which there may be these keys. Raises ``ConfigError``."""
+    """The text in the content of such a file, in which there may be these keys. Raises ``ConfigError``.
+
+    ``role`` is that of its messages.
+    """
     keys = root.mapping(known)
     if "messages" not in keys:
         missing = f"has no messages; give it one with role: {role} and content"

@@ -216,7 +216,10 @@ def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, 
 
 
 def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
-    """Where a path, links followed, leaves the configuration's folder; ``None``: nowhere, empty: it is unknown."""
+    """Where a path ends, links followed, that leaves the folder of the configuration file; ``None`` for one in it.
+
+    Empty where the end cannot be known.
+    """
     path = located_path(node.value, node.file, environ)
     if path is None:
         return None

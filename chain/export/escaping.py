@@ -52,7 +52,10 @@ def prose(text: str) -> str:
 
 
 def is_only_text(text: str) -> bool:
-    """Whether a reply has neither HTML nor pictures to any program that shows Markdown, in one quote or in two."""
+    """Whether a reply has neither HTML nor pictures to any program that shows it as Markdown, as far as can be known.
+
+    It may stand in one quote or in two, which moves its tabs, and the program may know tables or not.
+    """
     for depth in ("> ", "> > "):
         quoted = "\n".join(depth + row for row in text.split("\n"))
         for parser in _lenient_parsers():

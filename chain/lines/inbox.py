@@ -28,7 +28,10 @@ from chain.text.wording import FULL
 
 
 class Inbox:
-    """The bounded channel of one agent; ``room`` is set where what keeps lines of the session back may be over."""
+    """The bounded channel of one agent.
+
+    ``room`` is set when lines have left any of a session's inboxes, or what else kept lines back is over.
+    """
 
     def __init__(self, ledger: Ledger, *, agent: str, size: int = 10, room: Signal | None = None) -> None:
         self.agent = agent
@@ -88,7 +91,10 @@ class Inbox:
         self._fill((*self._waiting, accepted))
 
     def hand_over(self, to: Inbox, undelivered: Iterable[Accepted] = (), *, iteration: int = 0) -> tuple[Accepted, ...]:
-        """Merge what waits here, and what is ``undelivered``, into another inbox in one step; returns it."""
+        """Move all that waits here, and what is ``undelivered``, to another agent's inbox; returns what was moved.
+
+        There it is merged in the order of acceptance, and keeps its urgency. One step, without an await.
+        """
         left = sorted((*undelivered, *self.drain_all()), key=attrgetter("number"))
         if not left:
             return ()
@@ -118,7 +124,10 @@ class Inbox:
         return self._drain(lambda _: True)
 
     def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
-        """Remove a line by its id in any case. Raises ``UserError`` if none such waits, or a tool has acted on it."""
+        """Remove one line for good; the case of its id does not matter.
+
+        Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
+        """
         accepted = find_waiting_line(self._waiting, id)
         if accepted.was_used:
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
@@ -131,7 +140,10 @@ class Inbox:
         return self._waiting
 
     def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
-        """What waiting lines adjust that are not in ``seen``, which gains them. They stay, but count as used."""
+        """The adjustments of the waiting lines whose ids on record are not in ``seen``, which gains them.
+
+        The lines stay: the model is still to read them. But a tool has acted on them now.
+        """
         new = [a for a in self._waiting if a.line.adjustment is not None and a.on_record not in seen]
         for accepted in new:
             seen.add(accepted.on_record)

@@ -67,14 +67,20 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of lines in a part of a session: final receipts and those of refused lines, and lines ``unsent``."""
+    """What became of lines in a part of a session, each line once.
+
+    ``receipts`` are final ones and those of refused lines; ``unsent`` are those that a script or pipe never sent.
+    """
 
     receipts: tuple[Receipt, ...] = ()
     unsent: tuple[str, ...] = ()
 
 
 class Ledger:
-    """What became of every line; ``returned``, ``refused`` and ``unsent`` count those of the process's own input."""
+    """What became of every line, for the journal and for whoever listens.
+
+    ``returned``, ``refused`` and ``unsent`` count such lines of the process's own input.
+    """
 
     def __init__(self, journal: Journal, emit: Emit) -> None:
         self._journal = journal

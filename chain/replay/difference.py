@@ -33,7 +33,10 @@ def told(difference: Difference) -> tuple[str, ...]:
 
 
 def told_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
-    """Say that all is as it was, and how much that is; what is missing from a journal was not compared."""
+    """Say that all is as it was, and of how many records of each type that is true.
+
+    If the journal is not whole, what is missing from it was not compared.
+    """
     # A model call that was cut has no record of its end.
     counts = Counter(e.record.type for e in entries if not isinstance(e.record, records.RequestEnded))
     found = {

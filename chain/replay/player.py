@@ -32,7 +32,10 @@ MAX_JUMPS = 100
 
 
 class Player:
-    """Plays one part of a journal; ``retries`` are by the model's name, ``None`` for those of the one before."""
+    """Plays one part of a journal with a chain that was opened with these actors.
+
+    ``retries`` says how often a model is asked again, by its name; ``None``: as often as the one before.
+    """
 
     def __init__(
         self, chain: Chain, script: Script, actors: Actors, clock: MockClock, retries: Callable[[str], Retries | None]
@@ -156,7 +159,10 @@ class Player:
         self._is_acting = False
 
     def _redo(self, record: Record | Unknown) -> str:
-        """Do what is on record; why a line is not accepted today. Raises ``UserError`` and ``PlanError`` as that."""
+        """Do what a record tells of. Why a line is not accepted today, as a sentence; empty for all else.
+
+        Raises ``UserError`` for a line that cannot be dropped, ``PlanError`` for a change that the plan refuses.
+        """
         match record:
             case records.Line():
                 return self._say(record)

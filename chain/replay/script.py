@@ -26,7 +26,10 @@ SOME_TEXT = " "
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """What a call came to: entry ``end`` tells it, if it was not cut; ``silent_until`` is the last act before text."""
+    """What a model call came to: how it ended (``None``: it was cut), its reply, what was shown of it.
+
+    ``end`` is the entry that tells how it ended. ``silent_until`` is the last act that came before anything was shown.
+    """
 
     end: int | None
     ended: records.RequestEnded | None
@@ -36,7 +39,11 @@ class RecordedCall:
 
 
 def parts(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
-    """Where the entries of each process begin and end; one begins with what it repaired of the one before it."""
+    """Where in a journal the entries of each process begin and end.
+
+    One that resumed the session begins with what a crash had left out, which the program writes again by itself from
+    the rows before it.
+    """
     begins = [n - e.record.repaired for n, e in enumerate(entries) if isinstance(e.record, records.Session)]
     return pairwise([*begins, len(entries)])
 

@@ -32,7 +32,11 @@ _SIDE_BY_SIDE = (records.ToolStarted, records.ToolFinished, records.AgentStarted
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay parted from the record, and ``why``; or it may hang on which of two things came first."""
+    """Where a replay parted from the record: what is on record, and what there was instead, as far as there is any.
+
+    ``why`` says more, as a sentence. ``hangs_on_moment``: it is of what came, not of what it says, and may have hung on
+    which of two things was first.
+    """
 
     agent: str
     iteration: int

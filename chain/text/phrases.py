@@ -217,7 +217,10 @@ def without_partial_results(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommandEnd:
-    """How a command ended, empty for well; ``parts``: that, what ended with it, and the last row that it wrote."""
+    """How a command ended: ``end`` is empty where it went well.
+
+    ``parts`` is what there is to say of it: ``end``, how much ended with it, and the last row that it wrote.
+    """
 
     end: str
     parts: tuple[str, ...]

@@ -65,7 +65,10 @@ class Expressions:
 
 
 class SearchBudget:
-    """Seconds of processor time that searches share, then ``TooSlow``; the pattern ``slowest`` used most of it."""
+    """The processor time, in seconds, that several searches share. When it is spent they raise ``TooSlow``.
+
+    ``slowest`` is the pattern that used most of it, which need not be the last one that was searched for.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.slowest: Pattern | None = None

@@ -22,7 +22,10 @@ NO_OUTPUT = "(no output)"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Seconds and characters of every call; the results of tools in ``whole`` were shortened when recorded."""
+    """What holds for every call: seconds until a tool is stopped, characters of a result.
+
+    The results of the tools that are named in ``whole`` stay as they come: they were shortened when they were recorded.
+    """
 
     timeout_s: float = 60.0
     result_limit: int = 30_000
@@ -46,7 +49,10 @@ def find(registry: Registry, call: ToolCall) -> Tool:
 
 
 async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> Preview | None:
-    """What a call would do, at least its input; ``None`` if it needs no approval. Raises ``ToolError``."""
+    """What a call would do; ``None`` if nothing that needs approval. A tool that cannot say has its input shown.
+
+    Raises ``ToolError`` where the call would fail.
+    """
     if not tool.needs_approval:
         return None
     if not can_preview(tool):
@@ -105,7 +111,10 @@ def failed(call: ToolCall, why: str) -> ToolResult:
 
 
 def shortened(text: str, limit: int) -> str:
-    """The head and the tail of a text, where a command says how it ended, and how much is left out between."""
+    """The head and the tail of the text, ``limit`` characters together, and between them how much was left out.
+
+    The tail is kept since that is where a command's output says how it ended.
+    """
     if len(text) <= limit:
         return text
     tail = limit // 2

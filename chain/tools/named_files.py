@@ -64,7 +64,10 @@ _END = ".,;:!?…)]}>'`*|"
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """What goes along with the lines of one message, after their texts; ``notes`` on it are by the lines' ids."""
+    """What goes along with the lines of one message: the ``blocks`` after their texts.
+
+    ``notes`` say what went along and what did not, by the ids of the lines.
+    """
 
     blocks: tuple[Block, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +84,10 @@ class LineContent:
 
 @dataclass(frozen=True, slots=True)
 class _Attachment:
-    """What became of a file: what is ``said``, its ``blocks``, and if it was read its path, digest and bytes."""
+    """What became of one file: ``said`` of it, and, unless it was left out, the ``blocks`` that go along.
+
+    ``path`` and ``digest`` are those of a file that was read, ``size`` is in bytes.
+    """
 
     said: str
     blocks: tuple[Block, ...] = ()
@@ -120,7 +126,10 @@ def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) 
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """The names of files that each word may be, the longest first; not in what was piped in or embedded."""
+    """The words of a line that may name files: of each the names that it may be, the longest first.
+
+    What was piped in beside a query, or embedded by an editor, is no word of the user's, so it names none.
+    """
     for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0].partition(FILE_BEGIN)[0]):
         if word[1] is not None:
             yield (word[1],)

@@ -96,7 +96,10 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something was approved, else why not, for the model; ``withdrawn``: nobody decided."""
+    """Whether something was approved. If not, ``reason`` says why, for the model.
+
+    ``withdrawn``: nobody decided, since the user stopped or wrote something else instead.
+    """
 
     allowed: bool
     reason: str = ""

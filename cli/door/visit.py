@@ -1,4 +1,7 @@
-"""The outer end of the side door: finds the chain that is meant, and speaks with it. It blocks."""
+"""The outer end of the side door: finds the chain that is meant, and speaks with it.
+
+It blocks, since a program that sends one line has nothing else to do, and is there at once.
+"""
 
 from __future__ import annotations
 

@@ -85,7 +85,10 @@ def is_piped(fd: int) -> bool:
 
 
 async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
-    """All of the input; ``None`` if none comes in time, ``on_wait`` once where it stalls. Raises ``UserError``."""
+    """Read all of the input; ``None`` if no byte came within ``first_byte_s``. Raises ``UserError``, also for too much.
+
+    ``on_wait`` is called, once, when the reading stands still for ``FIRST_BYTE_S``.
+    """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
     held = bytearray()

@@ -1,4 +1,7 @@
-"""The keys of the prompt: what they do to its text, or tell the listener. All in the editor's thread."""
+"""The keys of the prompt: what they do to the text in the editor, and which of them are calls to the listener.
+
+All of it runs in the editor's thread.
+"""
 
 from __future__ import annotations
 
@@ -336,7 +339,10 @@ class Keyboard:
 
 
 def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
-    """The place a row above or below, if any; rows are cut where they are full, as prompt_toolkit does it."""
+    """The place one row above or below the place ``at`` of a text; ``None`` if that is in its first or last row.
+
+    Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
+    """
     starts, begin = [], 0
     for line in text.split("\n"):
         starts += [begin + start for start in row_starts(line, width)]

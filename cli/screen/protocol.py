@@ -60,7 +60,10 @@ class Listener(Protocol):
         """The agent that the line would go to; empty for the main one."""
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> str:
-        """The row below the prompt; Enter sends ``others`` before what is ``typed``, ``keys`` answer ``at`` alone."""
+        """The row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``.
+
+        ``keys`` answer the question ``at`` which it was begun, without Enter.
+        """
 
 
 class Screen(Protocol):

@@ -91,7 +91,10 @@ _MODIFIED = re.compile(r"\x1b\[(?:27;(?P<how>\d+);(?P<code>\d+)~|(?P<kitty>\d+);
 
 
 def read_modified_keys(parser: Vt100Parser) -> None:
-    """Ignore unknown keys with modifiers, which a parser takes for Esc; Shift with a sign is that sign."""
+    """Let a parser ignore keys with modifiers that nobody knows: it would take them for Esc, which stops a run.
+
+    Shift with a key that is a sign is that sign.
+    """
     find, feed = parser._get_match, parser.feed_key_callback
 
     def get_match(prefix: str) -> Keys | tuple[Keys, ...] | None:

@@ -38,7 +38,10 @@ _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "table_open", "blockquote_open", "ht
 
 @cache
 def parser_of(*, blocks_only: bool) -> MarkdownIt:
-    """A parser; ``blocks_only``: not of the text inside. A definition of a link is text: blocks stand alone."""
+    """A parser; ``blocks_only``: it leaves the text inside blocks alone.
+
+    Definitions of links are text to it, so that a block depends on no other.
+    """
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):

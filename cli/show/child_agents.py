@@ -176,7 +176,10 @@ def _row(child: Child, width: int, sign: Sign) -> str:
 
 
 def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
-    """What ``/agents`` shows: agents at work, then those that can be asked again. What each was asked is cut first."""
+    """What ``/agents`` shows, in plain text: a row for each agent at work, and one for each that can be asked again.
+
+    Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
+    """
     # The main agent's run may be over as well, but lines go to it without being asked for.
     finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]
     named = {agent.name: agent for agent in agents if agent not in finished}

@@ -138,7 +138,10 @@ def answer_keys(question: events.Question | None) -> str:
 
 
 def unclear(question: events.Question, text: str) -> str:
-    """How to answer, in place of a probable slip: a digit, a letter or two, a command, a wrong number; else empty."""
+    """How to answer where a text is probably no answer; empty where it is one.
+
+    To an approval that is a digit, a letter or two, or a command; to a choice a number that it does not have.
+    """
     said = text.strip().casefold()
     if question.kind == "choice":
         is_there = not said.isdecimal() or 1 <= int(said[:9]) <= len(question.options) or said in question.options

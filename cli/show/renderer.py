@@ -111,7 +111,10 @@ class Renderer:
         """The children that have read a line and not replied yet."""
 
     def lines(self, event: Event, context: Context | None = None) -> list[str]:
-        """The rows for this event and what waited for it; ``context`` where it is not the main agent's view."""
+        """The rows to show for this event, and those that have waited for it, without newlines; often none.
+
+        The context is that of the main agent's view, unless it is known otherwise.
+        """
         context = self._contexts.of(event) if context is None else context
         self._now = event.time
         if isinstance(event, events.Answer) and event.id == self._hint[0]:

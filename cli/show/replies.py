@@ -97,7 +97,11 @@ class StreamedReplies:
 
 
 class HeldReplies(StreamedReplies):
-    """Holds back a reply without tool calls, probably the answer, until an event shows that it was not."""
+    """Holds back a reply without tool calls, which is probably the run's answer, until an event shows that it was not.
+
+    That is another iteration, lines that were delivered after it, a tool call, or a result with another text. Events
+    that do not decide this (a receipt, token usage) leave it held back.
+    """
 
     def __init__(self) -> None:
         super().__init__()

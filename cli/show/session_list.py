@@ -1,4 +1,7 @@
-"""The table of ``chain sessions list`` and ``/resume``; on a narrow terminal a session has several rows. Pure."""
+"""The table of ``chain sessions list`` and ``/resume``. Pure, plain text.
+
+A row has all of a session where the terminal is wide enough; else it has several, so that nothing but the query is cut.
+"""
 
 from __future__ import annotations
 

@@ -41,6 +41,11 @@ def answers_question(text: str) -> bool:
     return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
 
 
+def listed_or(keys: str) -> str:
+    """Keys as a sentence names them: ``y, a or n``."""
+    return f"{', '.join(keys[:-1])} or {keys[-1]}"
+
+
 _FILLED = re.compile(r"\bctx (\d{1,5})%")
 
 
@@ -67,7 +72,10 @@ class _ToolbarStep(NamedTuple):
 
 
 class Toolbar:
-    """Keeps what the row needs of the events, in wall-clock seconds. It has no lock: two threads need one."""
+    """Keeps what the row needs of the events. All times are wall-clock seconds, as those of events are.
+
+    It has no lock: a caller that draws in one thread and updates in another needs one.
+    """
 
     def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: tuple[int, int] = (0, 0)) -> None:
         """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has so many closed tasks of so many."""
@@ -197,7 +205,7 @@ class Toolbar:
         """
         if at and answers_question(typed):
             asker = MAIN if self.asked is None else self.asked.agent
-            how = f"{', '.join(keys[:-1])} or {keys[-1]} " if keys and not typed else self._signs.enter
+            how = f"{listed_or(keys)} " if keys and not typed else self._signs.enter
             right = f"{how}answers {at} ({self._name(asker)})"
         elif is_addressed and not target:
             right = "no such agent at work"
@@ -254,7 +262,10 @@ class Toolbar:
         return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
-        """Agent, name and start of the running tool that started last; a call that a child works for comes after."""
+        """The agent, the name and the start of the running tool that started last, with the number of its tools beside.
+
+        A call that a child works for is shown only if no other tool runs: what the child does says more.
+        """
         if not self._tools:
             return None
         kept_busy = set(self._children.values())

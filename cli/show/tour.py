@@ -1,4 +1,7 @@
-"""The guide through the demonstration: what to type, and, between steps, what no row says of its effect. Pure."""
+"""The guide through the demonstration: what the user could type, and what became of it. Pure.
+
+It says nothing that the rows of the events already say, and speaks only between the steps of a run.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,10 @@ def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
 
 
 def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
-    """Whether the user trusts the file, where Enter is a no, and what was typed before, which is for the editor."""
+    """Whether the user trusts the file, where Enter is a no, and what was typed before they were asked.
+
+    That is no answer: it is kept for the editor, as what is typed ahead always is.
+    """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
     with tty.quiet() as typed_ahead:

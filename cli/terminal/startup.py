@@ -1,4 +1,7 @@
-"""Puts a prompt on a terminal before the slow imports, and restores the terminal after any ending."""
+"""Puts a prompt on a terminal before the slow imports, and restores the terminal after any ending.
+
+Imports are late for the same reason as in ``main``.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session and what its user sees, with thoughts as ``before``; all but ``toolbar`` is for trio's thread."""
+    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread.
+
+    It goes on with how the one ``before`` it, if there was one, showed thoughts.
+    """
 
     def __init__(
         self,

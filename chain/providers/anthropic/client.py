@@ -119,7 +119,10 @@ class AnthropicModel:
     async def _beside_asking_for_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
-        """Answer a request, and ask for the window meanwhile; what that cuts short is asked with the next one."""
+        """Answer a request, and ask the service for the window meanwhile, for no longer than that takes.
+
+        What was cut short is asked with the next request.
+        """
         self._asks_left -= 1
         failed: Exception | None = None
         async with trio.open_nursery() as nursery:
@@ -263,7 +266,11 @@ class AnthropicModel:
                     await response.aclose()
 
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
-        """Feed the reader. Where that fails the reading is cancelled: no exception from here ends all iterators."""
+        """Feed the stream to the reader.
+
+        When that fails, the reading is cancelled: only an exception from the innermost of the SDK's iterators ends them
+        all.
+        """
         import httpx2
 
         failure: Exception | None = None

@@ -93,7 +93,11 @@ class Encoder:
         ]
 
     def _encode_new(self, messages: Sequence[Message]) -> None:
-        """Encode what is new; a history that does not go on from the last message that was read, from its start."""
+        """Encode the messages that are new.
+
+        A history only grows, so one that still has the last message that was read, at the same place, continues it. Any
+        other, such as one that was shortened, is encoded from its start.
+        """
         if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
             self._count, self._open, self._settled = 0, [], bytearray()
         for message in messages[self._count :]:

@@ -139,7 +139,10 @@ class Failures:
         return ModelError(why, retryable=True, retry_after=answer.retry_after, cause=cause)
 
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
-        """The error as the user reads it (``has_begun``: some of the reply had come); a bug of ours is raised."""
+        """The error of the stream or of the HTTP client as the user reads it; a bug of ours is raised as it is.
+
+        ``has_begun``: some of the reply had come.
+        """
         import httpx2
 
         where, host = self._service.label, self._service.host

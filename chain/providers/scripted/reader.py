@@ -25,7 +25,10 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
-    """Read a rule file, with its pace for people if ``at_terminal``. Raises ``ConfigError`` with line and key."""
+    """Read the content of a rule file. Raises ``ConfigError`` with file, line and key.
+
+    ``at_terminal`` chooses the pace for somebody who sits at a terminal.
+    """
     keys = top.mapping(("version", "description", "name", "marks", "pace", "terminal_pace", "rules"))
     if "rules" not in keys:
         raise top.error("there is no list of rules; write rules: and the rules under it")

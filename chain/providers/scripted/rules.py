@@ -61,7 +61,10 @@ NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Pieces of ``chunk`` characters ``delay_s`` apart, larger if that took ``most_s``, ``think_s`` before all."""
+    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
+
+    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
+    """
 
     chunk: int = 200
     delay_s: float = 0.0

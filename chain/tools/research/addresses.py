@@ -1,4 +1,7 @@
-"""Addresses of pages, whose they are, and the proxy to them: read by ``httpx2``, as they will be visited."""
+"""Addresses of pages: what is one, whose it is, and by which proxy it is reached.
+
+``httpx2`` reads them, so that what is checked is what will be visited; it is imported with the first address.
+"""
 
 from __future__ import annotations
 
