@@ -18,6 +18,7 @@ import traceback
 import warnings
 from base64 import b64decode
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -54,6 +55,7 @@ from double import (
 )
 from support import OneConversation
 from support import settings as chain_settings
+from support.certificates import self_signed
 from support.examples import some
 from support.house import ROOT
 from support.wire import KEY, Wire, model_at, wired
@@ -1219,3 +1221,22 @@ def test_an_address_is_shown_without_what_may_be_a_key() -> None:
     failures = Failures(Parameters("m", 10, extra_body={"x": {"y": ["bodysecret"]}}), service)
     assert service.label == "http://127.0.0.1:1/v1"
     assert failures.redacted("topsecret pa@ssword1 bodysecret sk-key") == "… … … …"
+
+
+async def test_a_service_whose_certificate_nobody_vouches_for_is_told_nothing(tmp_path: Path) -> None:
+    _, tls = self_signed(tmp_path)
+    heard = b""
+
+    async def serve_one(stream: trio.SSLStream[trio.SocketStream]) -> None:
+        nonlocal heard
+        with suppress(trio.BrokenResourceError):
+            heard += await stream.receive_some()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_ssl_over_tcp_listeners(0, tls, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve_one, listeners)
+        port = listeners[0].transport_listener.socket.getsockname()[1]
+        with pytest.raises(ModelError, match="cannot be reached"):
+            await OneConversation(model_at(f"https://127.0.0.1:{port}")).reply(Request("", (user_text("Hello"),)))
+        nursery.cancel_scope.cancel()
+    assert heard == b""

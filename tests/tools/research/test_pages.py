@@ -2,10 +2,7 @@
 
 import gzip
 import os
-import shutil
 import socket
-import ssl
-import subprocess
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from support.certificates import self_signed
 from support.site import Answer, Asked, Names, open_site
 
 from chain.tools.research import pages
@@ -300,26 +298,10 @@ async def test_a_server_that_does_not_speak_tls() -> None:
 # -------------------------------------------------------------------------------------------------------------- TLS
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A certificate of a.test, which signs itself, and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make a certificate")
-    made, path = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2", str(tmp_path / "cert.pem")
-    subject = ["-subj", "/CN=a.test", "-addext", "subjectAltName=DNS:a.test"]
-    subprocess.run(
-        ["openssl", *made.split(), *subject, "-keyout", str(tmp_path / "key.pem"), "-out", path],
-        check=True,
-        capture_output=True,
-    )
-    return Path(path)
-
-
 async def test_a_certificate_is_checked_against_the_name_and_not_the_address(
-    names: Names, certificate: Path, monkeypatch: pytest.MonkeyPatch, sockets: None
+    names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sockets: None
 ) -> None:
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    certificate, tls = self_signed(tmp_path)
     async with open_site(tls, x=Answer(b"x")) as site:
         said = await fails(site.at("/x", "a.test", "https"))
         assert said.startswith("cannot be reached: its certificate is not valid")

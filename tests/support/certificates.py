@@ -1,0 +1,25 @@
+"""Certificates that sign themselves, so that nobody vouches for them."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate of a.test in this folder, and what a server with it is served by."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate")
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    path, key = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=a.test", "-addext", "subjectAltName=DNS:a.test"]
+    subprocess.run(
+        ["openssl", *made.split(), *subject, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True
+    )
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(path, key)
+    return path, tls
