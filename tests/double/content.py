@@ -148,8 +148,11 @@ def _tool_result(raw: object, where: str, role: str) -> None:
     content = block.get("content", "")
     if not isinstance(content, str):
         for k, part in enumerate(a_list(content, f"{where}.tool_result.content")):
+            if isinstance(part, Mapping) and part.get("type") == "image":
+                _image(part, f"{where}.tool_result.content.{k}", role)
+                continue
             if not isinstance(part, Mapping) or part.get("type") != "text":
-                refuse(f"{where}.tool_result.content.{k}: this test double models text in tool results only")
+                refuse(f"{where}.tool_result.content.{k}: this test double models text and images in tool results only")
             text_block(part, f"{where}.tool_result.content.{k}", "messages")
     if block.get("is_error") is True and not content:
         refuse(f"{where}.tool_result: content cannot be empty if `is_error` is true")
