@@ -6,9 +6,7 @@ An entry is checked where it is read and filled in only where its server starts:
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +63,8 @@ class Server:
         if "url" in keys:
             return str(keys["url"].value)
         args = keys["args"].items() if "args" in keys else []
+        import shlex  # only where there are servers, and the prompt waits for every import
+
         return shlex.join([str(keys["command"].value), *(str(arg.value) for arg in args)])
 
     @property
@@ -77,6 +77,8 @@ class Server:
 
     def digest(self, workspace: Path) -> str:
         """What an answer to the question whether it may start is remembered by."""
+        import json
+
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
@@ -152,6 +154,8 @@ def find_servers(workspace: Path) -> tuple[tuple[Server, ...], tuple[str, ...]]:
     path = workspace / FILE
     if not path.is_file():
         return (), ()
+    import json
+
     servers, faults = [], []
     try:
         # JSON is YAML, but for tabs between its values. In its texts there can be none.

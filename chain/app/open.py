@@ -22,7 +22,6 @@ from chain.app.toolbox import (
     check_kind_name,
     configured_tools,
     read_allowances,
-    shell_rules,
     subjects_of,
     tool_groups,
     with_servers,
@@ -164,11 +163,14 @@ async def open_chain(
         running: Servers | None = None
         offers: Offers | None = None
         if servers or actors is not None or (read is not None and read.restored.server_tools.tools):
-            from chain.tools.mcp.servers import Servers, ServerTool, Surroundings
+            # Imported late: most sessions have none.
+            from chain.app.servers import running_servers
+            from chain.tools.mcp.servers import ServerTool
 
-            env = shell_rules(settings).environment(settings.environ)
-            around = Surroundings(guard, workspace, settings.environ, env, settings.key_variables)
-            running = Servers(servers, around, lambda text: audience.emit(Notice(message=text)))
+            def notice(text: str) -> None:
+                audience.emit(Notice(message=text))
+
+            running = running_servers(settings, servers, guard, workspace, notice)
 
             def with_server_tools(offered: ServerTools) -> Registry:
                 assert running is not None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
+from typing import Any
 
 LOG, *ACTS = sys.argv[1:]
 
@@ -18,7 +19,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes.fromhex(
 )
 
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
-PLAIN = [
+PLAIN: list[Any] = [
     {"name": "echo", "description": "Say it again.", "inputSchema": {**OBJECT, "required": ["text"]}},
     {"name": "look", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}},
     *({"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}}
@@ -26,7 +27,7 @@ PLAIN = [
                    "late", "empty", "wrong", "gush")),
 ]  # fmt: skip
 
-WRONG = [
+WRONG: list[Any] = [
     {"name": "two words", "inputSchema": OBJECT},
     {"name": "bell\x07\n", "inputSchema": OBJECT},
     {"name": 5, "inputSchema": OBJECT},
@@ -44,23 +45,23 @@ WRONG = [
 ]
 
 
-def log(text):
+def log(text: str) -> None:
     with open(LOG, "a") as file:
         file.write(f"{text}\n")
 
 
-def send(message):
+def send(message: dict[str, Any]) -> None:
     data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
 
 
-def text(*texts):
+def text(*texts: str) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": each} for each in texts]}
 
 
-def leave_behind():
+def leave_behind() -> None:
     """Start what tries to get away: in a session of its own, after two forks, deaf to signals."""
     code = (
         "import os,signal,time\nos.setsid()\nif os.fork(): os._exit(0)\nos.setsid()\n"
@@ -70,7 +71,7 @@ def leave_behind():
     subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True).wait()
 
 
-def tools():
+def tools() -> list[Any]:
     found = list(PLAIN)
     if "wrong-tools" in ACTS:
         found += WRONG
@@ -82,7 +83,7 @@ def tools():
     return found
 
 
-def call(id, params):
+def call(id: int, params: dict[str, Any]) -> None:
     name, given = params["name"], params.get("arguments") or {}
     if "random" in ACTS:
         name = random.choice(("echo", "echo", "hang", "die", "fail", "rows", "steps", "wrong"))
@@ -156,8 +157,8 @@ def call(id, params):
 
 
 changed = False
-asked = {}
-late = []
+asked: dict[int, int] = {}
+late: list[int] = []
 if "spawn-first" in ACTS:
     leave_behind()
 if "not-json" in ACTS:

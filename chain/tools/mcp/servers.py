@@ -106,6 +106,11 @@ class Servers:
         """How they are."""
         return tuple(server.view for server in self._servers.values())
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Which tools were left out, in sentences."""
+        return tuple(filter(None, (server.left_out for server in self._servers.values())))
+
     async def settled(self) -> None:
         """Wait until each has started, or could not be."""
         for server in self._servers.values():
@@ -158,7 +163,7 @@ class _Running:
         self._prompts: tuple[Mapping[str, Any], ...] = ()
         self._connection: Connection | None = None
         self._error = ""
-        self._left_out = ""
+        self.left_out = ""
         self._told: set[str] = set()
         self._wanted = trio.Event()
         self._wanted.set()
@@ -186,9 +191,9 @@ class _Running:
         elif self._connection is None and self._error not in self._told:
             self._told.add(self._error)
             yield f"The server {self.server.name} is not there: {self._error}"
-        if self._left_out and self._left_out not in self._told:
-            self._told.add(self._left_out)
-            yield self._left_out
+        if self.left_out and self.left_out not in self._told:
+            self._told.add(self.left_out)
+            yield self.left_out
 
     # ------------------------------------------------------------------------------------------------------- its life
 
@@ -227,7 +232,7 @@ class _Running:
     async def _list(self, connection: Connection) -> None:
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
-        found, self._left_out = await _THREADS.run(partial(listing.tools_of, self.server, tools))
+        found, self.left_out = await _THREADS.run(partial(listing.tools_of, self.server, tools))
         if found != self.tools:
             self.tools = found
         self._prompts = tuple(each for each in prompts if _is_prompt(each))
