@@ -41,7 +41,7 @@ from chain.tools.tool import Tool, delegates
 from chain.version import VERSION
 
 if TYPE_CHECKING:
-    from chain.tools.mcp.servers import Servers, ServerView
+    from chain.tools.mcp.running import Servers, ServerView
 
 __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 

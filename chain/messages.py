@@ -211,7 +211,7 @@ def block_from_json(raw: Mapping[str, Any]) -> Block:
         } if not rest.keys() - {"is_error"}:
             blocks = [block_from_json(each) if isinstance(each, dict) else None for each in raws]
             images = tuple(each for each in blocks if isinstance(each, Image))
-            if len(images) < len(blocks):
+            if not images or len(images) < len(blocks):
                 return Opaque(dict(raw))
             return ToolResult(id, text, bool(rest.get("is_error", False)), images)
         case {

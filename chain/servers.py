@@ -29,7 +29,7 @@ _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class Launch:
     """How a server is started that is spoken to by its standard streams."""
 
     argv: tuple[str, ...]
@@ -45,7 +45,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ToolServer:
     """A server by its name. ``is_found``: its entry came with a workspace, from whomever.
 
     With ``trust_hints`` a tool that says of itself that it only reads needs no approval.
@@ -82,7 +82,7 @@ class Server:
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
-    def filled(self, environ: Mapping[str, str], keys: frozenset[str]) -> Program | Address:
+    def filled(self, environ: Mapping[str, str], keys: frozenset[str]) -> Launch | Address:
         """How it is started, with the variables filled in. ``keys`` are those with keys of ours.
 
         Raises ``ConfigError``, also for a found entry that asks for one of these.
@@ -102,10 +102,10 @@ class Server:
         argv = (filled["command"], *map(str, filled.get("args", ())))
         if any("\0" in text for text in (*argv, *env, *env.values())) or any("=" in name for name in env):
             raise self.entry.error(f"{self.name} cannot be started: a NUL in a text, or = in the name of a variable")
-        return Program(argv, env)
+        return Launch(argv, env)
 
 
-def read_server(name: str, entry: Node, *, is_found: bool = False) -> Server:
+def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
     """A server, by its entry, in which keys of others are passed over if it was found. Raises ``ConfigError``."""
     if not _NAME.fullmatch(name):
         allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row"
@@ -134,10 +134,10 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> Server:
             if not isinstance(node.value, str | int | float) or isinstance(node.value, bool):
                 raise node.error("expected text; put it in quotes")
     trusts = not is_found and "trust_hints" in keys and keys["trust_hints"].boolean()
-    return Server(name, Node(keys, entry.file, entry.line, entry.key), is_found, trusts)
+    return ToolServer(name, Node(keys, entry.file, entry.line, entry.key), is_found, trusts)
 
 
-def read_servers(node: Node) -> tuple[tuple[Server, ...], Mapping[str, bool]]:
+def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]]:
     """The servers of a configuration, and what it says by true or false of those that a workspace names.
 
     Raises ``ConfigError``.
@@ -149,7 +149,7 @@ def read_servers(node: Node) -> tuple[tuple[Server, ...], Mapping[str, bool]]:
     return tuple(read_server(name, entry) for name, entry in entries.items() if name not in wishes), wishes
 
 
-def find_servers(workspace: Path) -> tuple[tuple[Server, ...], tuple[str, ...]]:
+def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
     """The servers that a workspace names, and what is wrong with its file, in sentences."""
     path = workspace / FILE
     if not path.is_file():

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chain.config.allowed_servers import FoundServers, not_started, remember_answer, servers_of
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
-from chain.config.servers import FoundServers, not_started, remember_answer, servers_of
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from chain.text.plain import sanitize

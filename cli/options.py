@@ -69,7 +69,7 @@ What it works with:
   --workspace DIR         the folder that the tools work in; by default this one
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
-  --mcp SERVER            a server that .mcp.json names may start; may be repeated
+  --mcp SERVER            starts a server that .mcp.json names; may be repeated
   --max-iterations N      the most model calls in a run
   --config FILE           the configuration; chain help configuration says which
                           it is by default

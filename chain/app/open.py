@@ -38,7 +38,7 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
 from chain.provider import ModelSettings
-from chain.servers import Server
+from chain.servers import ToolServer
 from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
@@ -56,7 +56,7 @@ REALLY_RUN = frozenset({"plan", "ask", "delegate"})
 
 if TYPE_CHECKING:
     from chain.replay.actors import Actors
-    from chain.tools.mcp.servers import Servers
+    from chain.tools.mcp.running import Servers
 
 
 @asynccontextmanager
@@ -75,7 +75,7 @@ async def open_chain(
     whereabouts: Callable[[Path], str] | None = None,
     instructions: bool = False,
     actors: Actors | None = None,
-    servers: Sequence[Server] = (),
+    servers: Sequence[ToolServer] = (),
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
@@ -86,9 +86,9 @@ async def open_chain(
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
     behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
     of the project too, as they are when a run begins (``chain.instructions``); ``actors`` stand in for models and tools
-    where a session is replayed; ``servers`` are started and offer tools (``config.servers``). Raises ``UserError`` for
-    anything in the configuration that cannot be used, and for a session that cannot be resumed. What is raised in the
-    block leaves it as it is.
+    where a session is replayed; ``servers`` are started and offer tools (``config.allowed_servers``). Raises
+    ``UserError`` for anything in the configuration that cannot be used, and for a session that cannot be resumed. What
+    is raised in the block leaves it as it is.
     """
     guard = Guard()
     today = groups = tool_groups(settings, guard, state)
@@ -164,8 +164,8 @@ async def open_chain(
         offers: Offers | None = None
         if servers or actors is not None or (read is not None and read.restored.server_tools.tools):
             # Imported late: most sessions have none.
-            from chain.app.servers import running_servers
-            from chain.tools.mcp.servers import ServerTool
+            from chain.app.serving import running_servers
+            from chain.tools.mcp.running import ServerTool
 
             def notice(text: str) -> None:
                 audience.emit(Notice(message=text))

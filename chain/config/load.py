@@ -37,7 +37,7 @@ from chain.config.trust import HANDLER, Sensitive, as_written, is_trusted
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
-from chain.servers import Server, read_servers
+from chain.servers import ToolServer, read_servers
 from chain.values import MissingVariable, Values, variables, variables_within
 from chain.yamlfile import Node
 
@@ -98,7 +98,7 @@ class Settings:
     allow: tuple[str, ...]
     shell: ShellSettings
     research_hosts: tuple[str, ...]
-    servers: tuple[Server, ...]
+    servers: tuple[ToolServer, ...]
     found_servers: Mapping[str, bool]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
-from chain.tools.mcp.listing import PREFIX
+from chain.tools.mcp.offers import PREFIX
 from chain.tools.tool import Preview, Subject
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)

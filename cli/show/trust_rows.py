@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chain.config.trust import Sensitive
-from chain.servers import Server
+from chain.servers import ToolServer
 from cli.show.question_rows import visible
 from cli.show.text_rows import columns, hard_rows, in_rows
 
@@ -37,7 +37,7 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
     return [*in_rows(head, width), *rows, *in_rows(DANGER, width), *in_rows(CHOICES, width)]
 
 
-def server_question(server: Server, width: int) -> list[str]:
+def server_question(server: ToolServer, width: int) -> list[str]:
     """What a server is started by, or where it is, word for word; what that could do, and the answers."""
     width = max(width, NARROWEST)
     is_remote = "url" in server.entry.entries()

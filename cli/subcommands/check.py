@@ -21,8 +21,8 @@ from chain.app.toolbox import (
     shell_protections,
     tool_groups,
 )
+from chain.config.allowed_servers import not_started, servers_of
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
-from chain.config.servers import not_started, servers_of
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError
 from chain.instructions import read_instructions
@@ -206,7 +206,7 @@ async def check_servers(settings: Settings, state: Path, named: Sequence[str]) -
     rows = [f"note: {note}" for note in (*found.notes, *not_started(found.unasked))]
     problems: dict[str, list[str]] = {}
     if found.allowed:
-        from chain.app.servers import servers_started
+        from chain.app.serving import servers_started
 
         views, notes = await servers_started(settings, found.allowed, Path.cwd())
         for view in views:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from chain.config.servers import FoundServers
+from chain.config.allowed_servers import FoundServers
 
 if TYPE_CHECKING:
     from chain import Tool

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
-from chain.servers import Server
+from chain.servers import ToolServer
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
@@ -62,7 +62,7 @@ def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool
             return said in ("y", "yes"), typed
 
 
-def ask_for_server(server: Server, *, ascii: bool) -> tuple[bool, bytes]:
+def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool, bytes]:
     """Whether a server that came with the workspace may start, as ``ask_for_trust`` asks."""
     return _ask_for_yes(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 

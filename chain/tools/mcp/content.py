@@ -80,7 +80,7 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
     return f"[{name}: {image.media_type}, {len(content):,} bytes]"
 
 
-def prompt_text(result: _Json) -> str:
+def messages_text(result: _Json) -> str:
     """The messages of a prompt as one text. Raises ``ToolError`` for what is none."""
     messages = result.get("messages")
     if not isinstance(messages, list):

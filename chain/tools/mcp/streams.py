@@ -20,7 +20,7 @@ from mcp_types import jsonrpc_message_adapter
 from chain.servers import Address
 
 if TYPE_CHECKING:
-    from chain.tools.processes.guarded import Program
+    from chain.tools.processes.guarded import GuardedProgram
 
 MAX_ROW = 16 * 1024 * 1024
 """Bytes of a message: a picture of the largest size that models take, three times over."""
@@ -35,7 +35,7 @@ CONNECT_S, SILENT_S = 15.0, 300.0
 """Seconds for a connection, and between two pieces of a response: a call has a limit of its own."""
 
 
-class _Stream:
+class _MessageStream:
     async def __aenter__(self) -> Any:  # noqa: ANN401 - as the protocol of the client has it
         return self
 
@@ -48,10 +48,10 @@ class _Stream:
         """Nothing of its own is to be closed."""
 
 
-class RowReader(_Stream):
+class RowReader(_MessageStream):
     """The messages of a program. Rows that are none are passed over, and the first is kept to be told."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: GuardedProgram) -> None:
         self.gone = trio.Event()
         """Set when there is no more to read, before anybody who waits for an answer hears that there will be none."""
         self.fault = ""
@@ -106,10 +106,10 @@ class RowReader(_Stream):
         return row
 
 
-class RowWriter(_Stream):
+class RowWriter(_MessageStream):
     """Messages to a program. One that is cut off would spoil all after it, so a task of its own writes them."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: GuardedProgram) -> None:
         self._program = program
         self._sender, self._waiting = trio.open_memory_channel[SessionMessage](MAX_WAITING)
 
@@ -128,7 +128,7 @@ class RowWriter(_Stream):
 class ErrorTail:
     """The end of what a program writes to its standard error."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: GuardedProgram) -> None:
         self._program = program
         self._read = b""
 

@@ -115,11 +115,11 @@ class Guard:
             self._leashes.discard(call.leash)
 
     @asynccontextmanager
-    async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[Program]:
+    async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
         """Start a program that is spoken to; leaving the block ends it, and whatever it started.
 
         It gets the end of its input first, and ``GRACE_S`` to end by itself. Raises ``ToolError`` if there is no guard;
-        that the program itself cannot be started is said by ``Program.end``.
+        that the program itself cannot be started is said by ``GuardedProgram.end``.
         """
         ends = [*os.pipe(), *os.pipe()]
         theirs, ours = [ends[0], ends[3]], [ends[1], ends[2]]
@@ -138,7 +138,7 @@ class Guard:
             request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "fence": None}
             with contextlib.suppress(trio.BrokenResourceError):
                 await call.stream.send_all(_row(request, with_=["input", "errors"]))
-            yield Program(call, input, errors)
+            yield GuardedProgram(call, input, errors)
         finally:
             # Nothing of the program may stay, whatever ends the block.
             with trio.CancelScope(shield=True):
@@ -381,7 +381,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class GuardedProgram:
     """A program that is spoken to, as long as ``Guard.open`` keeps it."""
 
     _call: _Call

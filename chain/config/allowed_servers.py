@@ -12,15 +12,15 @@ from pathlib import Path
 from chain.config import trust
 from chain.config.load import Settings
 from chain.errors import ConfigError, did_you_mean
-from chain.servers import FILE, Server, find_servers
+from chain.servers import FILE, ToolServer, find_servers
 
 
 @dataclass(frozen=True, slots=True)
 class FoundServers:
     """Those that may start, the found ones about which nobody was asked yet, and what is to be said of the others."""
 
-    allowed: tuple[Server, ...] = ()
-    unasked: tuple[Server, ...] = ()
+    allowed: tuple[ToolServer, ...] = ()
+    unasked: tuple[ToolServer, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -48,21 +48,21 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
     return FoundServers(tuple(allowed), tuple(unasked), notes)
 
 
-def not_started(servers: Collection[Server]) -> tuple[str, ...]:
+def not_started(servers: Collection[ToolServer]) -> tuple[str, ...]:
     """What is to be said of found servers where nobody can be asked."""
     return tuple(
         f"{FILE} names the server {each.name}, which was not started: --mcp {each.name} allows it" for each in servers
     )
 
 
-def remember_answer(server: Server, workspace: Path, state: Path, *, is_allowed: bool) -> None:
+def remember_answer(server: ToolServer, workspace: Path, state: Path, *, is_allowed: bool) -> None:
     """Note whether a found server may start. Raises ``UserError`` if that cannot be written down."""
     trust.remember(_answer(server, workspace.resolve(), "yes" if is_allowed else "no"), state)
 
 
-def _is_remembered(server: Server, workspace: Path, state: Path, answer: str) -> bool:
+def _is_remembered(server: ToolServer, workspace: Path, state: Path, answer: str) -> bool:
     return trust.is_trusted(_answer(server, workspace, answer), state)
 
 
-def _answer(server: Server, workspace: Path, answer: str) -> str:
+def _answer(server: ToolServer, workspace: Path, answer: str) -> str:
     return f"{answer}-{server.digest(workspace)}"

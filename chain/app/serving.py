@@ -9,13 +9,13 @@ import trio
 
 from chain.app.toolbox import shell_rules
 from chain.config.load import Settings
-from chain.servers import Server
-from chain.tools.mcp.servers import Servers, ServerView, Surroundings
+from chain.servers import ToolServer
+from chain.tools.mcp.running import Servers, ServerView, Surroundings
 from chain.tools.processes.guarded import Guard
 
 
 def running_servers(
-    settings: Settings, servers: Sequence[Server], guard: Guard, workspace: Path, notice: Callable[[str], None]
+    settings: Settings, servers: Sequence[ToolServer], guard: Guard, workspace: Path, notice: Callable[[str], None]
 ) -> Servers:
     """The servers of a session in this workspace, none of which is started yet."""
     environ = settings.environ
@@ -24,7 +24,7 @@ def running_servers(
 
 
 async def servers_started(
-    settings: Settings, servers: Sequence[Server], workspace: Path
+    settings: Settings, servers: Sequence[ToolServer], workspace: Path
 ) -> tuple[Sequence[ServerView], Sequence[str]]:
     """Start servers, and end them: what each has, or why it has nothing, and what was left out of that."""
     guard, notes = Guard(), list[str]()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
-from chain.servers import Server
+from chain.servers import ToolServer
 from chain.text.plain import sanitize
 
 MAX_TOOLS = 200
@@ -39,7 +39,7 @@ def server_of(tool: str) -> str:
     return tool.removeprefix(PREFIX).partition("__")[0]
 
 
-def tools_of(server: Server, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
+def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
     """The tools, and in a sentence which were left out and why; empty if none was."""
     found: dict[str, OfferedTool] = {}
     faults: list[str] = []
@@ -59,7 +59,7 @@ def tools_of(server: Server, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool
     return tuple(found.values()), _left_out(server, faults)
 
 
-def _left_out(server: Server, faults: Sequence[str]) -> str:
+def _left_out(server: ToolServer, faults: Sequence[str]) -> str:
     if not faults:
         return ""
     named = ", ".join(faults[:MAX_TOLD]) + (f" and {len(faults) - MAX_TOLD} more" if len(faults) > MAX_TOLD else "")

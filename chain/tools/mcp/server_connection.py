@@ -1,7 +1,7 @@
 """One connection to a server, from its start to its end.
 
 Messages go through the client of ``mcp``: who asked what, progress, and the ``notifications/cancelled`` of a call that
-is cut. What is listed and given back is taken as it comes, and judged here and in ``listing``: a tool with a mistake
+is cut. What is listed and given back is taken as it comes, and judged here and in ``offers``: a tool with a mistake
 must not cost the others, and a schema of a server's is nothing to check its answers by in our own thread.
 """
 
@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from chain.errors import ToolError
-from chain.servers import Address, Program
+from chain.servers import Address, Launch
 from chain.tools import calling
 from chain.tools.mcp.streams import ErrorTail, HttpNotes, RowReader, RowWriter, http_streams
 from chain.tools.processes.guarded import Guard
@@ -43,7 +43,7 @@ for _name in ("mcp", "client"):
     logging.getLogger(_name).propagate = False
 
 
-class Host(Protocol):
+class ServerHost(Protocol):
     """Who has a connection."""
 
     workspace: Path
@@ -51,7 +51,7 @@ class Host(Protocol):
     async def elicit(self, message: str, schema: Json, url: str) -> tuple[str, dict[str, Any] | None]:
         """What the user answers: accept, decline or cancel, and what to."""
 
-    async def on_connected(self, connection: Connection) -> None:
+    async def on_connected(self, connection: ServerConnection) -> None:
         """The server answers. Raises ``ToolError`` where it is of no use."""
 
     def on_listed_anew(self) -> None:
@@ -59,7 +59,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ServerConnection:
     """A server that answers."""
 
     _dispatcher: JSONRPCDispatcher[Any]
@@ -97,9 +97,9 @@ class Connection:
         return found[:MAX_LISTED]
 
 
-async def connect(how: Program | Address, guard: Guard, env: Mapping[str, str], host: Host) -> str:
+async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
     """Start a server, or reach it, and keep the connection until it ends; returns why it did."""
-    if isinstance(how, Program):
+    if isinstance(how, Launch):
         return await _with_program(how, guard, env, host)
     notes = HttpNotes()
     try:
@@ -110,7 +110,7 @@ async def connect(how: Program | Address, guard: Guard, env: Mapping[str, str], 
     return notes.fault or "it ended"
 
 
-async def _with_program(how: Program, guard: Guard, env: Mapping[str, str], host: Host) -> str:
+async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
     problem = ""
     async with trio.open_nursery() as nursery:
         try:
@@ -152,7 +152,7 @@ def _problem(error: Exception) -> str:
     return text.strip().partition("\n")[0]
 
 
-async def _converse(read: Any, write: Any, host: Host, gone: trio.Event) -> None:  # noqa: ANN401 - streams of either kind
+async def _converse(read: Any, write: Any, host: ServerHost, gone: trio.Event) -> None:  # noqa: ANN401 - streams of either kind
     """Say hello, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
     async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
@@ -179,7 +179,7 @@ async def _converse(read: Any, write: Any, host: Host, gone: trio.Event) -> None
     async with session:
         with trio.move_on_after(START_S) as limit:
             has = (await session.initialize()).capabilities
-            await host.on_connected(Connection(dispatcher, gone, has.tools is not None, has.prompts is not None))
+            await host.on_connected(ServerConnection(dispatcher, gone, has.tools is not None, has.prompts is not None))
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {START_S:g} s")
         await gone.wait()

@@ -21,15 +21,15 @@ import trio
 from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
 from chain.journal.records import ServerTools
-from chain.servers import Server
+from chain.servers import ToolServer
 from chain.text.plain import sanitize
 from chain.threads import Threads
-from chain.tools.mcp import content, listing
-from chain.tools.mcp.listing import PREFIX
+from chain.tools.mcp import content, offers
+from chain.tools.mcp.offers import PREFIX
 from chain.tools.tool import ToolContext, ToolOutput
 
 if TYPE_CHECKING:
-    from chain.tools.mcp.connection import Connection
+    from chain.tools.mcp.server_connection import ServerConnection
     from chain.tools.processes.guarded import Guard
 
 FIRST_S = 10.0
@@ -82,7 +82,7 @@ class Surroundings:
 class Servers:
     """The servers of one session. Nothing is started or imported before ``run``."""
 
-    def __init__(self, servers: Iterable[Server], around: Surroundings, notice: Notice) -> None:
+    def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Notice) -> None:
         self._servers = {server.name: _Running(server, around) for server in servers}
         self._notice = notice
         self._is_first = True
@@ -152,7 +152,7 @@ class Servers:
 class _Running:
     """One server: ``ended`` or ``starting`` and then ``ready``, again and again. It has at most one connection."""
 
-    def __init__(self, server: Server, around: Surroundings) -> None:
+    def __init__(self, server: ToolServer, around: Surroundings) -> None:
         self.server = server
         self.workspace = around.workspace
         self.tools: tuple[OfferedTool, ...] = ()
@@ -161,7 +161,7 @@ class _Running:
         """Set unless it is starting."""
         self._around = around
         self._prompts: tuple[Mapping[str, Any], ...] = ()
-        self._connection: Connection | None = None
+        self._connection: ServerConnection | None = None
         self._error = ""
         self.left_out = ""
         self._told: set[str] = set()
@@ -202,10 +202,10 @@ class _Running:
             await self._wanted.wait()
             self._wanted = trio.Event()
             try:
-                connect = await _THREADS.run(_import_client)
+                keep_connected = await _THREADS.run(_import_client)
                 around = self._around
                 how = self.server.filled(around.environ, around.keys)
-                ended = await connect(how, around.guard, around.env, self)
+                ended = await keep_connected(how, around.guard, around.env, self)
             except (ToolError, ConfigError) as error:
                 ended = str(error)
             self._error = " ".join(sanitize(ended).split())[:MAX_ERROR]
@@ -213,7 +213,7 @@ class _Running:
             self._ended.set()
             self.settled.set()
 
-    async def on_connected(self, connection: Connection) -> None:
+    async def on_connected(self, connection: ServerConnection) -> None:
         """List what it has. Raises ``ToolError``."""
         await self._list(connection)
         self._connection, self._ended = connection, trio.Event()
@@ -229,15 +229,15 @@ class _Running:
             with suppress(ToolError):  # then it has ended, which is told by itself
                 await self._list(self._connection)
 
-    async def _list(self, connection: Connection) -> None:
+    async def _list(self, connection: ServerConnection) -> None:
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
-        found, self.left_out = await _THREADS.run(partial(listing.tools_of, self.server, tools))
+        found, self.left_out = await _THREADS.run(partial(offers.tools_of, self.server, tools))
         if found != self.tools:
             self.tools = found
         self._prompts = tuple(each for each in prompts if _is_prompt(each))
 
-    async def _there(self) -> Connection:
+    async def _there(self) -> ServerConnection:
         """Its connection; it is started again if it has none. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
             await self._ended.wait()
@@ -294,7 +294,7 @@ class _Running:
         if wanted and len(words) > len(wanted):  # the last one has the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         arguments = dict(zip(wanted, words, strict=False))
-        return content.prompt_text(await connection.ask("prompts/get", {"name": name, "arguments": arguments}))
+        return content.messages_text(await connection.ask("prompts/get", {"name": name, "arguments": arguments}))
 
     @contextmanager
     def _at_work(self, context: ToolContext) -> Iterator[None]:
@@ -334,7 +334,7 @@ def _import_client() -> Callable[..., Any]:
     was_on = gc.isenabled()
     gc.disable()
     try:
-        from chain.tools.mcp.connection import connect
+        from chain.tools.mcp.server_connection import keep_connected
 
         gc.freeze()
     except ImportError as error:
@@ -344,7 +344,7 @@ def _import_client() -> Callable[..., Any]:
     finally:
         if was_on:
             gc.enable()
-    return connect
+    return keep_connected
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ class ServerTool:
 
     def check(self, input: Mapping[str, Any]) -> None:
         """Raises ``ToolError`` for input that lacks something, or has too much."""
-        if why := listing.mistake(self.name, self.input_schema, input):
+        if why := offers.mistake(self.name, self.input_schema, input):
             raise ToolError(why)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
