@@ -50,7 +50,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         if not fault and len(found) == MAX_TOOLS:
             fault = f"there are more than {MAX_TOOLS}"
         if fault:
-            faults.append(f"{sanitize(str(name))[:40]!r} ({fault})")
+            faults.append(f"{str(name)[:40]!r} ({fault})")
             continue
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         description = str(raw.get("description") or raw.get("title") or f"{name}, a tool of {server.name}.")
@@ -70,7 +70,7 @@ def _fault(full: str, raw: _Json) -> str:
     """Why a tool is left out; empty if it need not be."""
     name, description, schema = raw.get("name"), raw.get("description"), raw.get("inputSchema")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(full) > _MAX_NAME:
-        return f"{full:.80} has to have at most {_MAX_NAME} of the characters a-z, A-Z, 0-9, _ and -".replace("\n", " ")
+        return f"a whole name has at most {_MAX_NAME} of the characters a-z, A-Z, 0-9, _ and -"
     if isinstance(description, str) and len(description) > MAX_DESCRIPTION:
         return f"its description has more than {MAX_DESCRIPTION:,} characters"
     if not isinstance(schema, dict) or schema.get("type") != "object":

@@ -30,6 +30,8 @@ from chain.version import VERSION
 
 START_S = 30.0
 """Seconds for a server to say what it has."""
+SESSION_LOST = "Session terminated"
+"""What the client says where a server of HTTP was started again: only a new connection helps."""
 ENDING_S = 0.1
 """Seconds for what a server says last, which may be on its way."""
 MAX_PAGES, MAX_LISTED = 50, 10_000
@@ -78,6 +80,8 @@ class ServerConnection:
             options = CallOptions(on_progress=progress) if progress else CallOptions()
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
+            if error.error.message == SESSION_LOST:
+                self._gone.set()
             raise ToolError(error.error.message) from None
 
     async def listed(self, what: str) -> list[Json]:

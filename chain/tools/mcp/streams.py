@@ -5,6 +5,7 @@ What a server sends is bounded: a row, a response, and how many rows come in a s
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +16,7 @@ import httpx2
 import trio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from chain.servers import Address
 
@@ -26,6 +27,7 @@ MAX_ROW = 16 * 1024 * 1024
 """Bytes of a message: a picture of the largest size that models take, three times over."""
 MAX_ROWS = 2_000
 """Messages in a second: more than any that reports its progress, few enough that everything else goes on."""
+WRONG_ANSWER = "It gave back what is no result."
 MAX_WAITING = 64
 """Messages that wait for a server to read them."""
 MAX_ERRORS = 4_096
@@ -89,6 +91,10 @@ class RowReader(_MessageStream):
                     return SessionMessage(jsonrpc_message_adapter.validate_json(row, by_name=False))
                 except ValueError:
                     self.fault = f"it wrote what is no message: {row[:80].decode(errors='replace')!r}"
+                    if (asked := _asked(row)) is not None:
+                        # Whoever waits for that answer would wait until the time limit.
+                        error = ErrorData(code=PARSE_ERROR, message=WRONG_ANSWER)
+                        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked, error=error))
 
     async def _row(self) -> bytes:
         searched = 0
@@ -125,6 +131,18 @@ class RowWriter(_MessageStream):
                 await self._program.send(row.encode() + b"\n")
 
 
+def _asked(row: bytes) -> int | str | None:
+    """What a row answers, though it is no answer."""
+    try:
+        match json.loads(row):
+            case {"id": int() | str() as id, **rest} if "method" not in rest:
+                return id
+            case _:
+                return None
+    except (ValueError, RecursionError):
+        return None
+
+
 class ErrorTail:
     """The end of what a program writes to its standard error."""
 
@@ -153,6 +171,11 @@ class HttpNotes:
     async def note(self, response: httpx2.Response) -> None:
         """Note one, and bound what is read of it."""
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "text/event-stream":
+            response.stream = _Bounded(response.stream, self)
+        if response.request.method != "POST":
+            return  # for what the server says unasked, which not every one has
+        self.fault = ""
         if response.status_code in (401, 403):
             self.fault = (
                 f"it wants a login ({response.status_code}): OAuth is not supported; give a token in its headers"
@@ -161,20 +184,20 @@ class HttpNotes:
             self.fault = f"it answered {response.status_code} {response.reason_phrase}".rstrip()
         elif kind == "text/html":
             self.fault = "it answered with a page of HTML, so this is not its address"
-        if kind != "text/event-stream":
-            response.stream = _Bounded(response.stream)
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - one that httpx2 reads
+    def __init__(self, stream: Any, notes: HttpNotes) -> None:  # noqa: ANN401 - one that httpx2 reads
         self._stream = stream
+        self._notes = notes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for piece in self._stream:
             size += len(piece)
             if size > MAX_ROW:
-                raise httpx2.ReadError(f"it sent a message of more than {MAX_ROW:,} bytes")
+                self._notes.fault = f"it sent a message of more than {MAX_ROW:,} bytes"
+                raise httpx2.ReadError(self._notes.fault)
             yield piece
 
     async def aclose(self) -> None:
