@@ -68,7 +68,7 @@ def leave_behind() -> None:
         "[signal.signal(n, signal.SIG_IGN) for n in (1,2,3,13,15)]\n"
         f"open({LOG!r},'a').write('left %d\\n' % os.getpid())\ntime.sleep(600)"
     )
-    subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True).wait()
+    subprocess.Popen([sys.executable, "-S", "-c", code]).wait()
 
 
 def tools() -> list[Any]:
