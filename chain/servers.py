@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -147,6 +147,35 @@ def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]
     entries = node.mapping()
     wishes = {name: entry.value for name, entry in entries.items() if isinstance(entry.value, bool)}
     return tuple(read_server(name, entry) for name, entry in entries.items() if name not in wishes), wishes
+
+
+def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
+    """The servers that an editor hands over, as the Agent Client Protocol has them, and what is wrong with the others.
+
+    What they hold is meant as it stands: there are no variables in it.
+    """
+    import json
+
+    servers, faults = list[ToolServer](), list[str]()
+    for n, raw in enumerate(named):
+        given = dict(raw) if isinstance(raw, dict) else {}
+        name = re.sub(r"[^A-Za-z0-9-]+", "-", str(given.pop("name", ""))).strip("-")[:31] or f"server-{n + 1}"
+        for key in ("env", "headers"):
+            pairs = given.get(key)
+            if isinstance(pairs, list):
+                given[key] = {str(p.get("name")): p.get("value") for p in pairs if isinstance(p, dict)}
+        given = {key: value for key, value in given.items() if key in _OURS and value not in ({}, None)}
+        try:
+            text = json.dumps(given).replace("${", "$${")
+            server = read_server(name, yamlfile.parse(text, f"mcpServers[{n}]"))
+        except ConfigError as error:
+            faults.append(f"{name}: {error}")
+            continue
+        if any(each.name == name for each in servers):
+            faults.append(f"{name}: there is another server of that name")
+        else:
+            servers.append(server)
+    return tuple(servers), tuple(faults)
 
 
 def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:

@@ -21,8 +21,10 @@ from chain.app.open import open_chain
 from chain.app.toolbox import tool_kinds
 from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
+from chain.config.allowed_servers import not_started, servers_of
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError, UserError
+from chain.servers import ToolServer
 from chain.text.phrases import iso
 from chain.text.wording import instructions_read
 from chain.threads import Threads
@@ -110,8 +112,10 @@ class Host:
         assert self._tasks is not None
         self._tasks.start_soon(self._answer, call, lambda: work(call))
 
-    def open(self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str]) -> None:
-        """Open the kept session with this ``id``, or a new one. Raises ``RpcError``."""
+    def open(
+        self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str], servers: Sequence[ToolServer]
+    ) -> None:
+        """Open the kept session with this ``id``, or a new one, with these servers of the editor's. Raises ``RpcError``."""
         assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
@@ -123,7 +127,7 @@ class Host:
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
             self._opening[id] = call
         self._chains += 1
-        self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes))
+        self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes, servers))
 
     def close(self, session: EditorSession, call: IncomingCall) -> None:
         """Close a session, and answer then."""
@@ -144,7 +148,14 @@ class Host:
         finally:
             call.fail(RpcError(CANCELLED, "the program ends"))
 
-    async def _keep(self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str]) -> None:
+    async def _keep(
+        self,
+        call: IncomingCall,
+        workspace: Path,
+        id: str | None,
+        notes: Sequence[str],
+        servers: Sequence[ToolServer],
+    ) -> None:
         """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``."""
         session: EditorSession | None = None
         problem: UserError | RpcError | None = None
@@ -155,6 +166,9 @@ class Host:
                         await end.wait()  # it is being closed
                     opener = self._opener
                     settings, kept = await _THREADS.run(partial(opener.find, workspace, id))
+                    found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
+                    own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
+                    notes = [*notes, *found.notes, *not_started(found.unasked)]
                     async with (
                         open_chain(
                             settings,
@@ -166,6 +180,7 @@ class Host:
                             traces=opener.traces,
                             whereabouts=whereabouts,
                             instructions=True,
+                            servers=[*servers, *own],
                         ) as chain,
                         side_door(chain, opener.state, opener.environ) as doorless,
                     ):

@@ -40,7 +40,7 @@ def message(raw: object, where: str, *, kept: bool = False) -> None:
         refuse(f"{where}: {_NOTHING[role]}")
     for j, block in enumerate(blocks):
         if not kept or (isinstance(block, Mapping) and block.get("type") in _SENT_AS_KEPT):
-            _block(block, f"{where}.content.{j}", role)
+            _block(_without_images(block) if kept else block, f"{where}.content.{j}", role)
     if role == "assistant" and is_thinking(blocks[-1]) and not kept:
         refuse(f"{where}: The final block in an assistant message cannot be `thinking`.")
 
@@ -50,6 +50,15 @@ _NOTHING: Final = {
     "assistant": "all messages must have non-empty content except for the optional final assistant message",
     "system": "system content must contain at least one block",
 }
+
+
+def _without_images(block: object) -> object:
+    """A block as a journal has it, without the images of a result, which are kept elsewhere."""
+    match block:
+        case {"type": "tool_result", "content": list(content)}:
+            return {**block, "content": [part for part in content if part.get("type") != "image"]}
+        case _:
+            return block
 
 
 _SENT_AS_KEPT: Final = {"text", "tool_use", "tool_result"}
