@@ -115,7 +115,7 @@ class Host:
     def open(
         self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str], servers: Sequence[ToolServer]
     ) -> None:
-        """Open the kept session with this ``id``, or a new one, with these servers of the editor's. Raises ``RpcError``."""
+        """Open the kept session with this ``id``, or a new one, with servers of the editor. Raises ``RpcError``."""
         assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
