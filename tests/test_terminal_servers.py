@@ -51,7 +51,7 @@ def until_it_is(screen: Screen, state: str) -> None:
     """Ask for the server until it is in this state."""
     while f"h  {state}" not in screen.everything:
         n = screen.times("» /mcp")
-        idle(send(screen, "/mcp").until(lambda s: s.times("» /mcp") > n))
+        idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
 
 
 def server_pid(log: Path) -> int:
@@ -84,7 +84,7 @@ def test_a_server_of_the_workspace_from_its_question_to_its_end(start: Start, wo
     until_it_is(screen, "ended")
     assert "signal 9" in screen.everything
     send(screen, "say again")
-    send(screen.until(lambda s: s.times("Allow mcp__h__echo?") > 1), "y")
+    send(screen.until("Q2 Allow mcp__h__echo?").until("Q2?"), "y")
     idle(screen.until("Result: again"))
     quit(screen)
 
@@ -110,6 +110,6 @@ def test_a_prompt_of_a_server_is_a_command(start: Start, work: Path, tmp_path: P
     screen = idle(start("--mcp", "h"))
     until_it_is(screen, "ready")
     send(screen, "/mcp:h:greet Ada")
-    idle(screen.until("Result: Greet Ada."))
+    idle(screen.until("▶ Greet Ada.").until("✓ done"))
     send(screen, "/mcp:h:gret Ada").until("did you mean /mcp:h:greet?")
     quit(screen)

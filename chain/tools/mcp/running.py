@@ -190,7 +190,8 @@ class _Running:
             yield f"The server {self.server.name} has not started within {waited_s:g} s: this run goes without it."
         elif self._connection is None and self._error not in self._told:
             self._told.add(self._error)
-            yield f"The server {self.server.name} is not there: {self._error}"
+            again = "; its next call starts it again" if self.tools else ""
+            yield f"The server {self.server.name} is not there: {self._error}{again}"
         if self.left_out and self.left_out not in self._told:
             self._told.add(self.left_out)
             yield self.left_out
