@@ -75,7 +75,7 @@ def test_a_server_of_the_workspace_from_its_question_to_its_end(start: Start, wo
     assert heard(log) == []
     send(screen, "y")
     send(idle(screen), "say hello")
-    send(screen.until("Allow mcp__h__echo?").until('"text": "hello"'), "y")
+    send(screen.until("Allow mcp__h__echo?").until('"text": "hello"').until("answers Q1"), "y")
     idle(screen.until("Result: hello"))
     send(screen, "/mcp").until("ready").until("17 tools")
     send(screen, "/mcp h").until("/mcp:h:greet")
@@ -84,7 +84,7 @@ def test_a_server_of_the_workspace_from_its_question_to_its_end(start: Start, wo
     until_it_is(screen, "ended")
     assert "signal 9" in screen.everything
     send(screen, "say again")
-    send(screen.until("Q2 Allow mcp__h__echo?").until("Q2?"), "y")
+    send(screen.until("Q2 Allow mcp__h__echo?").until("answers Q2"), "y")
     idle(screen.until("Result: again"))
     quit(screen)
 
