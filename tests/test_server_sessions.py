@@ -109,6 +109,18 @@ async def test_what_a_server_asks_is_a_question(tmp_path: Path) -> None:
     assert results(session) == ['You said {"action": "accept", "content": {"colour": "blue"}}.']
 
 
+async def test_a_server_may_ask_twice_in_a_call(tmp_path: Path) -> None:
+    log, rules = tmp_path / "log", calling("ask").replace("hello", "twice")
+    async with open_session(rules, use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
+        with session.chain.answering():
+            session.chain.submit("Go")
+            for id, text in (("Q2", "blue"), ("Q3", "accept")):
+                await until_async(lambda id=id: session.chain.open_question == id)
+                session.chain.answer(id, text)
+            await session.chain.wait_idle()
+    assert results(session) == ['You said {"action": "accept", "content": {}}.']
+
+
 async def test_a_question_goes_with_its_call(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:

@@ -207,8 +207,13 @@ class Commands:
         if not typed.startswith("/"):
             return [(name, "") for name in self._files.begun(typed)[1]]
         folded = typed.casefold()
-        found = [(f"{n} {c.argument}".rstrip(), c.about) for n, c in self._commands.items() if n.startswith(folded)]
+        found = [(f"{n} {self._commands[n].argument}".rstrip(), self._commands[n].about) for n in self._offered()]
+        found = [entry for entry in found if entry[0].startswith(folded)]
         return [*found, *((n, about) for n, about in self._prompts() if len(typed) > 1 and n.startswith(typed))]
+
+    def _offered(self) -> list[str]:
+        """The commands that are of use here: that for servers is, where there are some."""
+        return [name for name in self._commands if name != "/mcp" or self._chain.servers]
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
@@ -223,7 +228,7 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._commands, *(name for name, _ in self._prompts())]
+                known = [*self._offered(), *(name for name, _ in self._prompts())]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -232,7 +237,8 @@ class Commands:
 
     def _help(self, name: str) -> CommandAnswer:
         if not name:
-            return CommandAnswer("\n".join(overview(self.menu("/"), self._width, has_keys=self._has_keys)))
+            known = [entry for entry in self.menu("/") if not entry[0].startswith(PROMPT)]
+            return CommandAnswer("\n".join(overview(known, self._width, has_keys=self._has_keys)))
         if name.casefold() not in TOPICS:
             return _not_understood(
                 f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(TOPICS)}, "

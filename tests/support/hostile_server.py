@@ -130,6 +130,9 @@ def call(id: int, params: dict[str, Any]) -> None:
         case "ask":
             schema = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}}}
             asked[1000 + id] = id
+            if given.get("text") == "twice":
+                asked[2000 + id] = 1000 + id
+                id += 1000
             params = {"message": "Which \x1b[31mcolour?", "requestedSchema": schema}
             send({"id": 1000 + id, "method": "elicitation/create", "params": params})
         case "steps":
@@ -203,6 +206,10 @@ for row in sys.stdin:
             log(f"cancelled {message['params']['requestId']}")
             for each in late:  # it answers all the same
                 send({"id": each, "result": text("Too late.")})
+        case "answer" if id - 1000 in asked:
+            asked.pop(id)
+            sure = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+            send({"id": id - 1000, "method": "elicitation/create", "params": sure})
         case "answer" if id in asked:
             log(f"answered {json.dumps(message.get('result'))}")
             send({"id": asked.pop(id), "result": text(f"You said {json.dumps(message.get('result'))}.")})

@@ -149,6 +149,18 @@ class Servers:
         self._nursery.start_soon(ask)
 
 
+@dataclass(eq=False, slots=True)
+class _ActiveCall:
+    """A call at work. What the server asks meanwhile ends with it."""
+
+    context: ToolContext
+    asking: list[trio.CancelScope] = field(default_factory=list)
+
+    def end(self) -> None:
+        for scope in self.asking:
+            scope.cancel()
+
+
 class _Running:
     """One server: ``ended`` or ``starting`` and then ``ready``, again and again. It has at most one connection."""
 
@@ -174,7 +186,7 @@ class _Running:
         """Set when it is known why the connection ended."""
         self._asking = trio.Lock()
         self._waiting = 0
-        self._calls: list[tuple[ToolContext, trio.CancelScope]] = []
+        self._calls: list[_ActiveCall] = []
         """The calls at work, the last one last: what the server asks meanwhile is asked for that."""
 
     @property
@@ -299,25 +311,26 @@ class _Running:
 
     @contextmanager
     def _at_work(self, context: ToolContext) -> Iterator[None]:
-        scope = trio.CancelScope()  # that of what the server asks: it ends with the call
-        self._calls.append((context, scope))
+        call = _ActiveCall(context)
+        self._calls.append(call)
         try:
             yield
         finally:
-            self._calls.remove((context, scope))
-            scope.cancel()
+            self._calls.remove(call)
+            call.end()
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
         """Ask the user for a server, as if the call had asked that began last."""
         if not self._calls or self._waiting >= MAX_ASKING:
             return "decline", None
-        context, scope = self._calls[-1]
+        call = self._calls[-1]
         self._waiting += 1
         try:
-            async with self._asking:
-                if not scope.cancel_called:
-                    with scope:
-                        return await content.answer_of(self.server.name, message, schema, url, context.asking.choose)
+            with trio.CancelScope() as scope:
+                call.asking.append(scope)
+                async with self._asking:
+                    choose = call.context.asking.choose
+                    return await content.answer_of(self.server.name, message, schema, url, choose)
         except ToolError:  # nobody is there, or the user stops
             pass
         finally:

@@ -223,7 +223,8 @@ async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
 
 
 async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "chain.tools.mcp.server_connection", None)
+    monkeypatch.delitem(sys.modules, "chain.tools.mcp.server_connection")
+    monkeypatch.setitem(sys.modules, "mcp.client.session", None)
     async with running(log.parent, hostile(log)) as made:
         assert await made.tools() == []
         assert "react-chain[mcp]" in made.notices[0]
