@@ -65,6 +65,13 @@ def test_tools_are_defined_without_pydantic() -> None:
     assert "pydantic" not in found
 
 
+def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> None:
+    code = "from cli.main import main\nmain(['-p', 'hello', '--model', 'offline', '--no-stdin'])"
+    found = imported_by(f"import os\nos.environ['XDG_STATE_HOME'] = {str(tmp_path)!r}\n{code}", tmp_path)
+    assert "chain.app.open" in found
+    assert not found & {"mcp", "mcp_types", "jsonschema", "anyio", "chain.tools.mcp.running", "chain.app.serving"}
+
+
 def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:
     found = imported_by("from cli.show.markdown_flow import *\nMarkdownFlow(80, Look()).add('# not yet')")
     assert not found & {"markdown_it", "pygments"}
