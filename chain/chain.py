@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 
@@ -37,8 +37,11 @@ from chain.session.standing import Standing
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_READ, image_of
 from chain.tools.paths import MAX_WHOLE
-from chain.tools.tool import delegates
+from chain.tools.tool import Tool, delegates
 from chain.version import VERSION
+
+if TYPE_CHECKING:
+    from chain.tools.mcp.running import Servers, ServerView
 
 __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 
@@ -85,17 +88,18 @@ class Chain:
         audience: Broadcaster,
         projection: Projection,
         resumed: Resumed | None,
+        servers: Servers | None = None,
     ) -> None:
         spec, journal = session.spec, shared.journal
         self.session_id = journal.id
         self.journal_path = journal.path
         self.workspace = shared.workspace
-        self.tools = tuple(spec.registry)
         self.max_iterations = spec.limits.max_iterations
         self.inbox_size = session.tree.main.inbox.size
         self.plan = shared.plan
         self.resumed = resumed
         """What was before, if the session was resumed."""
+        self._servers = servers
         self._shared = shared
         self._audience = audience
         self._session = session
@@ -343,6 +347,32 @@ class Chain:
     def window(self) -> WindowView:
         """What fills the window of the main agent's model."""
         return self._session.window
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """What the model may use, from the next run on."""
+        return tuple(self._session.spec.registry)
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        """The servers of tools, as they are now."""
+        return () if self._servers is None else self._servers.views
+
+    async def servers_settled(self) -> None:
+        """Wait until each server has started, or could not be."""
+        if self._servers is not None:
+            await self._servers.settled()
+
+    def start_prompt(self, server: str, prompt: str, words: Sequence[str]) -> None:
+        """Start a run with a prompt of a server, once that has given it; what keeps it from that is told by a notice.
+
+        Raises ``UserError`` if there is no such server, or a run is active.
+        """
+        if self._servers is None or all(view.name != server for view in self.servers):
+            raise UserError(f"there is no server {server:.40}")
+        if self._session.active is not None:
+            raise UserError("a run is active; wait for it to end")
+        self._servers.ask_prompt(server, prompt, words, self.start)
 
     @property
     def instructions(self) -> InstructionsRead:

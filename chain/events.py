@@ -238,6 +238,17 @@ class Receipt(_Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OfferedTool:
+    """A tool that a server offers, by the name that the model calls it by."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    read_only: bool = False
+    needs_approval: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class TaskView:
     """One task of the plan, as events show it; ``n`` counts from 1."""
 

@@ -7,7 +7,7 @@ unknown types are kept as they came (``Opaque``): dropping them could make a rep
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -51,6 +51,7 @@ class ToolResult:
     id: str
     text: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,14 @@ class Message:
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The pictures in this message."""
-        return tuple(b for b in self.blocks if isinstance(b, Image))
+        """The pictures in this message, also those that tools gave back."""
+        found: list[Image] = []
+        for block in self.blocks:
+            if isinstance(block, Image):
+                found.append(block)
+            elif isinstance(block, ToolResult):
+                found += block.images
+        return tuple(found)
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
@@ -114,6 +121,19 @@ class Message:
 def user_text(text: str) -> Message:
     """A user message of one text block."""
     return Message("user", (Text(text),))
+
+
+def with_images(block: Block, change: Callable[[Image], Block]) -> Block:
+    """The block with its images as ``change`` makes them; one of a result that is no image any more joins its text."""
+    match block:
+        case Image():
+            return change(block)
+        case ToolResult(images=images) if images:
+            changed = [change(image) for image in images]
+            text = "\n".join([block.text, *(each.text for each in changed if isinstance(each, Text))])
+            return replace(block, text=text, images=tuple(each for each in changed if isinstance(each, Image)))
+        case _:
+            return block
 
 
 def tool_results(results: Iterable[ToolResult]) -> Message:
@@ -135,9 +155,8 @@ def block_to_json(block: Block) -> JsonObject:
             return {"type": "thinking", "thinking": text, "signature": signature}
         case ToolCall(id, name, input):
             return {"type": "tool_use", "id": id, "name": name, "input": dict(input)}
-        case ToolResult(id, text, is_error):
-            result: JsonObject = {"type": "tool_result", "tool_use_id": id, "content": text}
-            return {**result, "is_error": True} if is_error else result
+        case ToolResult():
+            return _result_to_json(block, block_to_json)
         case Image(media_type, digest, name):
             return {
                 "type": "image",
@@ -146,6 +165,12 @@ def block_to_json(block: Block) -> JsonObject:
             }
         case Opaque(raw):
             return dict(raw)
+
+
+def _result_to_json(result: ToolResult, form: Callable[[Block], JsonObject]) -> JsonObject:
+    content = [form(Text(result.text)), *map(form, result.images)] if result.images else result.text
+    raw: JsonObject = {"type": "tool_result", "tool_use_id": result.id, "content": content}
+    return {**raw, "is_error": True} if result.is_error else raw
 
 
 NO_IMAGE = "[image, no longer there]"
@@ -159,6 +184,8 @@ def sent_form(block: Block) -> JsonObject:
             return {"type": "text", "text": NO_IMAGE}
         case Image(media_type=media_type, data=data):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+        case ToolResult():
+            return _result_to_json(block, sent_form)
         case _:
             return block_to_json(block)
 
@@ -176,6 +203,17 @@ def block_from_json(raw: Mapping[str, Any]) -> Block:
             "is_error"
         }:
             return ToolResult(id, text, bool(rest.get("is_error", False)))
+        case {
+            "type": "tool_result",
+            "tool_use_id": str(id),
+            "content": [{"type": "text", "text": str(text)}, *raws],
+            **rest,
+        } if not rest.keys() - {"is_error"}:
+            blocks = [block_from_json(each) if isinstance(each, dict) else None for each in raws]
+            images = tuple(each for each in blocks if isinstance(each, Image))
+            if not images or len(images) < len(blocks):
+                return Opaque(dict(raw))
+            return ToolResult(id, text, bool(rest.get("is_error", False)), images)
         case {
             "type": "image",
             "source": {"type": "digest", "media_type": str(media_type), "digest": str(digest)},

@@ -6,7 +6,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from chain.events import Event
 from chain.journal.beside import kept_beside
@@ -133,13 +133,15 @@ def _record(row: bytes, path: Path | None) -> JsonObject | None:
     return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
 
 
-def _whole(block: object, path: Path) -> object:
+def _whole(block: Any, path: Path) -> Any:  # noqa: ANN401 - the JSON edge
     """A block with the content of its image, if it is one that is kept beside the journal."""
     match block:
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
             content = kept_beside(path, digest)
             data = "" if content is None else b64encode(content).decode()
             return sent_form(Image(media_type, digest, "", data))
+        case {"type": "tool_result", "content": list(content)}:
+            return {**block, "content": [_whole(each, path) for each in content]}
         case _:
             return block
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chain.config.allowed_servers import FoundServers, not_started, remember_answer, servers_of
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from chain import Tool
+    from cli.arguments import Place
     from cli.show.renderer import Renderer
 
 
@@ -125,12 +127,14 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "check":
         import trio
 
-        from cli.subcommands.check import check, check_service
+        from cli.subcommands.check import check, check_servers, check_service
 
-        rows, is_good = check(settings, state_folder(os.environ), tools)
+        state = state_folder(os.environ)
+        rows, is_good = check(settings, state, tools)
         if is_good:
-            more, is_good = trio.run(check_service, settings)
-            rows += more
+            served, all_there = trio.run(check_servers, settings, state, args.mcp)
+            more, is_good = trio.run(check_service, settings) if all_there else ([], False)
+            rows += [*served, *more]
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
 
@@ -216,7 +220,8 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     require_trust(settings)
     state = state_folder(os.environ)
     place = arguments.read_place(args, state)
-    notes = [*job.notes, str(settings.passed_over or ""), *place.notes]
+    servers = servers_of(settings, place.workspace, state, args.mcp)
+    notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes, *not_started(servers.unasked)]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:
@@ -230,6 +235,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
                 traces=_traces(state, by_default=False),
                 whereabouts=whereabouts,
                 instructions=True,
+                servers=servers.allowed,
             ) as chain,
             side_door(chain, state, os.environ) as problem,
         ):
@@ -261,7 +267,8 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
         if args.resume is None:
             return 0
     place, traces = arguments.read_place(args, state), _traces(state, by_default=True)
-    invocation = Invocation(settings, place, state, tools, traces, query, scheduled)
+    servers, typed = _ask_for_servers(args, settings, place, state, typed)
+    invocation = Invocation(settings, place, state, tools, traces, query, scheduled, servers=servers)
     return startup.run_at_terminal(
         lambda: nullcontext(invocation),
         history=state / "history",
@@ -283,6 +290,23 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) ->
     instead = arguments.read_settings(args, skip_here=True)
     say_declined(settings, instead, ascii=ascii)
     return instead, typed
+
+
+def _ask_for_servers(
+    args: argparse.Namespace, settings: Settings, place: Place, state: Path, typed: bytes
+) -> tuple[FoundServers, bytes]:
+    """Ask about each server that came with the workspace, and remember the answers; returns those that may start."""
+    found = servers_of(settings, place.workspace, state, args.mcp)
+    if not found.unasked:
+        return found, typed
+    from cli.terminal.plain_question import ask_for_server
+
+    ascii = args.ascii or not tty.is_utf8(os.environ)
+    for server in found.unasked:
+        is_allowed, more = ask_for_server(server, ascii=ascii)
+        typed += more
+        remember_answer(server, place.workspace, state, is_allowed=is_allowed)
+    return servers_of(settings, place.workspace, state, args.mcp), typed
 
 
 def _traces(state: Path, *, by_default: bool) -> Path | None:

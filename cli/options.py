@@ -69,6 +69,7 @@ What it works with:
   --workspace DIR         the folder that the tools work in; by default this one
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
+  --mcp SERVER            starts a server that .mcp.json names; may be repeated
   --max-iterations N      the most model calls in a run
   --config FILE           the configuration; chain help configuration says which
                           it is by default
@@ -107,6 +108,7 @@ _ELSEWHERE = {
     "--last": "--continue",
     "--list-sessions": "chain sessions",
     "--max-turns": "--max-iterations",
+    "--mcp-config": "--mcp",
     "--message": "-p",
     "--non-interactive": "-p",
     "--prompt": "-p",
@@ -228,6 +230,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--model", metavar="NAME"),
         add("--workspace", metavar="DIR"),
         add("--allow", action="append", default=[], metavar="TOOL[,TOOL]"),
+        add("--mcp", action="append", default=[], metavar="SERVER"),
         add("--max-iterations", metavar="N"),
         add("--config", metavar="FILE"),
         add("--chain", metavar="NAME"),

@@ -455,7 +455,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an image in a result": (
         body(Q, assistant(call()), user(result(content=[{"type": "image"}]))),
-        "messages.2.content.0.tool_result.content.0: this test double models text in tool results only",
+        "messages.2.content.0.tool_result.content.0.image.source: Field required",
+    ),
+    "a document in a result": (
+        body(Q, assistant(call()), user(result(content=[{"type": "document"}]))),
+        "messages.2.content.0.tool_result.content.0: this test double models text and images in tool results only",
     ),
     "five breakpoints, some in a result": (
         body(Q, assistant(call()), user(result(content=[said(str(i), **MARK) for i in range(5)]))),

@@ -18,6 +18,7 @@ from support import open_session
 from support.documents import REFERENCE, block, rows, run, text_of
 from support.examples import some
 from support.house import ROOT
+from support.servers import server
 
 from chain import event_json, events
 from chain.agent.tree import AgentState
@@ -59,7 +60,8 @@ def test_its_prose_fits_a_terminal_without_being_rendered(topic: str) -> None:
 
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
     told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/\w+)", cells[0])}
-    async with open_session("rules: [{text: Hello.}]") as session:
+    servers = [server({"command": "/no/such/program"})]
+    async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
         commands = Commands(session.chain, load_settings(config=None, environ={}, cwd=tmp_path))
         assert told == {name.strip() for name in commands.completions("/")}
 

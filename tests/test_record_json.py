@@ -23,11 +23,12 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=5,
 )
+IMAGES = st.lists(st.builds(messages.Image, WORDS, WORDS, WORDS), max_size=2).map(tuple)
 BLOCKS = st.one_of(
     st.builds(messages.Text, WORDS),
     st.builds(messages.Thinking, WORDS, WORDS),
     st.builds(messages.ToolCall, WORDS, WORDS, st.dictionaries(WORDS, JSON, max_size=3)),
-    st.builds(messages.ToolResult, WORDS, WORDS, st.booleans()),
+    st.builds(messages.ToolResult, WORDS, WORDS, st.booleans(), IMAGES),
     st.builds(messages.Image, WORDS, WORDS, WORDS),
     st.just(messages.Opaque({"type": "redacted_thinking", "data": "x"})),
 )
@@ -40,6 +41,16 @@ OVERRIDES = st.builds(messages.Overrides, st.none() | COUNTS, st.none() | SECOND
 RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Session: st.builds(records.Session, WORDS, WORDS, WORDS, WORDS, TEXTS, st.booleans(), COUNTS, WORDS),
     records.InstructionsRead: st.builds(records.InstructionsRead, WORDS, TEXTS, TEXTS),
+    records.ServerTools: st.builds(
+        records.ServerTools,
+        st.lists(
+            st.builds(
+                *(events.OfferedTool, WORDS, WORDS, st.dictionaries(WORDS, JSON, max_size=3)),
+                *(st.booleans(), st.booleans()),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
     records.Line: st.builds(
         records.Line, *[WORDS] * 6, st.sampled_from(get_args(records.Effect)), COUNTS, st.booleans()
     ),
@@ -54,7 +65,7 @@ RECORDS: dict[type[Any], st.SearchStrategy[Any]] = {
     records.Withdrawn: st.builds(records.Withdrawn, COUNTS, WORDS, WORDS, TEXTS),
     records.ImagesRefused: st.builds(records.ImagesRefused, WORDS, COUNTS, TEXTS, TEXTS),
     records.ToolStarted: st.builds(records.ToolStarted, WORDS, WORDS, WORDS),
-    records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS, WORDS),
+    records.ToolFinished: st.builds(records.ToolFinished, WORDS, WORDS, st.booleans(), SECONDS, WORDS, IMAGES),
     records.Question: st.builds(
         *(records.Question, WORDS, st.sampled_from(get_args(events.QuestionKind)), WORDS, WORDS, WORDS, WORDS),
         *(TEXTS, WORDS, TEXTS, WORDS, WORDS, st.sampled_from(["tool", "subject"]), st.booleans()),

@@ -52,7 +52,8 @@ def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Pat
     assert not found & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
     others = {name for name in found if name.startswith("chain") and not name.startswith("chain.config")}
     assert {name for name in others if not name.startswith("chain.provider")} == {
-        *("chain", "chain.version", "chain.errors", "chain.listed", "chain.retries", "chain.values", "chain.yamlfile")
+        *("chain", "chain.version", "chain.errors", "chain.listed", "chain.retries", "chain.servers"),
+        *("chain.values", "chain.yamlfile"),
     }
     models = ("client", "encoding", "stream", "model", "reader", "rules", "scene")
     assert not {name for name in others if name.endswith(models)}
@@ -62,6 +63,13 @@ def test_tools_are_defined_without_pydantic() -> None:
     found = imported_by("import chain.app.open, chain.tools.files, chain.tools.plan_tools")
     assert "chain.agent.executor" in found
     assert "pydantic" not in found
+
+
+def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> None:
+    code = "from cli.main import main\nmain(['-p', 'hello', '--model', 'offline', '--no-stdin'])"
+    found = imported_by(f"import os\nos.environ['XDG_STATE_HOME'] = {str(tmp_path)!r}\n{code}", tmp_path)
+    assert "chain.app.open" in found
+    assert not found & {"mcp", "mcp_types", "jsonschema", "anyio", "chain.tools.mcp.running", "chain.app.serving"}
 
 
 def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:

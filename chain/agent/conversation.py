@@ -29,7 +29,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
-from chain.messages import Block, Image, Message, Opaque, Text, ToolCall, ToolResult
+from chain.messages import Block, Image, Message, Opaque, Text, ToolCall, ToolResult, with_images
 from chain.text.wording import INTERRUPTED, SKIPPED
 
 MAX_ID = 128
@@ -259,9 +259,10 @@ class Conversation:
 
 
 def _without(block: Block, digests: Set[str]) -> Block:
-    if isinstance(block, Image) and block.digest in digests:
-        return Text(f"[image {block.name}: the service refused it]")
-    return block
+    def left(image: Image) -> Block:
+        return Text(f"[image {image.name}: the service refused it]") if image.digest in digests else image
+
+    return with_images(block, left)
 
 
 def _step(message: Message) -> Step:

@@ -193,7 +193,9 @@ class ToolCalls:
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
         """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
         run.step.answered[call.id] = result
-        finished = records.ToolFinished(call.id, self._context.name, result.is_error, seconds, result.text)
+        finished = records.ToolFinished(
+            call.id, self._context.name, result.is_error, seconds, result.text, result.images
+        )
         projected: Projected | None = None
         try:
             if call.id in run.step.started:
@@ -208,7 +210,7 @@ class ToolCalls:
         if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
             with suppress(JournalError):  # the disk may still have room without it
                 return self._shared.journal.record(finished)
-        self._shared.journal.record(replace(finished, text=""))
+        self._shared.journal.record(replace(finished, text="", images=()))
         return None
 
     def answer_open(self, run: Run) -> None:

@@ -225,8 +225,10 @@ def length_of(message: Message) -> int:
     chars = 0
     for block in message.blocks:
         match block:
-            case Text(text) | Thinking(text) | ToolResult(_, text):
+            case Text(text) | Thinking(text):
                 chars += len(text)
+            case ToolResult(text=text, images=images):
+                chars += len(text) + IMAGE_CHARS * len(images)
             case ToolCall(_, name, input):
                 chars += len(name) + len(json.dumps(dict(input), default=str))
             case Image():

@@ -42,13 +42,19 @@ class Kinds:
         self._settings = settings
         self._open_model = open_model
         self._models: dict[str, Model] = {}
-        own = tuple(own)
+        self._own = tuple(own)
         self._kinds: dict[str, tuple[KindSettings, AgentSpec]] = {}
         for kind in settings.agents.kinds:
             prompt = settings.agent_prompt(kind.name)
-            registry = _registry(settings, kind, main.registry, groups, own)
+            registry = _registry(settings, kind, main.registry, groups, self._own)
             prompts = handler_of(prompt) or main.prompts
             self._kinds[kind.name] = kind, replace(main, system=prompt.system, registry=registry, prompts=prompts)
+
+    def use_tools(self, chain: Registry, groups: ToolGroups) -> None:
+        """Make agents with the tools that there are now; ``chain`` are those of the main agent."""
+        for name, (kind, spec) in self._kinds.items():
+            registry = _registry(self._settings, kind, chain, groups, self._own)
+            self._kinds[name] = kind, replace(spec, registry=registry)
 
     @property
     def models(self) -> Sequence[Model]:

@@ -17,21 +17,32 @@ from chain.agent.spec import AgentContext, AgentSpec, Limits, Shared
 from chain.agent.tree import AgentNode, AgentTree
 from chain.app.kinds import Kinds, OpenModel
 from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
-from chain.app.toolbox import ToolGroups, check_kind_name, configured_tools, read_allowances, subjects_of, tool_groups
+from chain.app.toolbox import (
+    ToolGroups,
+    check_kind_name,
+    configured_tools,
+    read_allowances,
+    subjects_of,
+    tool_groups,
+    with_servers,
+)
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError, SessionError, UserError
+from chain.events import Notice
 from chain.instructions import read_in_time
 from chain.journal.journal import Journal
+from chain.journal.records import ServerTools
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Plan, Task
 from chain.provider import ModelSettings
+from chain.servers import ToolServer
 from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
-from chain.session.runs import SessionRuns, close_models, no_instructions
+from chain.session.runs import Offers, SessionRuns, close_models, no_instructions
 from chain.session.store import new_journal, old_journal, sessions_folder
 from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
@@ -45,6 +56,7 @@ REALLY_RUN = frozenset({"plan", "ask", "delegate"})
 
 if TYPE_CHECKING:
     from chain.replay.actors import Actors
+    from chain.tools.mcp.running import Servers
 
 
 @asynccontextmanager
@@ -63,6 +75,7 @@ async def open_chain(
     whereabouts: Callable[[Path], str] | None = None,
     instructions: bool = False,
     actors: Actors | None = None,
+    servers: Sequence[ToolServer] = (),
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
@@ -73,8 +86,9 @@ async def open_chain(
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
     behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
     of the project too, as they are when a run begins (``chain.instructions``); ``actors`` stand in for models and tools
-    where a session is replayed. Raises ``UserError`` for anything in the configuration that cannot be used, and for a
-    session that cannot be resumed. What is raised in the block leaves it as it is.
+    where a session is replayed; ``servers`` are started and offer tools (``config.allowed_servers``). Raises
+    ``UserError`` for anything in the configuration that cannot be used, and for a session that cannot be resumed. What
+    is raised in the block leaves it as it is.
     """
     guard = Guard()
     today = groups = tool_groups(settings, guard, state)
@@ -146,7 +160,28 @@ async def open_chain(
         reads = partial(read_in_time, settings, workspace) if instructions else no_instructions
         if actors is not None:
             reads = actors.instructions
-        session = SessionRuns(tree, children, shared, interactive=interactive, reads=reads)
+        running: Servers | None = None
+        offers: Offers | None = None
+        if servers or actors is not None or (read is not None and read.restored.server_tools.tools):
+            # Imported late: most sessions have none.
+            from chain.app.serving import running_servers
+            from chain.tools.mcp.running import ServerTool
+
+            def notice(text: str) -> None:
+                audience.emit(Notice(message=text))
+
+            running = running_servers(settings, servers, guard, workspace, notice)
+
+            def with_server_tools(offered: ServerTools) -> Registry:
+                assert running is not None
+                made: Sequence[Tool] = [ServerTool(tool, running) for tool in offered.tools]
+                now = with_servers(groups, made if actors is None else actors.tools(made, ()))
+                registry = Registry.of([*configured_tools(settings, settings.chain(), tools, now), *tools])
+                kinds.use_tools(registry, now)
+                return registry
+
+            offers = Offers(running.now if actors is None else actors.server_tools, with_server_tools)
+        session = SessionRuns(tree, children, shared, interactive=interactive, reads=reads, offers=offers)
         projection = Projection() if read is None else read.projection
         try:
             resumed = None if read is None else Resuming(read, session, children, shared).bring_back()
@@ -163,13 +198,14 @@ async def open_chain(
             await journal.sync()
             if journal.failure is not None:
                 raise SessionError(f"{journal.failure}; chain sessions show reads it")
-        chain = Chain(session, shared, audience, projection, resumed)
+        chain = Chain(session, shared, audience, projection, resumed, running)
 
         def interrupt() -> None:
             chain.stop_accepting()
             chain.interrupt()
 
-        async with _beside(journal.run, session.forever, audience.watch, when_cancelled=interrupt):
+        beside = [journal.run, session.forever, audience.watch, *([running.run] if running else [])]
+        async with _beside(*beside, when_cancelled=interrupt):
             try:
                 yield chain
             finally:
@@ -179,6 +215,8 @@ async def open_chain(
                     finally:
                         await close_models(kinds.models)
                 finally:
+                    if running is not None:
+                        running.end()
                     audience.close()
                     journal.end()
 

@@ -13,14 +13,18 @@ from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
 from chain.tools import calling
 from chain.tools.agents import ASK
-from chain.tools.allowances import Allowance, Subjects, parse_allowance
+from chain.tools.allowances import Allowance, Subjects, is_of_servers, parse_allowance
 from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
+from chain.tools.mcp.offers import server_of
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 from chain.values import MissingVariable
 
 if TYPE_CHECKING:
     from chain.tools.processes.sandbox import ShellRules
+
+SERVERS = "mcp"
+"""The group of all tools of servers; that of one is ``mcp:SERVER``."""
 
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
@@ -42,6 +46,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
         "research": research_tools(ResearchRules(settings.research_hosts)),
+        SERVERS: (),  # they are listed when a run begins
     }
 
 
@@ -49,6 +54,15 @@ def tool_kinds(settings: Settings, registered: Iterable[Tool]) -> Mapping[str, T
     """The kinds of the tools that there are, and of those that are registered, by their names."""
     groups = (*tool_groups(settings).values(), registered)
     return {tool.name: kind_of(tool) for tools in groups for tool in tools}
+
+
+def with_servers(groups: ToolGroups, tools: Iterable[Tool]) -> ToolGroups:
+    """The groups with these tools of servers."""
+    found: dict[str, tuple[Tool, ...]] = {SERVERS: tuple(tools)}
+    for tool in found[SERVERS]:
+        name = f"{SERVERS}:{server_of(tool.name)}"
+        found[name] = (*found.get(name, ()), tool)
+    return {**groups, **found}
 
 
 def subjects_of(groups: ToolGroups) -> Subjects:
@@ -103,6 +117,8 @@ def named_tools(
     known = {tool.name: (tool,) for tools in (own, *groups.values()) for tool in tools} | dict(groups)
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):
+        if name not in known and (is_of_servers(name) or name.startswith(f"{SERVERS}:")):
+            continue  # one that is not there, or not yet
         if name not in known:
             hint = did_you_mean(name, known, f"the groups are {', '.join(groups)}")
             raise settings.error(key, f"there is no tool or group {name!r}; {hint}", item=n)
@@ -169,6 +185,8 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
 def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bool) -> None:
     """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match."""
+    if is_of_servers(found.tool) and found.pattern is None:
+        return
     if found.tool not in known:
         hint = did_you_mean(found.tool, known, f"the tools are {', '.join(sorted(known))}")
         raise UserError(f"there is no tool {found.tool!r}; {hint}")

@@ -37,6 +37,7 @@ from chain.config.trust import HANDLER, Sensitive, as_written, is_trusted
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
+from chain.servers import ToolServer, read_servers
 from chain.values import MissingVariable, Values, variables, variables_within
 from chain.yamlfile import Node
 
@@ -81,8 +82,9 @@ class Settings:
 
     ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
     another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
-    configuration is not used. ``instructions`` are names of files with a project's instructions. ``asked`` is what
-    a found file needs trust for, and ``digest`` what that is remembered by.
+    configuration is not used. ``instructions`` are names of files with a project's instructions. ``servers`` are
+    those of tools, and ``found_servers`` says whether those may start that a workspace names. ``asked`` is what a found
+    file needs trust for, and ``digest`` what that is remembered by.
     """
 
     file: Path | None
@@ -96,6 +98,8 @@ class Settings:
     allow: tuple[str, ...]
     shell: ShellSettings
     research_hosts: tuple[str, ...]
+    servers: tuple[ToolServer, ...]
+    found_servers: Mapping[str, bool]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)
     _given: Mapping[str, Override] = field(repr=False)
@@ -280,6 +284,7 @@ def load_settings(
     top = root.mapping(TOP_KEYS)
     models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
     values, given = Values(environ), _overrides(flags or {}, environ)
+    servers, found_servers = read_servers(top["mcp"])
     own = list(user.entries("chains"))
     settings = Settings(
         file=found.file,
@@ -293,6 +298,8 @@ def load_settings(
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
         shell=read_shell(values, tools["shell"]),
         research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
+        servers=servers,
+        found_servers=found_servers,
         passed_over=found.passed_over,
         _root=root,
         _given=given,

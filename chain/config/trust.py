@@ -173,11 +173,14 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
 def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
     """What lets a call go unapproved, fences the shell and research in otherwise than is shipped, or names other files.
 
+    A server is a program that is started, or an address that gets what calls hand over.
+
     The project's instructions are read above the workspace too, so they must be no files that are meant for nobody.
     """
     named = user.entries().get("instructions")
     if named is not None and not {*_plain_items(named)} <= {*_plain_items(shipped.entries()["instructions"])}:
         yield named
+    yield from user.entries("mcp").values()
     allow = user.entries("tools").get("allow")
     if allow is not None and allow.value:
         yield allow

@@ -36,7 +36,17 @@ from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
-from chain.journal.records import COURSE, AgentEnded, Entry, Line, Message, Record, Unknown, may_be_from_outside
+from chain.journal.records import (
+    COURSE,
+    AgentEnded,
+    Entry,
+    Line,
+    Message,
+    Record,
+    ToolFinished,
+    Unknown,
+    may_be_from_outside,
+)
 from chain.messages import Image
 from chain.signal import Signal
 
@@ -65,7 +75,7 @@ def _images(record: Record | Unknown) -> Sequence[Image]:
     match record:
         case Message(message=message):
             return message.images
-        case Line(images=images):
+        case Line(images=images) | ToolFinished(images=images):
             return images
         case _:
             return ()

@@ -8,7 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from chain import messages
-from chain.events import AnsweredBy, Author, CompactedBy, Decision, Phase, Point, QuestionKind, State, Status, TaskView
+from chain.events import (
+    AnsweredBy,
+    Author,
+    CompactedBy,
+    Decision,
+    OfferedTool,
+    Phase,
+    Point,
+    QuestionKind,
+    State,
+    Status,
+    TaskView,
+)
 from chain.messages import Overrides, StopReason, Usage
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
@@ -159,7 +171,7 @@ class ToolStarted(_Typed):
 
 @_record("tool_finished")
 class ToolFinished(_Typed):
-    """A tool that had started has a result: ``text``, where other calls of the reply have none yet.
+    """A tool that had started has a result: ``text`` and ``images``, where other calls of the reply have none yet.
 
     All results of a reply are in the message that comes when the last one is there.
     """
@@ -169,6 +181,7 @@ class ToolFinished(_Typed):
     is_error: bool
     seconds: float
     text: str = field(default="", metadata=BRIEF)
+    images: tuple[messages.Image, ...] = field(default=(), metadata=BRIEF)
 
 
 @_record("question")
@@ -390,6 +403,13 @@ class InstructionsRead(_Typed):
     faults: tuple[str, ...] = field(default=(), metadata=BRIEF)
 
 
+@_record("server_tools")
+class ServerTools(_Typed):
+    """The tools that servers offer from the next run on, which they did not before."""
+
+    tools: tuple[OfferedTool, ...] = ()
+
+
 @_record("result")
 class Result(_Typed):
     """A run ended; ``phase_reached`` is how far one had come that the user ended."""
@@ -410,11 +430,20 @@ class Unknown:
 
 
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | ImagesRefused | RequestSent | RequestEnded
-_OfTools: TypeAlias = ToolStarted | ToolFinished
+_OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished
 _OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted
 
 Record: TypeAlias = (
-    Session | InstructionsRead | RunBegun | Result | AgentStarted | AgentEnded | _OfCalls | _OfTools | _OfUsers
+    Session
+    | InstructionsRead
+    | ServerTools
+    | RunBegun
+    | Result
+    | AgentStarted
+    | AgentEnded
+    | _OfCalls
+    | _OfTools
+    | _OfUsers
 )
 """What this version writes."""
 

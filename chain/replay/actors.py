@@ -28,7 +28,7 @@ from chain.retries import Retries
 from chain.text.wording import MAIN
 from chain.tools.calling import Rules
 from chain.tools.named_files import Attachments, LineContent
-from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, delegates, may_run_beside_others
+from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, ToolOutput, delegates, may_run_beside_others
 
 
 class Named(Protocol):
@@ -119,6 +119,11 @@ class Actors:
         """The project's instructions as they were: what is on record here, if it was another text than the latest."""
         recorded = self.tape.next_of(MAIN)
         return recorded if isinstance(recorded, records.InstructionsRead) else latest
+
+    async def server_tools(self, latest: records.ServerTools) -> records.ServerTools:
+        """The tools of servers as they were; no server is started."""
+        recorded = self.tape.next_of(MAIN)
+        return recorded if isinstance(recorded, records.ServerTools) else latest
 
     # ------------------------------------------------------------------------------------------------ for the player
 
@@ -250,7 +255,7 @@ class RecordedTool:
         await self._actors.turn(script.answered(id) if start is None else start, is_sure=start is not None)
         return None if question is None else script.preview(question)
 
-    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """What a call gave back. Raises ``ToolError`` with the text of an error result."""
         actors, id = self._actors, context.call_id
         result = actors.script.result(id)
@@ -263,7 +268,7 @@ class RecordedTool:
         assert result is not None
         if result.is_error:
             raise ToolError(result.text)
-        return result.text
+        return ToolOutput(result.text, result.images)
 
     async def _ask(self, context: ToolContext, *, is_kept: bool) -> None:
         actors = self._actors

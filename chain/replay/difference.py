@@ -95,6 +95,7 @@ _NAMES: dict[str, str] = {
     "result": "the end of the run",
     "session": "an opening",
     "instructions": "a reading of the project instructions",
+    "server_tools": "a change of the servers' tools",
     "model": "a change of the model",
 }
 
@@ -157,9 +158,10 @@ def _rows_of(message: Message) -> Iterator[str]:
                 yield from text.splitlines()
             case ToolCall(id, name, input):
                 yield f"call {id}: {name} {json.dumps(dict(input), ensure_ascii=False)}"
-            case ToolResult(id, text, is_error):
+            case ToolResult(id, text, is_error, images):
                 yield f"{'error of' if is_error else 'result of'} {id}:"
                 yield from text.splitlines()
+                yield from (f"image {image.name} ({image.digest[:16]})" for image in images)
             case Image(digest=digest, name=name):
                 yield f"image {name} ({digest[:16]})"
             case Opaque(raw):

@@ -247,7 +247,9 @@ class Script:
             return None
         finished = self.entries[at].record
         assert isinstance(finished, records.ToolFinished)
-        _, found = self._results.get(call_id, (at, ToolResult(call_id, finished.text, finished.is_error)))
+        _, found = self._results.get(
+            call_id, (at, ToolResult(call_id, finished.text, finished.is_error, finished.images))
+        )
         return None if found.is_error and found.text == INTERRUPTED else found
 
     def fault(self, call_id: str) -> str:

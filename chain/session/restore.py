@@ -91,6 +91,7 @@ class Restored:
         """How it was opened last."""
         self.model = ""
         self.instructions = records.InstructionsRead()
+        self.server_tools = records.ServerTools()
         self.main = KnownAgent(MAIN, kind=MAIN)
         self.agents: dict[str, KnownAgent] = {}
         """Those below the main one, the one that was started or asked last at the end."""
@@ -139,9 +140,9 @@ class Restored:
                     self._forget_plan(self._agent(record.agent), entry)
             case records.ToolStarted(id=id, agent=agent):
                 self._agent(agent).started.add(id)
-            case records.ToolFinished(id=id, agent=agent, is_error=is_error, text=text):
+            case records.ToolFinished(id=id, agent=agent, is_error=is_error, text=text, images=images):
                 if text:
-                    self._agent(agent).results[id] = messages.ToolResult(id, text, is_error)
+                    self._agent(agent).results[id] = messages.ToolResult(id, text, is_error, images)
             case records.Line() as line:
                 self.lines.setdefault(line.id, KnownLine(line, entry.time)).record = line
             case records.Receipt() as receipt:
@@ -170,6 +171,8 @@ class Restored:
                 self.model = name
             case records.InstructionsRead() as record:
                 self.instructions = record
+            case records.ServerTools() as record:
+                self.server_tools = record
             case records.Question(id=id) as record:
                 self.questions = max(self.questions, _number(id.removeprefix("Q")))
                 self.open_question = record

@@ -31,7 +31,7 @@ from chain.journal.beside import kept_beside
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
-from chain.messages import Image, Message
+from chain.messages import Image, Message, with_images
 from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
 from chain.session.runs import SessionRuns
@@ -80,12 +80,12 @@ def read_back(rows: Iterable[bytes], path: Path | None = None) -> ReadBack:
     reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        restored.add(entry if path is None else with_images(entry, path))
+        restored.add(entry if path is None else with_kept_images(entry, path))
         past.extend(projection.reading(entry))
     return ReadBack(restored, projection, past, reading.complaints, reading.seq)
 
 
-def with_images(entry: Entry, path: Path) -> Entry:
+def with_kept_images(entry: Entry, path: Path) -> Entry:
     """The entry with its images as they are beside the journal at this path; those that are gone have no data."""
 
     def found(image: Image) -> Image:
@@ -95,8 +95,10 @@ def with_images(entry: Entry, path: Path) -> Entry:
     match entry.record:
         case records.Line(images=images) as line if images:
             return replace(entry, record=replace(line, images=tuple(map(found, images))))
+        case records.ToolFinished(images=images) as finished if images:
+            return replace(entry, record=replace(finished, images=tuple(map(found, images))))
         case records.Message(message=message) as record if message.images:
-            blocks = tuple(found(block) if isinstance(block, Image) else block for block in message.blocks)
+            blocks = tuple(with_images(block, found) for block in message.blocks)
             return replace(entry, record=replace(record, message=Message(message.role, blocks)))
         case _:
             return entry
@@ -153,6 +155,7 @@ class Resuming:
             ended = records.AgentEnded(name, call, "interrupted", agent.iteration, agent.parent, used)
             shared.journal.record(ended)
         self._session.use_instructions(known.instructions)
+        self._session.use_server_tools(known.server_tools)
         main = self._session.restore(known.main.history, known.usage)
         self._restore(known.main, main)
         if known.is_running and not known.only_compacts:

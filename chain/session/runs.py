@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import trio
@@ -32,6 +32,7 @@ from chain.model import Model
 from chain.retries import Retries
 from chain.signal import Signal
 from chain.text.wording import PROGRAM_ENDED
+from chain.tools.registry import Registry
 
 CLOSE_S = 1.0
 """How long the closing of a model may take: it is its connections, which end with the process as well."""
@@ -46,11 +47,20 @@ async def no_instructions(latest: records.InstructionsRead) -> records.Instructi
     return records.InstructionsRead()
 
 
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Where the tools of servers come from: what they ``offer`` now, and the main agent's ``registry`` with these."""
+
+    offer: Callable[[records.ServerTools], Awaitable[records.ServerTools]]
+    registry: Callable[[records.ServerTools], Registry]
+
+
 class SessionRuns:
     """Runs what is begun with the main agent, and adds up what the runs used.
 
     ``interactive``: a person types the lines. They can start a run with the lines that wait, and one that was refused
-    is still in their editor, so it is no failure. ``reads`` is asked for the project's instructions as a run begins.
+    is still in their editor, so it is no failure. ``reads`` is asked for the project's instructions as a run begins,
+    and ``offers`` for the tools of servers.
     """
 
     def __init__(
@@ -61,6 +71,7 @@ class SessionRuns:
         *,
         interactive: bool,
         reads: ReadInstructions = no_instructions,
+        offers: Offers | None = None,
     ) -> None:
         self.is_closing = False
         self.last_status: events.Status | None = None
@@ -69,7 +80,10 @@ class SessionRuns:
         """What the next run is made with."""
         self.instructions = records.InstructionsRead()
         """The project's, as they were read last."""
+        self.server_tools = records.ServerTools()
+        """What servers offer to the run that began last."""
         self._reads = reads
+        self._offers = offers
         self.tree = tree
         self.children = children
         self._shared = shared
@@ -144,7 +158,7 @@ class SessionRuns:
                     await self._changed.wait()
                 else:
                     self.tree.main.agent.check_prompt(run.iteration)
-                    await self._begin_with_instructions(run)
+                    await self._prepare(run)
                     self._end(run, await self._executor.run(run))
         finally:
             self.is_closing = True
@@ -246,12 +260,32 @@ class SessionRuns:
         agent.spec = replace(agent.spec, instructions=read.text)
         self.spec = replace(self.spec, instructions=read.text)
 
-    async def _begin_with_instructions(self, run: Run) -> None:
-        """Read the instructions for a run that was begun, unless the user ends it meanwhile."""
+    async def _prepare(self, run: Run) -> None:
+        """Read the instructions and list tools for a run that was begun, unless the user ends it meanwhile."""
         if not run.is_ending:
             # Where the disk is full, the run fails by itself at its first message.
             with run.cut_by("stop", "interrupt"), suppress(JournalError):
                 await self.read_instructions()
+                await self._list_server_tools()
+
+    async def _list_server_tools(self) -> None:
+        """Give the run the tools that servers offer now. Raises ``JournalError``, and nothing has changed then."""
+        if self._offers is None:
+            return
+        offered = await self._offers.offer(self.server_tools)
+        if offered != self.server_tools:
+            told = self._journal.record(offered)
+            self.use_server_tools(offered)
+            self._journal.in_order(told.emit)
+
+    def use_server_tools(self, offered: records.ServerTools) -> None:
+        """Have these tools of servers from now on; no run has taken its first step."""
+        if self._offers is not None:
+            self.server_tools = offered
+            registry = self._offers.registry(offered)
+            agent = self.tree.main.agent
+            agent.spec = replace(agent.spec, registry=registry)
+            self.spec = replace(self.spec, registry=registry)
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""

@@ -1,8 +1,9 @@
 """Allowances: which calls need no asking. Pure.
 
 An allowance names a tool (``edit_file``), or a tool with a pattern for its subject: the path of an edit, the command of
-the shell, the host of a page (``edit_file(docs/*)``, ``shell(git status*)``, ``research(*.example.org)``). In a pattern
-``*`` stands for any characters, slashes too, ``?`` for one, and ``[...]`` for one of those.
+the shell, the host of a page (``edit_file(docs/*)``, ``shell(git status*)``, ``research(*.example.org)``), or tools of
+a server (``mcp__git__*``). In a pattern ``*`` stands for any characters, slashes too, ``?`` for one, and ``[...]`` for
+one of those.
 
 What else holds for a pattern is said by the tool (``Subject``).
 
@@ -15,10 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
+from chain.tools.mcp.offers import PREFIX
 from chain.tools.tool import Preview, Subject
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
@@ -41,11 +44,14 @@ class Allowance:
 
     def covers(self, tool: str, subject: str, only_by_name: str = "") -> bool:
         """Whether a call of this tool with this subject needs no asking; ``only_by_name`` is as in ``Preview``."""
-        if tool != self.tool or (only_by_name and not self._names(only_by_name)):
+        if not self._is_for(tool) or (only_by_name and not self._names(only_by_name)):
             return False
         if self.pattern is None or (self.is_literal and subject == self.pattern):
             return True
         return not self.is_literal and self.subject.matches(self.pattern, subject)
+
+    def _is_for(self, tool: str) -> bool:
+        return tool == self.tool or (is_of_servers(self.tool) and fnmatchcase(tool, self.tool))
 
     def _names(self, part: str) -> bool:
         """Whether a part of the pattern is this part of a path, without anything that stands for others."""
@@ -53,6 +59,11 @@ class Allowance:
 
     def __str__(self) -> str:
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+
+def is_of_servers(tool: str) -> bool:
+    """Whether a name is one of a server's tool, or with ``*`` of several, which are known once it has started."""
+    return tool.startswith(PREFIX)
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:

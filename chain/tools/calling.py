@@ -15,7 +15,7 @@ import trio
 from chain.errors import ToolError
 from chain.messages import ToolCall, ToolResult
 from chain.tools.registry import Registry
-from chain.tools.tool import FunctionTool, Preview, Previewing, Tool, ToolContext
+from chain.tools.tool import FunctionTool, Preview, Previewing, Tool, ToolContext, ToolOutput
 
 NO_OUTPUT = "(no output)"
 
@@ -84,12 +84,12 @@ async def run(
     """Run the tool and make its result. ``limit`` is the scope that is to have the tool's time limit."""
     seconds = rules.timeout_s if tool.timeout_s is None else tool.timeout_s
     scope = trio.CancelScope() if limit is None else limit
-    text: object = None
+    output: object = None
     error: BaseException | None = None
     try:
         scope.deadline = trio.current_time() + seconds
         with scope:
-            text = _plain(await tool.run(context, call.input))
+            output = await tool.run(context, call.input)
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
         if holds_cancelled(raised):
             # If it is the chain that cancelled the call, that strikes again here, and nothing else that the tool raised
@@ -100,9 +100,11 @@ async def run(
         return failed(call, f"{tool.name} was stopped after {seconds:g} s, its time limit; it may have had effects.")
     if error is not None:
         return failed(call, rules.shortened(tool, failure(tool.name, error)))
+    text = _plain(output.text if isinstance(output, ToolOutput) else output)
     if not isinstance(text, str):
         return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
-    return ToolResult(call.id, rules.shortened(tool, text) if text.strip() else NO_OUTPUT)
+    images = output.images if isinstance(output, ToolOutput) else ()
+    return ToolResult(call.id, rules.shortened(tool, text) if text.strip() else NO_OUTPUT, images=images)
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:

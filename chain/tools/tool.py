@@ -29,6 +29,7 @@ import trio
 
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment
+from chain.messages import Image
 from chain.plan import Plan
 from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
@@ -54,6 +55,14 @@ class Steering(Protocol):
 
     def new_guidance(self) -> Guidance:
         """The adjustments since the last call, and whether a stop waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool gives back that has ``images`` to show beside its text."""
+
+    text: str
+    images: tuple[Image, ...] = ()
 
 
 class Subject:
@@ -222,8 +231,8 @@ class Tool(Protocol):
     def check(self, input: Mapping[str, Any]) -> object:
         """Raises ``ToolError`` for input that does not fit the schema."""
 
-    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
-        """Checks the input and runs the tool; returns the text of the result. Raises ``ToolError`` where it cannot."""
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str | ToolOutput:
+        """Checks the input and runs the tool; returns its result. Raises ``ToolError`` where there is none."""
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from chain.chain import Chain, Submitted
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.event_json import to_json
+from chain.servers import ToolServer
 from cli.acp.offers import Offers
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request
@@ -82,6 +83,8 @@ class EditorSession:
         """Set when the session is to be closed."""
         self.closing: list[IncomingCall] = []
         """The requests for that."""
+        self.servers: Sequence[ToolServer] = ()
+        """Those that the editor gave it."""
         self._wire = wire
         self._notify = notify
         self._features = features

@@ -22,8 +22,10 @@ from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import configured_tools, tool_groups, tool_kinds
 from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
+from chain.config.allowed_servers import not_started, servers_of
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError, UserError
+from chain.servers import ToolServer
 from chain.text.phrases import iso
 from chain.text.wording import instructions_read
 from chain.threads import Threads
@@ -111,8 +113,10 @@ class Host:
         assert self._tasks is not None
         self._tasks.start_soon(self._answer, call, lambda: work(call))
 
-    def open(self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str]) -> None:
-        """Open the kept session with this ``id``, or a new one. Raises ``RpcError``."""
+    def open(
+        self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str], servers: Sequence[ToolServer]
+    ) -> None:
+        """Open the kept session with this ``id``, or a new one, with servers of the editor. Raises ``RpcError``."""
         assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
@@ -124,7 +128,7 @@ class Host:
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
             self._opening[id] = call
         self._chains += 1
-        self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes))
+        self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes, servers))
 
     async def switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
         """Go on with a session in the chain of this name. Raises ``RpcError``, and ``UserError``.
@@ -146,7 +150,7 @@ class Host:
         self._chains += 1
         self._leave(session)
         try:
-            await self._keep(call, session.workspace, session.id, (), settings)
+            await self._keep(call, session.workspace, session.id, (), session.servers, settings)
         except UserError as error:
             raise SessionError(f"{error}; the session is closed now") from None
 
@@ -200,11 +204,12 @@ class Host:
         workspace: Path,
         id: str | None,
         notes: Sequence[str],
+        servers: Sequence[ToolServer],
         chosen: Settings | None = None,
     ) -> None:
         """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``.
 
-        ``chosen`` are the settings to open it with, if they are not those of its folder.
+        ``servers`` are the editor's. ``chosen`` are the settings to open it with, if not those of its folder.
         """
         session: EditorSession | None = None
         problem: UserError | RpcError | None = None
@@ -216,6 +221,9 @@ class Host:
                     opener = self._opener
                     find = partial(opener.find, workspace, id)
                     settings, kept = (chosen, None) if chosen else await _THREADS.run(find)
+                    found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
+                    own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
+                    notes = [*notes, *found.notes, *not_started(found.unasked)]
                     async with (
                         open_chain(
                             settings,
@@ -227,11 +235,13 @@ class Host:
                             traces=opener.traces,
                             whereabouts=whereabouts,
                             instructions=True,
+                            servers=[*servers, *own],
                         ) as chain,
                         side_door(chain, opener.state, opener.environ) as doorless,
                     ):
                         kinds = tool_kinds(settings, opener.tools)
                         session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
+                        session.servers = servers
                         if kept is not None and call.method == "session/load":
                             await session.tell_past(sessions.told_again(kept))
                         self._admit(session, call, [*notes, doorless, *_notes(settings, session)])

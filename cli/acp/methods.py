@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 
+from chain.servers import editor_servers
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_session import EditorFeatures, EditorSession
@@ -22,13 +23,10 @@ from cli.acp.wire import IncomingCall, Wire
 
 PROTOCOL_VERSION = 1
 
-MAX_NAMED = 20
-"""Servers that a note names."""
-
 _CAPABILITIES = {
     "loadSession": True,
     "promptCapabilities": {"embeddedContext": True, "image": True, "audio": False},
-    "mcpCapabilities": {"http": False, "sse": False},
+    "mcpCapabilities": {"http": True, "sse": False},
     "sessionCapabilities": {"list": {}, "resume": {}, "close": {}, "delete": {}},
 }
 _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
@@ -120,7 +118,8 @@ class EditorAgent:
             raise params.wrong(f"cwd is not a folder: {workspace}")
         if id == "":
             raise params.wrong("sessionId is empty")
-        self._host.open(call, workspace, id, _notes(call))
+        servers, faults = editor_servers(params.array(call.params, "mcpServers"))
+        self._host.open(call, workspace, id, faults, servers)
 
     async def _list(self, call: IncomingCall) -> None:
         cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
@@ -165,9 +164,3 @@ def _text(call: IncomingCall, session: EditorSession) -> str:
 
 def _images(call: IncomingCall) -> Sequence[tuple[str, bytes]]:
     return params.prompt_images(params.array(call.params, "prompt"), "prompt")
-
-
-def _notes(call: IncomingCall) -> list[str]:
-    servers = [server for server in params.array(call.params, "mcpServers")[:MAX_NAMED] if isinstance(server, dict)]
-    names = ", ".join(f"{server.get('name')!s:.60}" for server in servers)
-    return [f"MCP servers are not supported yet; left out: {names}"] if names else []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chain.config.trust import Sensitive
+from chain.servers import ToolServer
 from cli.show.question_rows import visible
 from cli.show.text_rows import columns, hard_rows, in_rows
 
@@ -22,6 +23,11 @@ DANGER = "With these it could send your keys, and all that the chain reads, to s
 CHOICES = "y trusts the file for as long as it says the same; n or Enter goes on without it."
 ASKING = "Trust it? [y/N] "
 
+LOCAL = "It is a program that can do all that you can, from its start on and whenever a tool of it is called."
+REMOTE = "It gets what the chain hands to its tools, and these headers."
+SERVER_CHOICES = "y starts it here for as long as its entry says the same; n or Enter goes on without it."
+STARTING = "Start it? [y/N] "
+
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
     """What the file sets, what that could do, and the answers; each row at most ``width`` columns."""
@@ -29,6 +35,17 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
     rows = [row for each in asked for row in _rows_of(each, width)]
     return [*in_rows(head, width), *rows, *in_rows(DANGER, width), *in_rows(CHOICES, width)]
+
+
+def server_question(server: ToolServer, width: int) -> list[str]:
+    """What a server is started by, or where it is, word for word; what that could do, and the answers."""
+    width = max(width, NARROWEST)
+    is_remote = "url" in server.entry.entries()
+    head = f"{_on_one_row(server.entry.file)} came with this folder and names the server {server.name}:"
+    rows = [("is at" if is_remote else "runs", server.written), *server.beside]
+    shown = [row for key, value in rows for row in _beside_or_below(_on_one_row(f"{key}:"), _on_one_row(value), width)]
+    danger = REMOTE if is_remote else LOCAL
+    return [*in_rows(head, width), *shown, *in_rows(danger, width), *in_rows(SERVER_CHOICES, width)]
 
 
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
@@ -40,11 +57,15 @@ def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
 def _rows_of(each: Sensitive, width: int) -> list[str]:
     """A value beside its key if both fit, else below it: a row's end inside it makes it hard to judge."""
     key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
-    beside = f"{INDENT}{key} {value}"
-    rows = [beside] if columns(beside) <= width else [*_hanging(key, width, INDENT), *_hanging(value, width, DEEPER)]
+    rows = _beside_or_below(key, value, width)
     for label, text in (("in", each.place), ("leads to", each.leads_to)):
         rows += _hanging(f"{label} {_on_one_row(text)}", width, DEEPER) if text else []
     return rows
+
+
+def _beside_or_below(key: str, value: str, width: int) -> list[str]:
+    beside = f"{INDENT}{key} {value}"
+    return [beside] if columns(beside) <= width else [*_hanging(key, width, INDENT), *_hanging(value, width, DEEPER)]
 
 
 def _on_one_row(text: str) -> str:

@@ -20,6 +20,7 @@ from chain.app.toolbox import (
     shell_protections,
     tool_groups,
 )
+from chain.config.allowed_servers import not_started, servers_of
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
 from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
 from chain.errors import ConfigError, SessionError
@@ -192,6 +193,28 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
     return [f"All is well: no problem was found, {that} {verdict.message}"], True
 
 
+async def check_servers(settings: Settings, state: Path, named: Sequence[str]) -> tuple[list[str], bool]:
+    """Start the servers that may start; returns what each has, a verdict if one has nothing, and whether all do."""
+    try:
+        found = servers_of(settings, Path.cwd(), state, named)
+    except ConfigError as error:
+        return [f"1 problem: {error}"], False
+    rows = [f"note: {note}" for note in (*found.notes, *not_started(found.unasked))]
+    problems: dict[str, list[str]] = {}
+    if found.allowed:
+        from chain.app.serving import servers_started
+
+        views, notes = await servers_started(settings, found.allowed, Path.cwd())
+        for view in views:
+            has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
+            rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'has nothing'}")
+            if view.state != "ready":
+                problems[f"mcp.{view.name}"] = [view.error]
+                rows.append(f"problem: {view.error}")
+        rows += [f"note: {note}" for note in notes]
+    return [*rows, "", *_verdict(problems)] if rows else [], not problems
+
+
 def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:
     count = sum(map(len, problems.values()))
     if count == 1:
@@ -221,6 +244,10 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
     yield "tools.allow", settings.allow, ""
     yield from _fields("tools.shell", settings.shell)
     yield "tools.research.hosts", settings.research_hosts, ""
+    for server in settings.servers:
+        yield f"mcp.{server.name}", server.written, ""
+    for name, may_start in settings.found_servers.items():
+        yield f"mcp.{name}", may_start, ""
     with suppress(ConfigError):
         yield from _fields("agents", settings.agents)
     for name in settings.kind_names:

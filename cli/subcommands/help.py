@@ -9,7 +9,7 @@ from chain.errors import UserError, did_you_mean
 FOLDER = Path(__file__).parent.parent / "help"
 
 TOPICS = (
-    *("lines", "keys", "terminal", "moments", "tools", "agents", "handler-prompts", "configuration", "models"),
+    *("lines", "keys", "terminal", "moments", "tools", "mcp", "agents", "handler-prompts", "configuration", "models"),
     *("context", "sessions", "side-door", "editors", "events", "exit-codes", "files", "library", "benchmark"),
 )
 """In the order in which somebody who is new needs them."""

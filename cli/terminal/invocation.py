@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from chain.config.allowed_servers import FoundServers
 
 if TYPE_CHECKING:
     from chain import Tool
@@ -41,6 +43,7 @@ class Invocation:
     query: str | None = None
     scheduled: Sequence[ScheduledLine] = ()
     tour: Tour | None = None
+    servers: FoundServers = field(default_factory=FoundServers)
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
+from chain.servers import ToolServer
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
@@ -46,15 +47,24 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
+    return _ask_for_yes(rows, trust_rows.ASKING, ascii=ascii)
+
+
+def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool, bytes]:
     with tty.quiet() as typed_ahead:
         _show(rows, ascii=ascii)
         typed = typed_ahead()
     while True:
-        answer = _ask(trust_rows.ASKING)
+        answer = _ask(asking)
         if answer is None:
             return False, typed
         if (said := answer.strip().casefold()) in ("y", "yes", "n", "no", ""):
             return said in ("y", "yes"), typed
+
+
+def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool, bytes]:
+    """Whether a server that came with the workspace may start, as ``ask_for_trust`` asks."""
+    return _ask_for_yes(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 
 
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:

@@ -50,7 +50,8 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
     """
     settings, place, state = invocation.settings, invocation.place, invocation.state
-    name, notes = settings.chain().model, [*place.notes, *([str(settings.passed_over)] if settings.passed_over else [])]
+    name, notes = settings.chain().model, [*place.notes, *invocation.servers.notes]
+    notes += [str(settings.passed_over)] if settings.passed_over else []
     definition = settings.model(name)
     if definition.missing_key:
         notes.append(f"no API key: the {OFFLINE} model answers; set {definition.missing_key} for {name}")
@@ -65,6 +66,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         traces=invocation.traces,
         whereabouts=whereabouts if invocation.tour is None else None,
         instructions=invocation.tour is None,
+        servers=invocation.servers.allowed,
     )
     # A demonstration is nobody's work, and is kept nowhere.
     door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None

@@ -17,7 +17,7 @@ from chain.errors import JournalError, UserError, nearest
 from chain.lines.parse import STOP_PHRASES, AddTask, ClearTasks, CompleteTask, FailTask
 from chain.text.phrases import cost as cost_of
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN
+from chain.text.wording import MAIN, counted
 from chain.version import VERSION
 from cli.input.file_names import FileNames
 from cli.show.bare_words import LEAVE
@@ -62,6 +62,8 @@ OTHER_NAMES = {
 }
 """Names that other programs have for a command: they do the same."""
 
+PROMPT = "/mcp:"
+"""What a command begins with that is a prompt of a server: ``/mcp:SERVER:PROMPT``."""
 WAITS_AS = {"redirect": "line", "verbatim": "line"}
 """What ``/queue`` calls lines of a kind that only the grammar has a name for."""
 CLEAN = "--clean"
@@ -180,6 +182,7 @@ class Commands:
             "/context": _Command("what fills the window", self._context, anywhere=True),
             "/compact": _Command("makes it shorter", self._compact, "[...]", takes_text=True, anywhere=True),
             "/tools": _Command("what the model may use", self._tools, anywhere=True),
+            "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names, anywhere=True),
             "/model": _Command(
                 "the models, or switch", self._switch, "[NAME]", lambda: self._settings.model_names, anywhere=True
             ),
@@ -194,6 +197,8 @@ class Commands:
         self._width = max(width, NARROWEST)
         name, argument = (*text.strip().split(None, 1), "", "")[:2]
         name = OTHER_NAMES.get(name.casefold(), name)
+        if name.startswith(PROMPT):
+            return self._prompt(name, argument)
         command = self._commands.get(name.casefold())
         if command is None:
             return _not_understood(self._unknown(name))
@@ -211,13 +216,20 @@ class Commands:
         """The commands that begin like what is typed, and what each does, or the files; any thread may call it."""
         if not typed.startswith("/"):
             return [(name, "") for name in self._files.begun(typed)[1]]
-        typed = typed.casefold()
-        return [(f"{n} {c.argument}".rstrip(), c.about) for n, c in self._commands.items() if n.startswith(typed)]
+        folded = typed.casefold()
+        found = [(f"{n} {self._commands[n].argument}".rstrip(), self._commands[n].about) for n in self._offered()]
+        found = [entry for entry in found if entry[0].startswith(folded)]
+        return [*found, *((n, about) for n, about in self._prompts() if len(typed) > 1 and n.startswith(typed))]
+
+    def _offered(self) -> list[str]:
+        """The commands that are of use here: that for servers is, where there are some."""
+        return [name for name in self._commands if name != "/mcp" or self._chain.servers]
 
     @property
     def anywhere(self) -> list[tuple[str, str, str]]:
         """The commands that need no terminal, each with how its argument is written and what it does."""
-        return [(name, each.argument, each.about) for name, each in self._commands.items() if each.anywhere]
+        known = [(name, self._commands[name]) for name in self._offered()]
+        return [(name, each.argument, each.about) for name, each in known if each.anywhere]
 
     @property
     def models(self) -> list[tuple[str, bool, str]]:
@@ -257,7 +269,7 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = list(self._commands)
+                known = [*self._offered(), *(name for name, _ in self._prompts())]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -266,7 +278,8 @@ class Commands:
 
     def _help(self, name: str) -> CommandAnswer:
         if not name:
-            return CommandAnswer("\n".join(overview(self.menu("/"), self._width, has_keys=self._has_keys)))
+            known = [entry for entry in self.menu("/") if not entry[0].startswith(PROMPT)]
+            return CommandAnswer("\n".join(overview(known, self._width, has_keys=self._has_keys)))
         if name.casefold() not in TOPICS:
             return _not_understood(
                 f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(TOPICS)}, "
@@ -399,6 +412,46 @@ class Commands:
     def _tools(self, _: str) -> CommandAnswer:
         rows = [(tool.name, self._permission(tool), _first_sentence(tool.description)) for tool in self._chain.tools]
         return CommandAnswer("\n".join(table(rows, self._width)) or "The model has no tools.")
+
+    def _servers(self, name: str) -> CommandAnswer:
+        views = [view for view in self._chain.servers if not name or view.name.casefold() == name.casefold()]
+        if not views:
+            known = ", ".join(self._server_names())
+            none = "There is no server; chain help mcp says how one is set up."
+            return (
+                _not_understood(f"there is no server {flat(name)[:40]}; there is {known}")
+                if known
+                else CommandAnswer(none)
+            )
+        rows = [(view.name, view.state, counted(len(view.tools), "tool"), flat(view.error)) for view in views]
+        found = table(rows, self._width)
+        for view in views if name else ():
+            about = {tool.name: _first_sentence(tool.description) for tool in self._chain.tools}
+            found += [
+                f"  {flat(view.written)}",
+                *table([(tool, about.get(tool, "")) for tool in view.tools], self._width),
+            ]
+            found += table(
+                [(f"{PROMPT}{view.name}:{prompt}", flat(said)) for prompt, said in view.prompts], self._width
+            )
+        return CommandAnswer("\n".join(found))
+
+    def _server_names(self) -> list[str]:
+        return [view.name for view in self._chain.servers]
+
+    def _prompts(self) -> list[tuple[str, str]]:
+        """The commands that servers' prompts are, and what each does."""
+        views = self._chain.servers
+        return [(f"{PROMPT}{view.name}:{name}", flat(about)) for view in views for name, about in view.prompts]
+
+    def _prompt(self, name: str, argument: str) -> CommandAnswer:
+        if name not in dict(self._prompts()):
+            near = nearest(name, [each for each, _ in self._prompts()])
+            return _not_understood(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
+        server, _, prompt = name.removeprefix(PROMPT).partition(":")
+        self._require_idle()
+        self._chain.start_prompt(server, prompt, argument.split())
+        return CommandAnswer()
 
     def _switch(self, name: str) -> CommandAnswer:
         if not name:

@@ -14,6 +14,7 @@ import trio.testing
 from support.editor import Editor, connected, opener
 from support.examples import some
 from support.gate import Gate
+from support.servers import entry_of, heard
 
 from chain.lines.parse import MAX_LINE
 from chain.tools.tool import ToolContext, tool
@@ -691,12 +692,22 @@ async def test_a_mistake_of_ours_ends_one_session(tmp_path: Path) -> None:
     assert any("a mistake of our own" in note for note in editor.notes)
 
 
-async def test_servers_that_are_not_supported_are_named(editor: Editor, tmp_path: Path) -> None:
-    server = {"name": "weather", "command": "/bin/weather", "args": [], "env": []}
-    result = await editor.call("session/new", cwd=str(tmp_path / "ws"), mcpServers=[server])
-    [note] = chain_meta(result)["notices"]
-    assert "weather" in note
+async def test_servers_that_cannot_be_used_are_named(editor: Editor, tmp_path: Path) -> None:
+    servers = [{"name": "weather", "type": "sse", "url": "http://x"}, {"name": "news"}]
+    result = await editor.call("session/new", cwd=str(tmp_path / "ws"), mcpServers=servers)
+    notes = chain_meta(result)["notices"]
+    assert ["weather" in note for note in notes] == [True, False]
     assert any("weather" in each for each in editor.notes)
+
+
+async def test_servers_of_the_editor_are_started_as_they_stand(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    entry = {**entry_of(log), "name": "My weather", "env": [{"name": "A", "value": "${HOME}"}]}
+    async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
+        await editor.initialize()
+        created = await editor.call("session/new", cwd=str(tmp_path), mcpServers=[entry])
+        assert (await editor.result(editor.prompt(created["sessionId"], "hello")))["stopReason"] == "end_turn"
+    assert "tools/list" in heard(log)
 
 
 async def test_instructions_of_the_project_are_named(editor: Editor, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ class Size:
     chains: int = 1_000
     agents: int = 50
     agents_lines: int = 500
+    calls: int = 1_000
     commands: int = 200
     streamed: int = 1_000
     watchers: int = 200
@@ -129,6 +130,7 @@ QUICK = Size(
     chains=4,
     agents=3,
     agents_lines=12,
+    calls=5,
     commands=3,
     streamed=20,
     watchers=4,
@@ -152,6 +154,7 @@ def main() -> int:
         partial(memory, size.memory),
         partial(resuming, size),
         partial(commands, size.commands),
+        partial(server_calls, size),
         partial(watching, size),
         partial(terminal, size),
     ]
@@ -193,9 +196,22 @@ def cpu(size: Size) -> list[Row]:
     return [_ratio(*want, our, their) for want, our, their in columns]
 
 
-def _ratio(what: str, goal: float | None, ours: Sequence[float], theirs: Sequence[float]) -> Row:
-    remark = f"{statistics.median(ours) * MS:.2f} ms, the bare loop {statistics.median(theirs) * MS:.2f} ms"
+def _ratio(
+    what: str, goal: float | None, ours: Sequence[float], theirs: Sequence[float], other: str = "the bare loop"
+) -> Row:
+    remark = f"{statistics.median(ours) * MS:.2f} ms, {other} {statistics.median(theirs) * MS:.2f} ms"
     return Row(what, goal, [a / b for a, b in zip(ours, theirs, strict=True)], remark=remark)
+
+
+def server_calls(size: Size) -> list[Row]:
+    """A call of a server's tool, and the bare client's in turn."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    for _ in range(size.rounds):
+        for times, who in ((ours, "ours"), (theirs, "bare")):
+            with tempfile.TemporaryDirectory() as folder:
+                times.append(float(program("server_calls.py", who, size.calls, folder)) / size.calls)
+    return [_ratio("CPU of a call of a server's tool, of the bare client's", 1.3, ours, theirs, "the bare client")]
 
 
 def whole(processes: int) -> list[Row]:

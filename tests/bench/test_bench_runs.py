@@ -27,6 +27,7 @@ ROWS = (
     "memory for that, of its journal's size",
     "a journal of 2,540 records, of ten times a tenth of it",
     "a command under the guard, of one without",
+    "CPU of a call of a server's tool, of the bare client's",
     "a run that streams, with one watcher, of one without",
     "CPU per event and watcher, of 1",
     "CPU per event and watcher, of 4",

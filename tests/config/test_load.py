@@ -22,7 +22,7 @@ from chain.interruption.prompt_file import PromptFile
 from chain.providers.anthropic.service import Price
 from chain.retries import Retries
 
-GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research")
+GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research", "mcp")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
 

@@ -40,7 +40,7 @@ def message(raw: object, where: str, *, kept: bool = False) -> None:
         refuse(f"{where}: {_NOTHING[role]}")
     for j, block in enumerate(blocks):
         if not kept or (isinstance(block, Mapping) and block.get("type") in _SENT_AS_KEPT):
-            _block(block, f"{where}.content.{j}", role)
+            _block(_without_images(block) if kept else block, f"{where}.content.{j}", role)
     if role == "assistant" and is_thinking(blocks[-1]) and not kept:
         refuse(f"{where}: The final block in an assistant message cannot be `thinking`.")
 
@@ -50,6 +50,15 @@ _NOTHING: Final = {
     "assistant": "all messages must have non-empty content except for the optional final assistant message",
     "system": "system content must contain at least one block",
 }
+
+
+def _without_images(block: object) -> object:
+    """A block as a journal has it, without the images of a result, which are kept elsewhere."""
+    match block:
+        case {"type": "tool_result", "content": list(content)}:
+            return {**block, "content": [part for part in content if part.get("type") != "image"]}
+        case _:
+            return block
 
 
 _SENT_AS_KEPT: Final = {"text", "tool_use", "tool_result"}
@@ -148,8 +157,11 @@ def _tool_result(raw: object, where: str, role: str) -> None:
     content = block.get("content", "")
     if not isinstance(content, str):
         for k, part in enumerate(a_list(content, f"{where}.tool_result.content")):
+            if isinstance(part, Mapping) and part.get("type") == "image":
+                _image(part, f"{where}.tool_result.content.{k}", role)
+                continue
             if not isinstance(part, Mapping) or part.get("type") != "text":
-                refuse(f"{where}.tool_result.content.{k}: this test double models text in tool results only")
+                refuse(f"{where}.tool_result.content.{k}: this test double models text and images in tool results only")
             text_block(part, f"{where}.tool_result.content.{k}", "messages")
     if block.get("is_error") is True and not content:
         refuse(f"{where}.tool_result: content cannot be empty if `is_error` is true")

@@ -74,7 +74,7 @@ def test_values_are_shown_with_where_they_are_from(folder: Path) -> None:
     assert "models.default: offline  (flag --model)" in lines
     assert "chains.default.model: offline  (flag --model)" in lines
     assert "chains.default.max_iterations: 7  (config.yaml:8)" in lines
-    assert "chains.default.tools: todo, files, edit, shell, ask, agents, research  (default)" in lines
+    assert "chains.default.tools: todo, files, edit, shell, ask, agents, research, mcp  (default)" in lines
     assert "chains.default.budget.max_cost_usd: not set  (default)" in lines
     assert "tools.allow: shell  (CHAIN_ALLOW)" in lines
     assert "  shell: every call of shell, without asking" in lines

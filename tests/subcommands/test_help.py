@@ -44,7 +44,7 @@ def test_a_beginning_that_no_other_topic_has_is_enough(words: str, title: str) -
     [
         ("kyes", "did you mean keys?"),
         ("modles", "did you mean models?"),
-        ("m", "could be moments or models"),
+        ("m", "could be moments or mcp or models"),
         ("zzz", "the topics are lines, "),
         ("", "the topics are lines, "),
         ("exit codes please", "did you mean exit-codes?"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,6 +23,7 @@ from chain.journal.journal import Journal
 from chain.model import Delta, Memory, Model, Reply, Request, Window, window_of
 from chain.plan import Task
 from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.servers import ToolServer
 from chain.session.resume import ReadBack
 from chain.tools.tool import Tool
 
@@ -245,7 +246,7 @@ def settings(
                 "model": "test",
                 "system_prompt": "system.yaml",
                 "interruption_prompt": "handler.yaml" if handler else None,
-                "tools": ["todo", "ask", "agents"] if agents else ["todo"],
+                "tools": ["todo", "ask", "agents", "mcp"] if agents else ["todo", "mcp"],
                 "max_iterations": max_iterations,
                 "timeout_s": timeout_s,
                 "budget": {"max_tokens": budget_tokens},
@@ -271,6 +272,7 @@ async def open_session(
     traces: Path | None = None,
     resume: ReadBack | None = None,
     plan: Iterable[Task] = (),
+    servers: Sequence[ToolServer] = (),
 ) -> AsyncIterator[Session]:
     """A chain in memory; ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
@@ -288,6 +290,7 @@ async def open_session(
         interactive=interactive,
         traces=traces,
         plan=plan,
+        servers=servers,
     ) as chain:
         session = Session(chain, recorder, file, interactive, use=chosen, tools=tools, prompts=written_at(chosen))
         recorder.on_request = session.mark

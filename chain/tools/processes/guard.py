@@ -4,14 +4,14 @@
 
     chain ── guard ─┬─ keeper ── command ── whatever it starts
             │       └─ keeper ── first of a PID namespace ── command ── ...
-            └ FD: one packet a command, with its leash, its output pipe, and the rules for what it may write
+            └ FD: one packet a command, with its leash, its output pipe, and what else it is to have
 
 The leash is one end of a pair of stream sockets. A line of JSON comes over it, ``{"argv": [...], "env": {...}, "cwd":
-"/...", "fence": {...}}``, and ``{"exit": 0, "left": 0}``, negative for a signal and with the number of processes that
-the command left at work, or ``{"failed": "..."}`` goes back. When its other end closes, for whatever reason (end,
-timeout, cancel, or a ``kill -9`` of chain), and at once when the command itself has ended, the keeper kills everything
-below it until nothing is left. It is a child subreaper, so nothing gets away from below it, by ``setsid`` or two forks
-or otherwise.
+"/...", "fence": {...}, "with": [...]}``, and ``{"exit": 0, "left": 0}``, negative for a signal and with the number of
+processes that the command left at work, or ``{"failed": "..."}`` goes back. When its other end closes, for whatever
+reason (end, timeout, cancel, or a ``kill -9`` of chain), and at once when the command itself has ended, the keeper
+kills everything below it until nothing is left. It is a child subreaper, so nothing gets away from below it, by
+``setsid`` or two forks or otherwise.
 
 The guard is a subreaper too and holds a copy of each leash: what a keeper leaves behind that was killed, or stopped,
 by its own command is killed by the guard, and only then does chain see the end of the leash. So the end of a leash
@@ -37,8 +37,8 @@ if __name__ == "__main__":
 
 from chain.tools.processes import fence, keeper
 
-MOST = 3
-"""Descriptors of a packet: the rules may be missing."""
+MOST = 5
+"""Descriptors of a packet at most: what comes after the leash and the output, the request says."""
 
 
 class GuardProcess:

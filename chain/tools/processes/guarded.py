@@ -17,7 +17,8 @@ import sys
 import tempfile
 import threading
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,9 @@ What hangs in the kernel (a dead network disk) cannot be killed, and must not ho
 
 START_S = 30.0
 """Seconds for the guard to start; usual are 50 ms."""
+
+GRACE_S = 0.5
+"""Seconds for a program that is spoken to, to end when it has read the end of its input."""
 
 CHUNK = 1 << 16
 """Bytes of output that are read in one step: what a pipe holds."""
@@ -105,9 +109,44 @@ class Guard:
         call = await self._begin(rules)
         self._leashes.add(call.leash)
         try:
-            return await call.run(json.dumps(request).encode() + b"\n", on_output, timeout_s)
+            return await call.run(_row(request, with_=["rules"] if rules else []), on_output, timeout_s)
         finally:
             await call.close()
+            self._leashes.discard(call.leash)
+
+    @asynccontextmanager
+    async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
+        """Start a program that is spoken to; leaving the block ends it, and whatever it started.
+
+        It gets the end of its input first, and ``GRACE_S`` to end by itself. Raises ``ToolError`` if there is no guard;
+        that the program itself cannot be started is said by ``GuardedProgram.end``.
+        """
+        ends = [*os.pipe(), *os.pipe()]
+        theirs, ours = [ends[0], ends[3]], [ends[1], ends[2]]
+        try:
+            call = await self._begin(theirs)
+        except BaseException:
+            for each in ours:
+                os.close(each)
+            raise
+        finally:
+            for each in theirs:
+                os.close(each)
+        input, errors = map(trio.lowlevel.FdStream, ours)
+        self._leashes.add(call.leash)
+        try:
+            request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "fence": None}
+            with contextlib.suppress(trio.BrokenResourceError):
+                await call.stream.send_all(_row(request, with_=["input", "errors"]))
+            yield GuardedProgram(call, input, errors)
+        finally:
+            # Nothing of the program may stay, whatever ends the block.
+            with trio.CancelScope(shield=True):
+                await input.aclose()
+                with trio.move_on_after(GRACE_S):
+                    await call.ended()
+                await call.close()
+                await errors.aclose()
             self._leashes.discard(call.leash)
 
     async def close(self) -> None:
@@ -158,8 +197,8 @@ class Guard:
                 os.close(descriptor)
         self._folder = self._parent = None
 
-    async def _begin(self, rules: Sequence[int]) -> _Call:
-        """A call whose ends are with the guard, with the rules for what it may write."""
+    async def _begin(self, others: Sequence[int]) -> _Call:
+        """A call whose ends are with the guard, and with them what else its program is to have."""
         async with self._starting:
             process = await self._ensure()
             try:
@@ -176,7 +215,7 @@ class Guard:
             call = _Call(process, leash, stream, trio.lowlevel.FdStream(output))
             try:
                 with their_leash:
-                    await process.send(their_leash.fileno(), their_output, *rules)
+                    await process.send(their_leash.fileno(), their_output, *others)
             except BaseException:
                 await call.close()
                 raise
@@ -259,6 +298,8 @@ class _Call:
     _is_gone: bool = False
     _has_waited: bool = False
     _read: bytes = b""
+    _answer: dict[str, Any] | None = None
+    _listening: trio.Lock = field(default_factory=trio.Lock)
     _output_ended: trio.Event = field(default_factory=trio.Event)
 
     async def run(self, request: bytes, on_output: Callable[[bytes], None], timeout_s: float) -> Ended:
@@ -285,6 +326,13 @@ class _Call:
         if "exit" not in answer:
             raise ToolError(KEEPER_LOST)
         return Ended(answer["exit"], answer["left"])
+
+    async def ended(self) -> dict[str, Any]:
+        """What is said first: how the program ended, or why it was not started; empty if nobody could say so."""
+        async with self._listening:
+            if self._answer is None:
+                self._answer = await self._next()
+            return self._answer
 
     async def close(self) -> None:
         """Wait, whatever happened, until nothing is left."""
@@ -330,6 +378,43 @@ class _Call:
         with trio.CancelScope(shield=True), trio.move_on_after(GONE_S):
             while not self._is_gone:
                 await self._next()
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedProgram:
+    """A program that is spoken to, as long as ``Guard.open`` keeps it."""
+
+    _call: _Call
+    _input: trio.lowlevel.FdStream
+    _errors: trio.lowlevel.FdStream
+
+    async def send(self, data: bytes) -> None:
+        """Write to its input. Raises ``trio.BrokenResourceError`` if it reads no more."""
+        await self._input.send_all(data)
+
+    async def receive(self) -> bytes:
+        """The next piece of its output; empty at the end, when nothing is left of it."""
+        return await self._call.output.receive_some(CHUNK)
+
+    async def receive_errors(self) -> bytes:
+        """The next piece of what it writes to its standard error; empty at the end."""
+        return await self._errors.receive_some(CHUNK)
+
+    async def end(self) -> str:
+        """Wait until it has ended, and how, in a few words."""
+        match await self._call.ended():
+            case {"failed": str(why)}:
+                return f"it cannot be started: {why}"
+            case {"exit": int(code)} if code < 0:
+                return f"it was ended by signal {-code}"
+            case {"exit": int(code)}:
+                return f"it ended with exit code {code}"
+            case _:
+                return "it was ended"
+
+
+def _row(request: Mapping[str, Any], *, with_: Sequence[str]) -> bytes:
+    return json.dumps({**request, "with": with_}).encode() + b"\n"
 
 
 def _let_go(leash: socket.socket) -> None:

@@ -51,6 +51,25 @@ IGNORED = (
 """What the guard and its keepers ignore; all other signals do what they do by default, from the guard's start."""
 
 
+class Ends:
+    """What a command reads from and writes to: without an ``input`` nothing, without ``errors`` all to ``output``."""
+
+    def __init__(self, output: int, input: int | None = None, errors: int | None = None) -> None:
+        self._given = [each for each in (input, output, errors) if each is not None]
+        self._input, self._output, self._errors = input, output, output if errors is None else errors
+
+    def become_standard(self) -> None:
+        """Make them the standard streams of this process."""
+        input = os.open(os.devnull, os.O_RDONLY) if self._input is None else self._input
+        for target, source in enumerate((input, self._output, self._errors)):
+            os.dup2(source, target)
+
+    def close(self) -> None:
+        """Leave them to the command alone, which is not over while anybody holds them."""
+        for each in self._given:
+            os.close(each)
+
+
 class Keeper:
     """The parent of one command, until nothing is left of it."""
 
@@ -61,21 +80,25 @@ class Keeper:
         self._children = ChildList()
         self._has_namespace = False
 
-    def serve(self, leash: socket.socket, output: int, rules: int | None = None) -> None:
+    def serve(self, leash: socket.socket, output: int, *others: int) -> None:
         """Start the command that the leash asks for and stay until it, and all below, has ended.
 
-        ``rules`` say what it may write, if they were sent (``fence.rules``).
+        ``others`` are what its request names in ``with``: the ``rules`` for what it may write (``fence.rules``), or an
+        ``input`` and a place for its ``errors`` of its own.
         """
-        self._leash, self._output, self._rules = leash, output, rules
+        self._leash = leash
         request = _read_request(leash)
         if request is None:
             return
+        named = dict(zip(request["with"], others, strict=True))
+        self._rules = named.pop("rules", None)
+        self._ends = Ends(output, **named)
         try:
             first = self._start(request)
         except OSError as error:
             tell(self._leash, {"failed": str(error)})
             return
-        os.close(self._output)
+        self._ends.close()
         self._bell.watch(leash)
         while (status := _reaped(first)) is None:
             if self._bell.wait(None) and not self._leash.recv(_CHUNK):
@@ -107,8 +130,8 @@ class Keeper:
         pid = os.fork()
         if pid == 0:
             if self._has_namespace:
-                forever(lambda: _be_first(request, box, self._leash, self._output))
-            forever(lambda: _become(request, box, self._leash, self._output))
+                forever(lambda: _be_first(request, box, self._leash, self._ends))
+            forever(lambda: _become(request, box, self._leash, self._ends))
         return pid
 
 
@@ -154,7 +177,7 @@ class Bell:
 # ------------------------------------------------------------------------------------------------- becoming a command
 
 
-def _be_first(request: dict[str, Any], box: fence.Fence | None, leash: socket.socket, output: int) -> None:
+def _be_first(request: dict[str, Any], box: fence.Fence | None, leash: socket.socket, ends: Ends) -> None:
     """Be the first process of a PID namespace: start the command, reap all, and end with it, and all others with us."""
     signal.set_wakeup_fd(-1)
     try:
@@ -164,8 +187,8 @@ def _be_first(request: dict[str, Any], box: fence.Fence | None, leash: socket.so
         return
     command = os.fork()
     if command == 0:
-        forever(lambda: _become(request, box, leash, output))
-    os.close(output)
+        forever(lambda: _become(request, box, leash, ends))
+    ends.close()
     while True:
         pid, status = os.wait()
         if pid == command:
@@ -173,16 +196,14 @@ def _be_first(request: dict[str, Any], box: fence.Fence | None, leash: socket.so
             return
 
 
-def _become(request: dict[str, Any], box: fence.Fence | None, leash: socket.socket, output: int) -> None:
+def _become(request: dict[str, Any], box: fence.Fence | None, leash: socket.socket, ends: Ends) -> None:
     """Become the command. If that cannot be, the leash, which the command does not get, is told why."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in (*IGNORED, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        for target, source in enumerate((nothing, output, output)):
-            os.dup2(source, target)
+        ends.become_standard()
         for name in os.listdir("/proc/self/fd"):
             if int(name) > 2:
                 with contextlib.suppress(OSError):  # the one by which the list was read

@@ -1,0 +1,68 @@
+"""Which servers of tools may start: those of the configuration, and of a workspace's those that the user allowed.
+
+An answer holds for the workspace and a digest of the entry, so that one that has changed is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from chain.config import trust
+from chain.config.load import Settings
+from chain.errors import ConfigError, did_you_mean
+from chain.servers import FILE, ToolServer, find_servers
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServers:
+    """Those that may start, the found ones about which nobody was asked yet, and what is to be said of the others."""
+
+    allowed: tuple[ToolServer, ...] = ()
+    unasked: tuple[ToolServer, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def servers_of(settings: Settings, workspace: Path, state: Path, named: Collection[str] = ()) -> FoundServers:
+    """The servers of a session in this workspace; ``named`` are found ones that may start without a question.
+
+    Raises ``ConfigError`` for a name that no server has.
+    """
+    own, wishes = settings.servers, settings.found_servers
+    workspace = workspace.resolve()
+    found, notes = find_servers(workspace)
+    known = {server.name: server for server in (*found, *own)}
+    for name in named:
+        if name not in known:
+            all_known = f"the servers are {', '.join(known)}" if known else f"there is no server in {FILE}"
+            raise ConfigError(f"flag --mcp: there is no server {name!r:.60}; {did_you_mean(name, known, all_known)}")
+    allowed, unasked = list(own), []
+    for server in found:
+        if known[server.name] is not server or wishes.get(server.name) is False:
+            continue
+        if server.name in named or wishes.get(server.name) or _is_remembered(server, workspace, state, "yes"):
+            allowed.append(server)
+        elif not _is_remembered(server, workspace, state, "no"):
+            unasked.append(server)
+    return FoundServers(tuple(allowed), tuple(unasked), notes)
+
+
+def not_started(servers: Collection[ToolServer]) -> tuple[str, ...]:
+    """What is to be said of found servers where nobody can be asked."""
+    return tuple(
+        f"{FILE} names the server {each.name}, which was not started: --mcp {each.name} allows it" for each in servers
+    )
+
+
+def remember_answer(server: ToolServer, workspace: Path, state: Path, *, is_allowed: bool) -> None:
+    """Note whether a found server may start. Raises ``UserError`` if that cannot be written down."""
+    trust.remember(_answer(server, workspace.resolve(), "yes" if is_allowed else "no"), state)
+
+
+def _is_remembered(server: ToolServer, workspace: Path, state: Path, answer: str) -> bool:
+    return trust.is_trusted(_answer(server, workspace, answer), state)
+
+
+def _answer(server: ToolServer, workspace: Path, answer: str) -> str:
+    return f"{answer}-{server.digest(workspace)}"

@@ -1,0 +1,146 @@
+"""What a server gives back, and what it asks of the user, in our terms. Pure but for the asking."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from chain.errors import ToolError
+from chain.messages import Image
+from chain.text.plain import sanitize
+from chain.tools.named_files import image_of
+from chain.tools.paths import MAX_WHOLE
+from chain.tools.tool import ToolOutput
+
+MAX_IMAGES = 10
+"""Pictures of a result."""
+MAX_FIELDS = 10
+"""What a server may ask for at once."""
+MAX_MESSAGE = 2_000
+"""Characters of a question: more does not fit on a screen."""
+
+DECLINE = "decline"
+ACCEPT = "accept"
+
+_Json: TypeAlias = Mapping[str, Any]
+Choose: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str]]
+
+
+def output_of(result: _Json) -> ToolOutput:
+    """What a call gave back. Raises ``ToolError`` for what the server says is an error."""
+    content = result.get("content")
+    texts, images = texts_of(content if isinstance(content, list) else ())
+    if not texts and (structured := result.get("structuredContent")) is not None:
+        texts = [json.dumps(structured, ensure_ascii=False, indent=2)]
+    text = "\n\n".join(texts)
+    if result.get("isError") is True:
+        raise ToolError(text or "The tool failed without saying why.")
+    return ToolOutput(text, tuple(images))
+
+
+def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
+    """Pieces of content as texts, and the pictures among them, for which a text stands too."""
+    texts: list[str] = []
+    images: list[Image] = []
+    for piece in content:
+        match piece:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "image" | "audio" as kind, "data": str(data)}:
+                texts.append(_with_binary(kind, str(piece.get("mimeType", "")), data, images))
+            case {"type": "resource_link", "uri": str(uri)}:
+                texts.append(f"[Resource {piece.get('name', '')}: {uri}]")
+            case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+                texts.append(f"[Resource {uri}]\n{text}")
+            case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)} as resource}:
+                told = _with_binary("resource", str(resource.get("mimeType", "")), data, images)
+                texts.append(f"[Resource {uri}]\n{told}")
+            case {"type": kind}:
+                texts.append(f"[Content of the kind {str(kind)[:40]}, which is not known here]")
+            case _:
+                texts.append("[Content that is none]")
+    return texts, images
+
+
+def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> str:
+    """What stands in the text for binary content, which joins the pictures if it is one."""
+    if len(data) > MAX_WHOLE * 4 // 3 + 4:
+        return f"[{kind} {media_type[:40]}, larger than {MAX_WHOLE:,} bytes: left out]"
+    try:
+        content = b64decode(data, validate=True)
+    except ValueError:
+        return f"[{kind} {media_type[:40]}, which is no base64: left out]"
+    name = f"image {len(images) + 1}"
+    image = image_of(name, content) if len(images) < MAX_IMAGES else None
+    if image is None:
+        return f"[{kind} {media_type[:40]}, {len(content):,} bytes: left out]"
+    images.append(image)
+    return f"[{name}: {image.media_type}, {len(content):,} bytes]"
+
+
+def messages_text(result: _Json) -> str:
+    """The messages of a prompt as one text. Raises ``ToolError`` for what is none."""
+    messages = result.get("messages")
+    if not isinstance(messages, list):
+        raise ToolError("what it gave back is no prompt")
+    texts = []
+    for message in messages:
+        if isinstance(message, dict):
+            said = "\n\n".join(texts_of([message.get("content")])[0])
+            texts.append(said if message.get("role") == "user" else f"Assistant: {said}")
+    return "\n\n".join(texts)
+
+
+async def answer_of(
+    server: str, message: str, schema: _Json, url: str, choose: Choose
+) -> tuple[str, dict[str, Any] | None]:
+    """Ask the user what a server asks for: the action that they take, and their answers.
+
+    Raises ``ToolError`` where nobody answers.
+    """
+    said = f"{server} asks: {sanitize(message)[:MAX_MESSAGE].strip()}"
+    if url:
+        answer = await choose(f"{said}\nIt wants you to open {sanitize(url)[:MAX_MESSAGE]}", ["done", DECLINE])
+        return (ACCEPT, None) if answer == "done" else (DECLINE, None)
+    fields = schema.get("properties")
+    if not isinstance(fields, dict) or not fields:
+        return (ACCEPT, {}) if await choose(said, [ACCEPT, DECLINE]) == ACCEPT else (DECLINE, None)
+    if len(fields) > MAX_FIELDS:
+        return DECLINE, None
+    found: dict[str, Any] = {}
+    for name, field in fields.items():
+        about = field if isinstance(field, dict) else {}
+        title = sanitize(str(about.get("description") or about.get("title") or name))[:MAX_MESSAGE]
+        options = _options(about)
+        answer = await choose(f"{said}\n{title}", [*options, DECLINE])
+        if answer == DECLINE:
+            return DECLINE, None
+        found[name] = _typed(answer, about)
+    return ACCEPT, found
+
+
+def _options(field: _Json) -> list[str]:
+    if field.get("type") == "boolean":
+        return ["yes", "no"]
+    options = field.get("enum")
+    return [sanitize(str(each)) for each in options[:MAX_FIELDS]] if isinstance(options, list) else []
+
+
+def _typed(answer: str, field: _Json) -> object:
+    """An answer as the value that is wanted, as far as it can be one; else the server says what is wrong with it."""
+    try:
+        match field.get("type"):
+            case "boolean":
+                return answer.strip().casefold() in ("y", "yes", "true")
+            case "integer":
+                return int(answer)
+            case "number":
+                return float(answer)
+            case "array":
+                return [each.strip() for each in answer.split(",")]
+            case _:
+                return answer
+    except ValueError:
+        return answer

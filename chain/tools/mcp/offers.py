@@ -1,0 +1,149 @@
+"""What a server lists, as tools that a model may have. Pure, and slow for a long list: to be called in a thread.
+
+A service refuses a request with one bad tool in it, and with that the chain. So what may be a mistake is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from chain.events import OfferedTool
+from chain.servers import ToolServer
+from chain.text.plain import sanitize
+
+MAX_TOOLS = 200
+"""Tools of a server: more would fill the window of the model before it has done anything."""
+MAX_DESCRIPTION = 10_000
+MAX_SCHEMA = 30_000
+"""Characters of each."""
+MAX_LEVELS = 30
+"""Levels of a schema."""
+MAX_TOLD = 3
+"""Tools that are named of those that were left out."""
+
+PREFIX = "mcp__"
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_MAX_NAME = 64
+_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_UNIONS = ("oneOf", "anyOf", "allOf")
+
+_Json: TypeAlias = Mapping[str, Any]
+
+
+def server_of(tool: str) -> str:
+    """The server of a tool, by the name that the model knows it by."""
+    return tool.removeprefix(PREFIX).partition("__")[0]
+
+
+def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
+    """The tools, and in a sentence which were left out and why; empty if none was."""
+    found: dict[str, OfferedTool] = {}
+    faults: list[str] = []
+    for raw in listed:
+        name, hints = raw.get("name"), raw.get("annotations")
+        full = f"{PREFIX}{server.name}__{name}"
+        fault = "it is one more of that name" if full in found else _fault(full, raw)
+        if not fault and len(found) == MAX_TOOLS:
+            fault = f"there are more than {MAX_TOOLS}"
+        if fault:
+            faults.append(f"{str(name)[:40]!r} ({fault})")
+            continue
+        only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
+        description = str(raw.get("description") or raw.get("title") or f"{name}, a tool of {server.name}.")
+        schema = {"properties": {}, **{key: value for key, value in raw["inputSchema"].items() if key != "$schema"}}
+        found[full] = OfferedTool(full, description, schema, read_only=only_reads, needs_approval=not only_reads)
+    return tuple(found.values()), _left_out(server, faults)
+
+
+def _left_out(server: ToolServer, faults: Sequence[str]) -> str:
+    if not faults:
+        return ""
+    named = ", ".join(faults[:MAX_TOLD]) + (f" and {len(faults) - MAX_TOLD} more" if len(faults) > MAX_TOLD else "")
+    return f"Of the tools of {server.name} were left out: {named}."
+
+
+def _fault(full: str, raw: _Json) -> str:
+    """Why a tool is left out; empty if it need not be."""
+    name, description, schema = raw.get("name"), raw.get("description"), raw.get("inputSchema")
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(full) > _MAX_NAME:
+        return f"a whole name has at most {_MAX_NAME} of the characters a-z, A-Z, 0-9, _ and -"
+    if isinstance(description, str) and len(description) > MAX_DESCRIPTION:
+        return f"its description has more than {MAX_DESCRIPTION:,} characters"
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return "its input is no object"
+    try:
+        return _schema_fault(schema)
+    except RecursionError:
+        return f"its schema has more than {MAX_LEVELS} levels"
+
+
+def _schema_fault(schema: dict[str, Any]) -> str:
+    if len(json.dumps(schema)) > MAX_SCHEMA:
+        return f"its schema has more than {MAX_SCHEMA:,} characters"
+    if _levels(schema) > MAX_LEVELS:
+        return f"its schema has more than {MAX_LEVELS} levels"
+    if union := next((key for key in _UNIONS if key in schema), ""):
+        return f"its schema has {union} at its top"
+    properties = schema.get("properties", {})
+    if isinstance(properties, dict) and not all(map(_PROPERTY.fullmatch, properties)):
+        return "a parameter has a name with other characters than a-z, A-Z, 0-9, _, . and -"
+    # Imported late: it comes with the client, and takes a while.
+    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        return f"its schema is wrong: {sanitize(error.message)[:100]}"
+    if any(_ends_nowhere(ref, schema) for ref in _references(schema)):
+        return "its schema refers to what is not there"
+    return ""
+
+
+def _levels(value: object) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_levels, inside), default=0)
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(ref := value.get("$ref"), str):
+            yield ref
+        for inner in value.values():
+            yield from _references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner)
+
+
+def _ends_nowhere(ref: str, schema: _Json) -> bool:
+    """Whether a reference leads out of the schema, to nothing, or from one to the next without end."""
+    seen: set[str] = set()
+    while True:
+        if ref in seen or not ref.startswith("#"):
+            return True
+        seen.add(ref)
+        place: Any = schema
+        for part in ref[1:].split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(place, dict) and key in place:
+                place = place[key]
+            elif isinstance(place, list) and key.isdecimal() and int(key) < len(place):
+                place = place[int(key)]
+            else:
+                return True
+        if not (isinstance(place, dict) and isinstance(place.get("$ref"), str)):
+            return False
+        ref = place["$ref"]
+
+
+def mistake(name: str, schema: _Json, input: _Json) -> str:
+    """Why an input does not fit a schema, as far as it is easily seen: the server looks at the rest of it."""
+    properties = schema.get("properties", {})
+    missing = [key for key in schema.get("required", ()) if key not in input]
+    unknown = [key for key in input if key not in properties] if schema.get("additionalProperties") is False else []
+    faults = [f"{key} is missing" for key in missing] + [f"there is no {key}" for key in unknown]
+    return f"The input of {name} does not fit its schema: {'; '.join(faults)}." if faults else ""

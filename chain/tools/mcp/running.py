@@ -1,0 +1,404 @@
+"""The servers of a session: when each is started, what it offers, and its calls.
+
+All are started at once, beside everything else. One that ends is started again at its next call. What they offer counts
+from the next run on, since tools stand at the head of what services keep of a conversation.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import trio
+
+from chain.errors import ConfigError, ToolError
+from chain.events import OfferedTool
+from chain.journal.records import ServerTools
+from chain.servers import ToolServer
+from chain.text.plain import sanitize
+from chain.threads import Threads
+from chain.tools.mcp import content, offers
+from chain.tools.mcp.offers import PREFIX
+from chain.tools.tool import ToolContext, ToolOutput
+
+if TYPE_CHECKING:
+    from chain.tools.mcp.server_connection import ServerConnection
+    from chain.tools.processes.guarded import Guard
+
+FIRST_S = 10.0
+"""Seconds that the first run waits for servers that have not started yet."""
+LIST_S = 5.0
+"""Seconds that a run waits for a list that has changed."""
+MAX_STARTS, PER_S = 3, 60.0
+"""How often a server is started again in so many seconds."""
+PROGRESS_S = 0.1
+"""Seconds between two reports of progress, as with the shell."""
+WHY_S = 1.0
+"""Seconds until it is known why a server ended."""
+MAX_ASKING = 3
+"""Questions of a server that wait."""
+MAX_ERROR = 300
+"""Characters of an error that are shown."""
+
+NO_CLIENT = "servers need the extra mcp: pip install 'react-chain[mcp]'"
+
+_THREADS = Threads("mcp")
+
+State: TypeAlias = Literal["starting", "ready", "ended"]
+Notice: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """A server as people see it: ``written`` is its command or address, ``error`` the latest."""
+
+    name: str
+    written: str
+    state: State
+    tools: tuple[str, ...]
+    prompts: tuple[tuple[str, str], ...]
+    """By name, and what each does."""
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all servers of a session have: ``env`` of their programs, and the ``keys`` that found ones do not get."""
+
+    guard: Guard
+    workspace: Path
+    environ: Mapping[str, str] = field(repr=False)
+    env: Mapping[str, str] = field(repr=False)
+    keys: frozenset[str]
+
+
+class Servers:
+    """The servers of one session. Nothing is started or imported before ``run``."""
+
+    def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Notice) -> None:
+        self._servers = {server.name: _Running(server, around) for server in servers}
+        self._notice = notice
+        self._is_first = True
+        self._over = trio.Event()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> None:
+        """Start all, and keep them until ``end``."""
+        async with trio.open_nursery() as self._nursery:
+            for server in self._servers.values():
+                self._nursery.start_soon(server.run)
+            await self._over.wait()
+            self._nursery.cancel_scope.cancel()
+
+    def end(self) -> None:
+        """Let ``run`` end all of them."""
+        self._over.set()
+
+    @property
+    def views(self) -> tuple[ServerView, ...]:
+        """How they are."""
+        return tuple(server.view for server in self._servers.values())
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Which tools were left out, in sentences."""
+        return tuple(filter(None, (server.left_out for server in self._servers.values())))
+
+    async def settled(self) -> None:
+        """Wait until each has started, or could not be."""
+        for server in self._servers.values():
+            await server.settled.wait()
+
+    async def now(self, latest: ServerTools) -> ServerTools:
+        """What they offer to the run that begins. The first one waits for those that have not started yet."""
+        seconds, self._is_first = (FIRST_S if self._is_first else LIST_S), False
+        with trio.move_on_after(seconds):
+            if seconds == FIRST_S:
+                await self.settled()
+            for server in self._servers.values():
+                await server.list_anew()
+        for server in self._servers.values():
+            for sentence in server.news(seconds):
+                self._notice(sentence)
+        return ServerTools(tuple(tool for server in self._servers.values() for tool in server.tools))
+
+    async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
+        """Call a tool by the name that the model knows. Raises ``ToolError``."""
+        server, _, name = tool.removeprefix(PREFIX).partition("__")
+        if server not in self._servers:
+            raise ToolError(f"There is no server {server} any more.")
+        return await self._servers[server].call(name, context, input)
+
+    def ask_prompt(self, server: str, prompt: str, words: Sequence[str], then: Callable[[str], object]) -> None:
+        """Ask a server for one of its prompts, and hand its text to ``then``; a failure is told."""
+
+        async def ask() -> None:
+            try:
+                then(await self._servers[server].prompt(prompt, words))
+            except ToolError as error:
+                self._notice(f"{server}: {error}")
+
+        assert self._nursery is not None
+        self._nursery.start_soon(ask)
+
+
+@dataclass(eq=False, slots=True)
+class _ActiveCall:
+    """A call at work. What the server asks meanwhile ends with it."""
+
+    context: ToolContext
+    asking: list[trio.CancelScope] = field(default_factory=list)
+
+    def end(self) -> None:
+        for scope in self.asking:
+            scope.cancel()
+
+
+class _Running:
+    """One server: ``ended`` or ``starting`` and then ``ready``, again and again. It has at most one connection."""
+
+    def __init__(self, server: ToolServer, around: Surroundings) -> None:
+        self.server = server
+        self.workspace = around.workspace
+        self.tools: tuple[OfferedTool, ...] = ()
+        """What it offered last; it keeps that while it is not there."""
+        self.settled = trio.Event()
+        """Set unless it is starting."""
+        self._around = around
+        self._prompts: tuple[Mapping[str, Any], ...] = ()
+        self._connection: ServerConnection | None = None
+        self._error = ""
+        self.left_out = ""
+        self._told: set[str] = set()
+        self._wanted = trio.Event()
+        self._wanted.set()
+        self._starts: deque[float] = deque(maxlen=MAX_STARTS)
+        """When it was started again."""
+        self._is_stale = False
+        self._ended = trio.Event()
+        """Set when it is known why the connection ended."""
+        self._asking = trio.Lock()
+        self._waiting = 0
+        self._calls: list[_ActiveCall] = []
+        """The calls at work, the last one last: what the server asks meanwhile is asked for that."""
+
+    @property
+    def view(self) -> ServerView:
+        state: State = "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
+        names = tuple(tool.name for tool in self.tools)
+        prompts = tuple((sanitize(str(p["name"])), sanitize(str(p.get("description", "")))) for p in self._prompts)
+        return ServerView(self.server.name, self.server.written, state, names, prompts, self._error)
+
+    def news(self, waited_s: float) -> Iterator[str]:
+        """What is to be told that was not told yet, in sentences."""
+        if not self.settled.is_set():
+            yield f"The server {self.server.name} has not started within {waited_s:g} s: this run goes without it."
+        elif self._connection is None and self._error not in self._told:
+            self._told.add(self._error)
+            again = "; its next call starts it again" if self.tools else ""
+            yield f"The server {self.server.name} is not there: {self._error}{again}"
+        if self.left_out and self.left_out not in self._told:
+            self._told.add(self.left_out)
+            yield self.left_out
+
+    # ------------------------------------------------------------------------------------------------------- its life
+
+    async def run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            try:
+                keep_connected = await _THREADS.run(_import_client)
+                around = self._around
+                how = self.server.filled(around.environ, around.keys)
+                ended = await keep_connected(how, around.guard, around.env, self)
+            except (ToolError, ConfigError) as error:
+                ended = str(error)
+            self._error = " ".join(sanitize(ended).split())[:MAX_ERROR]
+            self._connection = None
+            self._ended.set()
+            self.settled.set()
+
+    async def on_connected(self, connection: ServerConnection) -> None:
+        """List what it has. Raises ``ToolError``."""
+        await self._list(connection)
+        self._connection, self._ended = connection, trio.Event()
+        self.settled.set()
+
+    def on_listed_anew(self) -> None:
+        self._is_stale = True
+
+    async def list_anew(self) -> None:
+        """List again what has changed."""
+        if self._is_stale and self._connection is not None:
+            self._is_stale = False
+            with suppress(ToolError):  # then it has ended, which is told by itself
+                await self._list(self._connection)
+
+    async def _list(self, connection: ServerConnection) -> None:
+        tools = await connection.listed("tools") if connection.has_tools else []
+        prompts = await connection.listed("prompts") if connection.has_prompts else []
+        found, self.left_out = await _THREADS.run(partial(offers.tools_of, self.server, tools))
+        if found != self.tools:
+            self.tools = found
+        self._prompts = tuple(each for each in prompts if _is_prompt(each))
+
+    async def _there(self) -> ServerConnection:
+        """Its connection; it is started again if it has none. Raises ``ToolError``."""
+        if self._connection is not None and self._connection.is_gone:
+            await self._ended.wait()
+        if self.settled.is_set() and self._connection is None:
+            now = trio.current_time()
+            if len(self._starts) == MAX_STARTS and now - self._starts[0] < PER_S:
+                again = math.ceil(PER_S - (now - self._starts[0]))
+                why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
+                raise ToolError(
+                    f"The server {self.server.name} is not there; {why}; it may be tried again in {again} s."
+                )
+            self._starts.append(now)
+            self.settled = trio.Event()
+            self._wanted.set()
+        await self.settled.wait()
+        if self._connection is None:
+            raise ToolError(f"The server {self.server.name} could not be started: {self._error}")
+        return self._connection
+
+    # ------------------------------------------------------------------------------------------------------ its calls
+
+    async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
+        connection = await self._there()
+        told_at = -math.inf
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal told_at
+            if (now := trio.current_time()) >= told_at + PROGRESS_S:
+                told_at = now
+                context.progress(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
+
+        with self._at_work(context):
+            try:
+                result = await connection.ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
+            except ToolError as error:
+                if not connection.is_gone:
+                    raise
+                with trio.move_on_after(WHY_S):
+                    await self._ended.wait()
+                name, why = self.server.name, self._error or str(error)
+                raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+        return content.output_of(result)
+
+    async def prompt(self, name: str, words: Sequence[str]) -> str:
+        """The text of a prompt, its arguments filled with words in their order. Raises ``ToolError``."""
+        connection = await self._there()
+        found = next((each for each in self._prompts if each["name"] == name), None)
+        if found is None:
+            raise ToolError(f"There is no prompt {name}.")
+        wanted = [str(each.get("name")) for each in found.get("arguments") or () if isinstance(each, dict)]
+        needed = [str(e.get("name")) for e in found.get("arguments") or () if isinstance(e, dict) and e.get("required")]
+        if len(needed) > len(words):
+            raise ToolError(f"The prompt {name} needs {', '.join(needed)}.")
+        if wanted and len(words) > len(wanted):  # the last one has the rest
+            words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
+        arguments = dict(zip(wanted, words, strict=False))
+        return content.messages_text(await connection.ask("prompts/get", {"name": name, "arguments": arguments}))
+
+    @contextmanager
+    def _at_work(self, context: ToolContext) -> Iterator[None]:
+        call = _ActiveCall(context)
+        self._calls.append(call)
+        try:
+            yield
+        finally:
+            self._calls.remove(call)
+            call.end()
+
+    async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
+        """Ask the user for a server, as if the call had asked that began last."""
+        if not self._calls or self._waiting >= MAX_ASKING:
+            return "decline", None
+        call = self._calls[-1]
+        self._waiting += 1
+        try:
+            with trio.CancelScope() as scope:
+                call.asking.append(scope)
+                async with self._asking:
+                    choose = call.context.asking.choose
+                    return await content.answer_of(self.server.name, message, schema, url, choose)
+        except ToolError:  # nobody is there, or the user stops
+            pass
+        finally:
+            self._waiting -= 1
+        return "cancel", None
+
+
+def _is_prompt(raw: Mapping[str, Any]) -> bool:
+    name = raw.get("name")
+    return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 and " " not in name
+
+
+def _import_client() -> Callable[..., Any]:
+    """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        from chain.tools.mcp.server_connection import keep_connected
+
+        gc.freeze()
+    except ImportError as error:
+        if error.name is not None and error.name.partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        raise ToolError(NO_CLIENT) from None
+    finally:
+        if was_on:
+            gc.enable()
+    return keep_connected
+
+
+@dataclass(frozen=True)
+class ServerTool:
+    """A tool of a server, as a ``Tool``."""
+
+    offered: OfferedTool
+    servers: Servers = field(compare=False)
+    timeout_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As in ``mcp__git__status``."""
+        return self.offered.name
+
+    @property
+    def description(self) -> str:
+        """The server's own."""
+        return self.offered.description
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]:
+        """The server's own."""
+        return self.offered.input_schema
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the server says so, and is believed."""
+        return self.offered.read_only
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether it runs only if the user allows it."""
+        return self.offered.needs_approval
+
+    def check(self, input: Mapping[str, Any]) -> None:
+        """Raises ``ToolError`` for input that lacks something, or has too much."""
+        if why := offers.mistake(self.name, self.input_schema, input):
+            raise ToolError(why)
+
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
+        """Call the server. Raises ``ToolError``."""
+        return await self.servers.call(self.name, context, input)

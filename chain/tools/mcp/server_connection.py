@@ -1,0 +1,203 @@
+"""One connection to a server, from its start to its end.
+
+Messages go through the client of ``mcp``: who asked what, progress, and the ``notifications/cancelled`` of a call that
+is cut. What is listed and given back is taken as it comes, and judged here and in ``offers``: a tool with a mistake
+must not cost the others, and a schema of a server's is nothing to check its answers by in our own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import httpx2
+import mcp_types as types
+import trio
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+
+from chain.errors import ToolError
+from chain.servers import Address, Launch
+from chain.tools import calling
+from chain.tools.mcp.streams import ErrorTail, HttpNotes, RowReader, RowWriter, http_streams
+from chain.tools.processes.guarded import Guard
+from chain.version import VERSION
+
+START_S = 30.0
+"""Seconds for a server to say what it has."""
+SESSION_LOST = "Session terminated"
+"""What the client says where a server of HTTP was started again: only a new connection helps."""
+ENDING_S = 0.1
+"""Seconds for what a server says last, which may be on its way."""
+MAX_PAGES, MAX_LISTED = 50, 10_000
+"""Pages of a list, and what is on them: more is a server that does not end."""
+
+Json: TypeAlias = Mapping[str, Any]
+
+for _name in ("mcp", "client"):
+    # What the library logs would go to the terminal.
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+    logging.getLogger(_name).propagate = False
+
+
+class ServerHost(Protocol):
+    """Who has a connection."""
+
+    workspace: Path
+
+    async def elicit(self, message: str, schema: Json, url: str) -> tuple[str, dict[str, Any] | None]:
+        """What the user answers: accept, decline or cancel, and what to."""
+
+    async def on_connected(self, connection: ServerConnection) -> None:
+        """The server answers. Raises ``ToolError`` where it is of no use."""
+
+    def on_listed_anew(self) -> None:
+        """Its tools or prompts are no longer what they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConnection:
+    """A server that answers."""
+
+    _dispatcher: JSONRPCDispatcher[Any]
+    _gone: trio.Event
+    has_tools: bool
+    has_prompts: bool
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the other side has ended."""
+        return self._gone.is_set()
+
+    async def ask(self, method: str, params: Json, progress: ProgressFnT | None = None) -> dict[str, Any]:
+        """The answer to a request. Raises ``ToolError``. One that is cancelled is cancelled at the server as well."""
+        try:
+            options = CallOptions(on_progress=progress) if progress else CallOptions()
+            return await self._dispatcher.send_raw_request(method, params, options)
+        except MCPError as error:
+            if error.error.message == SESSION_LOST:
+                self._gone.set()
+            raise ToolError(error.error.message) from None
+
+    async def listed(self, what: str) -> list[Json]:
+        """The tools or prompts, page after page. Raises ``ToolError``."""
+        found: list[Json] = []
+        params: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            answer = await self.ask(f"{what}/list", params)
+            page = answer.get(what)
+            if not isinstance(page, list):
+                raise ToolError(f"its list of {what} is none")
+            found += [each for each in page if isinstance(each, dict)]
+            cursor = answer.get("nextCursor")
+            if not isinstance(cursor, str) or len(found) >= MAX_LISTED:
+                break
+            params = {"cursor": cursor}
+        return found[:MAX_LISTED]
+
+
+async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
+    """Start a server, or reach it, and keep the connection until it ends; returns why it did."""
+    if isinstance(how, Launch):
+        return await _with_program(how, guard, env, host)
+    notes = HttpNotes()
+    try:
+        async with http_streams(how, notes) as (read, write):
+            await _converse(read, write, host, trio.Event())
+    except Exception as error:  # noqa: BLE001 - told, or raised again
+        return notes.fault or _problem(error)
+    return notes.fault or "it ended"
+
+
+async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
+    problem = ""
+    async with trio.open_nursery() as nursery:
+        try:
+            async with guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program:
+                reader, writer, tail = RowReader(program), RowWriter(program), ErrorTail(program)
+                try:
+                    nursery.start_soon(writer.run)
+                    nursery.start_soon(tail.run)
+                    try:
+                        await _converse(reader, writer, host, reader.gone)
+                    except Exception as error:  # noqa: BLE001 - told, or raised again
+                        problem = _problem(error)
+                    with trio.move_on_after(ENDING_S):
+                        problem = reader.fault or await program.end()
+                    problem = f"{problem} ({tail.last_row})" if tail.last_row else problem
+                finally:
+                    nursery.cancel_scope.cancel()
+        except ToolError as error:  # there is no guard
+            problem = str(error)
+    return problem
+
+
+def _problem(error: Exception) -> str:
+    """What went wrong, in a row. Raises the error again if it is a mistake of ours."""
+    leaf = next(calling.leaves_of(error))
+    match leaf:
+        case MCPError():
+            text = leaf.error.message
+        case httpx2.HTTPError():
+            text = f"it cannot be reached: {str(leaf) or type(leaf).__name__}"
+        case ToolError() | RuntimeError():
+            text = str(leaf)
+        case ValueError():
+            text = "what it said first is not what the protocol has"
+        case OSError() | trio.BrokenResourceError() | trio.ClosedResourceError():
+            text = "the connection broke"
+        case _:
+            raise error
+    return text.strip().partition("\n")[0]
+
+
+async def _converse(read: Any, write: Any, host: ServerHost, gone: trio.Event) -> None:  # noqa: ANN401 - streams of either kind
+    """Say hello, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
+
+    async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
+        schema = getattr(params, "requested_schema", None) or {}
+        action, content = await host.elicit(params.message, schema, getattr(params, "url", None) or "")
+        return types.ElicitResult.model_validate({"action": action, "content": content})
+
+    async def roots(context: ClientRequestContext) -> types.ListRootsResult:
+        root = {"uri": host.workspace.as_uri(), "name": host.workspace.name}
+        return types.ListRootsResult.model_validate({"roots": [root]})
+
+    async def told(message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
+            host.on_listed_anew()
+
+    dispatcher = _Dispatcher(read, write, gone)
+    session = ClientSession(
+        dispatcher=dispatcher,
+        elicitation_callback=elicited,
+        list_roots_callback=roots,
+        message_handler=told,
+        client_info=types.Implementation(name="chain", version=VERSION),
+    )
+    async with session:
+        with trio.move_on_after(START_S) as limit:
+            has = (await session.initialize()).capabilities
+            await host.on_connected(ServerConnection(dispatcher, gone, has.tools is not None, has.prompts is not None))
+        if limit.cancelled_caught:
+            raise ToolError(f"it did not answer within {START_S:g} s")
+        await gone.wait()
+
+
+class _Dispatcher(JSONRPCDispatcher[Any]):
+    """One that says when the other side is gone."""
+
+    def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
+        super().__init__(read, write)
+        self._gone = gone
+
+    async def run(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        try:
+            await super().run(*arguments, **named)
+        finally:
+            self._gone.set()

@@ -1,0 +1,79 @@
+"""Which servers may start: an answer holds for a workspace and an entry, and nothing starts without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chain.config.allowed_servers import not_started, remember_answer, servers_of
+from chain.config.load import Settings, load_settings
+from chain.errors import ConfigError
+
+
+def read(folder: Path, mcp: str = "{}") -> Settings:
+    (folder / "own.yaml").write_text(f"chains: {{}}\nmcp: {mcp}\n")
+    return load_settings(config=folder / "own.yaml", environ={}, cwd=folder)
+
+
+def found(folder: Path, **commands: str) -> None:
+    entries = {name: {"command": command} for name, command in commands.items()}
+    (folder / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+
+
+def names(folder: Path, settings: Settings, *named: str) -> tuple[list[str], list[str]]:
+    which = servers_of(settings, folder, folder / "state", named)
+    return [each.name for each in which.allowed], [each.name for each in which.unasked]
+
+
+def test_a_found_server_starts_once_it_was_allowed_and_asks_again_when_it_changed(tmp_path: Path) -> None:
+    settings = read(tmp_path)
+    found(tmp_path, git="git-server")
+    which = servers_of(settings, tmp_path, tmp_path / "state")
+    assert which.allowed == ()
+    assert "--mcp git" in not_started(which.unasked)[0]
+    remember_answer(which.unasked[0], tmp_path, tmp_path / "state", is_allowed=True)
+    assert names(tmp_path, settings) == (["git"], [])
+    found(tmp_path, git="another")
+    assert names(tmp_path, settings) == ([], ["git"])
+
+
+def test_an_answer_holds_in_its_workspace_alone(tmp_path: Path) -> None:
+    settings, other = read(tmp_path), tmp_path / "other"
+    other.mkdir()
+    found(tmp_path, git="x")
+    found(other, git="x")
+    remember_answer(servers_of(settings, tmp_path, tmp_path / "state").unasked[0], tmp_path, tmp_path / "state",
+                    is_allowed=True)  # fmt: skip
+    which = servers_of(settings, other, tmp_path / "state")
+    assert [each.name for each in which.unasked] == ["git"]
+
+
+def test_a_no_is_remembered_too_and_a_flag_goes_before_it(tmp_path: Path) -> None:
+    settings = read(tmp_path)
+    found(tmp_path, git="x")
+    remember_answer(servers_of(settings, tmp_path, tmp_path / "state").unasked[0], tmp_path, tmp_path / "state",
+                    is_allowed=False)  # fmt: skip
+    assert names(tmp_path, settings) == ([], [])
+    assert names(tmp_path, settings, "git") == (["git"], [])
+
+
+def test_the_configuration_says_yes_or_no_and_its_own_server_comes_first(tmp_path: Path) -> None:
+    found(tmp_path, git="found", web="x", db="y")
+    settings = read(tmp_path, "{git: {command: own}, web: true, db: false}")
+    which = servers_of(settings, tmp_path, tmp_path / "state")
+    assert [(each.name, each.written) for each in which.allowed] == [("git", "own"), ("web", "x")]
+    assert which.unasked == ()
+
+
+def test_a_name_that_no_server_has_is_refused(tmp_path: Path) -> None:
+    found(tmp_path, git="x")
+    with pytest.raises(ConfigError, match="did you mean git"):
+        servers_of(read(tmp_path), tmp_path, tmp_path / "state", ["gti"])
+
+
+def test_a_configuration_that_was_found_may_name_no_server_before_it_is_trusted(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("chains: {default: {}}\nmcp: {git: {command: x}, web: true}\n")
+    settings = load_settings(config=None, environ={}, cwd=tmp_path)
+    assert {"mcp.git", "mcp.web"} <= {*settings.untrusted}

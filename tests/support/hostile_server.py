@@ -1,0 +1,222 @@
+"""A server of tools that misbehaves as its arguments say, without any library, so that it starts at once.
+
+``hostile_server.py LOG [WHAT...]``: every method that it hears is a row of the file LOG, and what it started too.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from typing import Any
+
+LOG, *ACTS = sys.argv[1:]
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes.fromhex(
+    "0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f645400000000049454e44ae426082"
+)
+
+OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
+PLAIN: list[Any] = [
+    {"name": "echo", "description": "Say it again.", "inputSchema": {**OBJECT, "required": ["text"]}},
+    {"name": "look", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}},
+    *({"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}}
+      for name in ("hang", "die", "fail", "picture", "everything", "huge", "rows", "ask", "steps", "spawn", "change",
+                   "late", "empty", "wrong", "gush")),
+]  # fmt: skip
+
+WRONG: list[Any] = [
+    {"name": "two words", "inputSchema": OBJECT},
+    {"name": "bell\x07\n", "inputSchema": OBJECT},
+    {"name": 5, "inputSchema": OBJECT},
+    {"name": "echo", "description": "again", "inputSchema": OBJECT},
+    {"name": "long", "description": "x" * 100_000, "inputSchema": OBJECT},
+    {"name": "text", "inputSchema": "text"},
+    {"name": "array", "inputSchema": {"type": "array"}},
+    {"name": "nonsense", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}},
+    {"name": "circle", "inputSchema": {"type": "object", "$defs": {"a": {"$ref": "#/$defs/a"}}}},
+    {"name": "away", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}}},
+    {"name": "union", "inputSchema": {"type": "object", "anyOf": [{}, {}]}},
+    {"name": "deep", "inputSchema": {"type": "object", "x": json.loads('{"x":' * 40 + "1" + "}" * 40)}},
+    "no tool",
+    {},
+]
+
+
+def log(text: str) -> None:
+    with open(LOG, "a") as file:
+        file.write(f"{text}\n")
+
+
+def send(message: dict[str, Any]) -> None:
+    data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+    view = memoryview(data)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def text(*texts: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": each} for each in texts]}
+
+
+def leave_behind() -> None:
+    """Start what tries to get away: in a session of its own, after two forks, deaf to signals."""
+    code = (
+        "import os,signal,time\nos.setsid()\nif os.fork(): os._exit(0)\nos.setsid()\n"
+        "[signal.signal(n, signal.SIG_IGN) for n in (1,2,3,13,15)]\n"
+        f"open({LOG!r},'a').write('left %d\\n' % os.getpid())\ntime.sleep(600)"
+    )
+    subprocess.Popen([sys.executable, "-S", "-c", code]).wait()
+
+
+def tools() -> list[Any]:
+    found = list(PLAIN)
+    if "wrong-tools" in ACTS:
+        found += WRONG
+    if "many" in ACTS:
+        found += [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(5_000)]
+    if changed:
+        found = [each for each in found if each["name"] != "look"]
+        found.append({"name": "new", "inputSchema": {"type": "object"}})
+    return found
+
+
+def call(id: int, params: dict[str, Any]) -> None:
+    name, given = params["name"], params.get("arguments") or {}
+    if "random" in ACTS:
+        name = random.choice(("echo", "echo", "hang", "die", "fail", "rows", "steps", "wrong"))
+    match name:
+        case "echo":
+            send({"id": id, "result": text(given.get("text", ""))})
+        case "look":
+            send({"id": id, "result": text("It looked.")})
+        case "hang":
+            return
+        case "die":
+            os._exit(7)
+        case "fail":
+            send({"id": id, "result": {**text("It failed."), "isError": True}})
+        case "picture":
+            data = b64encode(PNG).decode()
+            send({"id": id, "result": {"content": [{"type": "image", "mimeType": "image/png", "data": data}]}})
+        case "everything":
+            content = [
+                {"type": "text", "text": "A text."},
+                {"type": "audio", "mimeType": "audio/wav", "data": b64encode(b"RIFF").decode()},
+                {"type": "image", "mimeType": "image/png", "data": "no base64!"},
+                {"type": "resource_link", "uri": "file:///x", "name": "x"},
+                {"type": "resource", "resource": {"uri": "file:///y", "text": "Of a resource."}},
+                {"type": "resource", "resource": {"uri": "file:///z", "blob": b64encode(PNG).decode()}},
+                {"type": "hologram"},
+                "nothing",
+            ]
+            send({"id": id, "result": {"content": content, "structuredContent": {"a": 1}}})
+        case "huge":
+            head = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % id
+            os.write(1, head)
+            for _ in range(1024):
+                os.write(1, b"x" * (1 << 20))
+        case "rows":
+            for _ in range(50):
+                os.write(1, b"this is no message\n")
+            send({"method": "notifications/unheard"})
+            send({"id": 999, "result": {}})
+            send({"id": id, "result": text("x" * 10_000_000 if given.get("text") == "large" else "After noise.")})
+        case "gush":
+            while True:
+                send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
+        case "ask":
+            schema = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}}}
+            asked[1000 + id] = id
+            if given.get("text") == "twice":
+                asked[2000 + id] = 1000 + id
+                id += 1000
+            params = {"message": "Which \x1b[31mcolour?", "requestedSchema": schema}
+            send({"id": 1000 + id, "method": "elicitation/create", "params": params})
+        case "steps":
+            token = params.get("_meta", {}).get("progressToken")
+            for n in range(3):
+                told = {"progressToken": token, "progress": n + 1, "total": 3, "message": f"step {n + 1}"}
+                send({"method": "notifications/progress", "params": told})
+            send({"id": id, "result": text("All steps.")})
+        case "spawn":
+            leave_behind()
+            send({"id": id, "result": text("Left something.")})
+        case "change":
+            global changed
+            changed = True
+            send({"method": "notifications/tools/list_changed"})
+            send({"id": id, "result": text("Changed.")})
+        case "late":
+            late.append(id)
+        case "empty":
+            send({"id": id, "result": {}})
+        case "wrong":
+            send({"id": id, "result": ["no", "object"]})
+        case _:
+            send({"id": id, "error": {"code": -32602, "message": f"no tool {name}"}})
+
+
+changed = False
+asked: dict[int, int] = {}
+late: list[int] = []
+if "spawn-first" in ACTS:
+    leave_behind()
+if "not-json" in ACTS:
+    os.write(1, b"Welcome to the server!\n{\n")
+if "flood" in ACTS:
+    while True:
+        os.write(1, b"no message\n" * 1000)
+if "one-row" in ACTS:
+    while True:
+        os.write(1, b"x" * 65536)
+if "die-first" in ACTS:
+    sys.stderr.write("cannot read the settings\n")
+    sys.exit(3)
+if "random" in ACTS:
+    random.seed(ACTS[ACTS.index("random") + 1])
+
+for row in sys.stdin:
+    message = json.loads(row)
+    method = message.get("method", "answer")
+    log(method)
+    id = message.get("id")
+    match method:
+        case "initialize" if "silent" in ACTS:
+            continue
+        case "initialize":
+            capabilities = {"tools": {"listChanged": True}, "prompts": {}}
+            info = {"name": "hostile", "version": "1"}
+            version = message["params"]["protocolVersion"]
+            send({"id": id, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}})
+        case "tools/list":
+            send({"id": id, "result": {"tools": tools()}})
+        case "prompts/list":
+            prompt = {"name": "greet", "description": "A greeting.", "arguments": [{"name": "who", "required": True}]}
+            send({"id": id, "result": {"prompts": [prompt]}})
+        case "prompts/get":
+            said = f"Greet {message['params']['arguments']['who']}."
+            content = {"role": "user", "content": {"type": "text", "text": said}}
+            send({"id": id, "result": {"messages": [content]}})
+        case "tools/call":
+            call(id, message["params"])
+        case "notifications/cancelled":
+            log(f"cancelled {message['params']['requestId']}")
+            for each in late:  # it answers all the same
+                send({"id": each, "result": text("Too late.")})
+        case "answer" if id - 1000 in asked:
+            asked.pop(id)
+            sure = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+            send({"id": id - 1000, "method": "elicitation/create", "params": sure})
+        case "answer" if id in asked:
+            log(f"answered {json.dumps(message.get('result'))}")
+            send({"id": asked.pop(id), "result": text(f"You said {json.dumps(message.get('result'))}.")})
+        case "ping":
+            send({"id": id, "result": {}})
+        case "answer":
+            log(json.dumps(message.get("result")))
+if "hang-at-end" in ACTS:
+    while True:
+        time.sleep(60)

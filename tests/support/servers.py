@@ -1,0 +1,100 @@
+"""Servers of tools for tests: ours that misbehaves, and what it has heard."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chain import yamlfile
+from chain.journal.records import ServerTools
+from chain.plan import Plan
+from chain.servers import ToolServer, read_server
+from chain.tools.mcp.running import Servers, Surroundings
+from chain.tools.processes.guarded import Guard
+from chain.tools.tool import Guidance, ToolContext
+
+from .processes import until_async
+
+PROGRAM = Path(__file__).parent / "hostile_server.py"
+
+
+def entry_of(log: Path, *acts: str) -> dict[str, Any]:
+    """The entry of a server that misbehaves so, and writes what it hears to a file."""
+    return {"command": sys.executable, "args": ["-S", str(PROGRAM), str(log), *acts]}
+
+
+def server(entry: dict[str, Any], name: str = "h", *, is_found: bool = False) -> ToolServer:
+    """A server by its entry."""
+    return read_server(name, yamlfile.parse(json.dumps(entry), "test.yaml"), is_found=is_found)
+
+
+def hostile(log: Path, *acts: str, name: str = "h", trust_hints: bool = False) -> ToolServer:
+    """One that misbehaves."""
+    return server({**entry_of(log, *acts), "trust_hints": trust_hints}, name)
+
+
+def heard(log: Path) -> list[str]:
+    """What it has heard, row by row."""
+    return log.read_text().splitlines() if log.exists() else []
+
+
+async def until_heard(log: Path, row: str, times: int = 1) -> None:
+    """Wait until it has heard it so often."""
+    await until_async(lambda: heard(log).count(row) >= times)
+
+
+def left_by(log: Path) -> list[int]:
+    """The processes that it has started and that live."""
+    pids = [int(row.split()[1]) for row in heard(log) if row.startswith("left ")]
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+class _Unsteered:
+    def new_guidance(self) -> Guidance:
+        return Guidance()
+
+
+def context(workspace: Path, report: Callable[[str], None] = lambda text: None, **more: Any) -> ToolContext:
+    """What a call has."""
+    return ToolContext(workspace, Plan(), "call_1", _Unsteered(), report, **more)
+
+
+class Running:
+    """Servers that run without a session, and what they have told."""
+
+    def __init__(self, servers: Servers, notices: list[str], workspace: Path) -> None:
+        self.servers = servers
+        self.notices = notices
+        self.workspace = workspace
+
+    async def tools(self) -> list[str]:
+        """The tools that they offer, without ``mcp__``."""
+        offered = await self.servers.now(ServerTools())
+        return [tool.name.removeprefix("mcp__") for tool in offered.tools]
+
+    async def call(self, tool: str, report: Callable[[str], None] = lambda text: None, **input: Any) -> str:
+        """The text of what a call gives back."""
+        return (await self.servers.call(f"mcp__{tool}", context(self.workspace, report), input)).text
+
+
+@asynccontextmanager
+async def running(workspace: Path, *servers: ToolServer, keys: frozenset[str] = frozenset()) -> AsyncIterator[Running]:
+    """Start servers, and end them."""
+    guard, notices = Guard(), list[str]()
+    around = Surroundings(guard, workspace, dict(os.environ), dict(os.environ), keys)
+    made = Servers(servers, around, notices.append)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made.run)
+            yield Running(made, notices, workspace)
+            made.end()
+    finally:
+        with trio.CancelScope(shield=True):
+            await guard.close()

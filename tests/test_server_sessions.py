@@ -1,0 +1,365 @@
+"""Sessions with servers of tools: questions, cuts, runs that come after each other, replay, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.lowlevel
+from hypothesis import strategies as st
+from support import Session, check_invariants, open_session, settings, sharded, wait_quiet
+from support.house import ROOT
+from support.processes import until, until_async
+from support.servers import entry_of, heard, hostile, left_by, until_heard
+from trio.testing import wait_all_tasks_blocked
+
+from chain import events
+from chain.journal.reading import Reading
+from chain.messages import sent_form
+from chain.replaying import replay
+from chain.session.resume import read_back
+from chain.tools.mcp import running as life
+from chain.tools.mcp import server_connection
+
+SOON_S = 0.1
+"""Seconds in which a call ends that was cut."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """The client, whose import takes longer than all that is timed here."""
+    assert server_connection.START_S
+
+
+def calling(*tools: str) -> str:
+    """A model that calls tools of the server one after the other, and then says what came last."""
+    rules = [
+        f"- {{when: {{step: {n}}}, tools: [{{name: mcp__h__{tool}, input: {{text: hello}}}}]}}"
+        for n, tool in enumerate(tools, 1)
+    ]
+    return "\n".join(["rules:", *rules, '- {text: "Result: ${result}"}'])
+
+
+ALLOWED = settings(allow="mcp__h__*")
+
+
+def results(session: Session) -> list[str]:
+    return [event.text for event in session.events if isinstance(event, events.ToolResult)]
+
+
+async def test_a_call_asks_and_shows_its_arguments(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("echo", "echo"), interactive=True, servers=[hostile(log)]) as session:
+        with session.chain.answering():
+            session.chain.submit("Go")
+            await until_async(lambda: session.chain.open_question == "Q1")
+            asked = session.chain.questions[-1]
+            assert (asked.text, json.loads(asked.preview)) == ("Allow mcp__h__echo?", {"text": "hello"})
+            assert "tools/call" not in heard(log)
+            session.chain.answer("Q1", "a")
+            await session.chain.wait_idle()
+    assert results(session) == ["hello", "hello"]
+    check_invariants(session)
+
+
+@pytest.mark.parametrize("how", ["Esc", "!!", "stop, then Esc"])
+async def test_a_hanging_call_ends_soon_and_its_server_hears_of_it(tmp_path: Path, how: str) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("hang"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
+        session.chain.submit("Go")
+        await until_heard(log, "tools/call")
+        if how == "stop, then Esc":
+            session.chain.submit("stop")
+            await wait_all_tasks_blocked(0.01)
+            assert results(session) == []  # a tool that runs finishes
+        begun = trio.current_time()
+        if how == "!!":
+            session.chain.submit("!!another way")
+        else:
+            session.interrupt()
+        await until_async(lambda: bool(results(session)))
+        assert trio.current_time() - begun < SOON_S
+        await until_heard(log, "notifications/cancelled")
+        await wait_quiet(session)
+    assert results(session)[0].startswith("[Interrupted")
+    check_invariants(session)
+
+
+async def test_what_a_server_asks_is_a_question(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
+        with session.chain.answering():
+            session.chain.submit("Go")
+            await until_async(lambda: session.chain.open_question is not None)
+            asked = session.chain.questions[-1]
+            assert asked.kind == "choice"
+            assert asked.text.splitlines()[0].startswith("h asks: Which")
+            assert "\x1b" not in asked.text
+            assert asked.options == ("red", "blue", "decline")
+            session.chain.answer(asked.id, "2")
+            await session.chain.wait_idle()
+    assert results(session) == ['You said {"action": "accept", "content": {"colour": "blue"}}.']
+
+
+async def test_a_server_may_ask_twice_in_a_call(tmp_path: Path) -> None:
+    log, rules = tmp_path / "log", calling("ask").replace("hello", "twice")
+    async with open_session(rules, use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
+        with session.chain.answering():
+            session.chain.submit("Go")
+            for id, text in (("Q2", "blue"), ("Q3", "accept")):
+                await until_async(lambda id=id: session.chain.open_question == id)
+                session.chain.answer(id, text)
+            await session.chain.wait_idle()
+    assert results(session) == ['You said {"action": "accept", "content": {}}.']
+
+
+async def test_a_question_goes_with_its_call(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
+        with session.chain.answering():
+            session.chain.submit("Go")
+            await until_async(lambda: session.chain.open_question is not None)
+            session.chain.interrupt()
+            await session.chain.wait_idle()
+            assert session.chain.open_question is None
+            await until_heard(log, "notifications/cancelled")
+
+
+async def test_nobody_to_ask_is_said_to_the_server(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("ask"), use=ALLOWED, servers=[hostile(log)]) as session:
+        session.chain.submit("Go")
+        await session.chain.wait_idle()
+    assert results(session) == ['You said {"action": "cancel"}.']
+
+
+async def test_a_picture_goes_to_the_model_and_beside_the_journal(tmp_path: Path) -> None:
+    async with open_session(calling("picture"), use=ALLOWED, servers=[hostile(tmp_path / "log")]) as session:
+        session.chain.submit("Go")
+        await session.chain.wait_idle()
+        (result,) = session.model.requests[-1].messages[-1].results
+    assert [image.media_type for image in result.images] == ["image/png"]
+    assert [block["type"] for block in sent_form(result)["content"]] == ["text", "image"]
+    again = read_back(session.file.data.splitlines(keepends=True)).restored.main.history.conversation
+    assert again.messages[-2].results[0].images == result.images
+    check_invariants(session)
+
+
+async def test_tools_change_between_runs_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("change", "look"), use=ALLOWED, servers=[hostile(log)]) as session:
+        session.chain.submit("Go")
+        await session.chain.wait_idle()
+        told = [{tool.name for tool in request.tools} for request in session.model.requests]
+        assert told[0] == told[-1]
+        assert "mcp__h__look" in told[0]
+        session.chain.submit("Go on")
+        await session.chain.wait_idle()
+        last = {tool.name for tool in session.model.requests[-1].tools}
+    assert "mcp__h__new" in last
+    assert "mcp__h__look" not in last
+
+
+async def test_a_run_that_waits_for_a_server_can_be_interrupted(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("echo"), use=ALLOWED, servers=[hostile(log, "silent")]) as session:
+        session.chain.submit("Go")
+        await until_heard(log, "initialize")
+        begun = trio.current_time()
+        session.chain.interrupt()
+        await session.chain.wait_idle()
+        assert trio.current_time() - begun < 1
+    assert session.chain.last_status == "interrupted"
+
+
+async def test_a_replay_starts_no_server(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    used = ("echo", "picture", "die", "change", "echo")
+    async with open_session(calling(*used), use=ALLOWED, servers=[hostile(log)]) as session:
+        session.chain.submit("Go")
+        await session.chain.wait_idle()
+        session.chain.submit("Again")
+        await session.chain.wait_idle()
+    starts = heard(log).count("initialize")
+    rows = session.file.data.splitlines(keepends=True)
+    found = await trio.to_thread.run_sync(replay, ALLOWED, rows)
+    assert found.outcome == "same", found.rows
+    assert heard(log).count("initialize") == starts
+
+
+async def test_a_session_goes_on_with_its_servers_or_without(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    async with open_session(calling("echo"), use=ALLOWED, servers=[hostile(log)]) as session:
+        session.chain.submit("Go")
+        await session.chain.wait_idle()
+    data = session.file.data
+    for servers in ([hostile(log)], []):
+        rows = data.splitlines(keepends=True)
+        async with open_session(calling("echo"), use=ALLOWED, servers=servers, resume=read_back(rows)) as again:
+            again.chain.submit("Go")
+            await again.chain.wait_idle()
+            names = {tool.name for tool in again.model.requests[-1].tools}
+            assert ("mcp__h__echo" in names) == bool(servers)
+
+
+async def test_a_prompt_of_a_server_begins_a_run(tmp_path: Path) -> None:
+    async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile(tmp_path / "log")]) as session:
+        await session.chain.servers_settled()
+        session.chain.start_prompt("h", "greet", ["Ada", "Lovelace"])
+        await until_async(lambda: session.model.requests)
+        await session.chain.wait_idle()
+        assert session.model.requests[0].messages[-1].text == "Greet Ada Lovelace."
+        session.chain.start_prompt("h", "greet", [])
+        await until_async(lambda: any("needs who" in str(getattr(e, "message", "")) for e in session.events))
+
+
+# ------------------------------------------------------------------------------------------- sessions as they may go
+
+WALK = st.lists(
+    st.sampled_from(["run", "run", "wait", "line", "!line", "!!line", "!!stop", "Esc", "then: more"]), max_size=12
+)
+
+
+@sharded(2_000, WALK, st.integers(0, 2**16))
+def test_random_sessions_keep_the_invariants(walk: list[str], seed: int) -> None:
+    chance = random.Random(seed)
+    names = [chance.choice(("h__echo", "h__look", "i__echo", "i__steps", "i__hang")) for _ in range(3)]
+    rules = [
+        f"- {{when: {{step: {n}}}, tools: [{{name: mcp__{name}, input: {{text: x}}}}]}}"
+        for n, name in enumerate(names, 1)
+    ]
+    trio.run(_walk, walk, "\n".join(["rules:", *rules, "- {text: Done.}"]), str(seed))
+
+
+async def _walk(walk: list[str], rules: str, seed: str) -> None:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        servers = [hostile(log, "spawn-first"), hostile(Path(folder, "i"), "random", seed, name="i")]
+        use = settings(allow="mcp__*")
+        async with open_session(rules, use=use, interactive=True, servers=servers) as session:
+            for act in walk:
+                if act == "run":
+                    session.chain.submit("Go")
+                elif act == "wait":
+                    with trio.move_on_after(0.02):
+                        await session.chain.wait_idle()
+                elif act == "Esc":
+                    session.interrupt()
+                else:
+                    session.chain.submit(act)
+                await trio.lowlevel.checkpoint()
+            with trio.move_on_after(0.05):
+                await session.chain.wait_idle()
+        check_invariants(session)
+        assert not Reading(session.file.data.splitlines(keepends=True)).faults
+        assert left_by(log) == []
+
+
+# ------------------------------------------------------------------------------------------------- what is left behind
+
+PROGRAM = """
+import sys, trio
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from support import open_session, settings
+from support.servers import hostile, until_heard
+from support.processes import until_async
+log = Path({log!r})
+rules = "rules: [{{when: {{step: 1}}, tools: [{{name: mcp__h__spawn, input: {{}}}}]}}, " \\
+    "{{tools: [{{name: mcp__h__hang, input: {{}}}}]}}]"
+async def main():
+    servers = [hostile(log, "spawn-first", "hang-at-end")]
+    async with open_session(rules, use=settings(allow="mcp__*"), servers=servers) as session:
+        session.chain.submit("Go")
+        await until_heard(log, "tools/call", 2)
+        print("at work", flush=True)
+        {end}
+trio.run(main)
+"""
+
+ENDINGS: dict[str, tuple[str, Callable[[subprocess.Popen[str]], object]]] = {
+    "done": ("pass", lambda program: None),
+    "error": ("raise RuntimeError", lambda program: None),
+    "exit": ("import os; os._exit(1)", lambda program: None),
+    "kill -9": ("await trio.sleep_forever()", lambda program: program.send_signal(signal.SIGKILL)),
+    "ctrl-c": ("await trio.sleep_forever()", lambda program: program.send_signal(signal.SIGINT)),
+    "terminated": ("await trio.sleep_forever()", lambda program: program.send_signal(signal.SIGTERM)),
+}
+
+
+@pytest.mark.parametrize("ending", [pytest.param(e, marks=[] if e == "kill -9" else pytest.mark.slow) for e in ENDINGS])
+def test_nothing_is_left_however_the_program_ends(tmp_path: Path, ending: str) -> None:
+    log, (end, act) = tmp_path / "log", ENDINGS[ending]
+    code = PROGRAM.format(tests=str(ROOT / "tests"), log=str(log), end=end)
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "at work\n"
+        act(program)
+        program.wait()
+    assert len([row for row in heard(log) if row.startswith("left ")]) >= 1
+    until(lambda: left_by(log) == [])
+    until(lambda: not _speaks_to(log))
+
+
+def _speaks_to(log: Path) -> list[str]:
+    """The processes with this file in their command lines."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if str(log).encode() in Path("/proc", name, "cmdline").read_bytes():
+                found.append(name)
+        except OSError:
+            continue
+    return found
+
+
+def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> None:
+    """Neither a program nor an address: what would run leaves a mark, and who would be called hears nothing."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
+        entries = {"h": entry_of(tmp_path / "log"), "far": {"type": "http", "url": url, "headers": {"A": "${NOT_SET}"}}}
+        (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+        environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+        ran = subprocess.run(
+            [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"],
+            cwd=tmp_path,
+            env={**environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    assert ran.returncode == 0, ran.stderr
+    assert "the server h, which was not started: --mcp h allows it" in ran.stderr
+    assert "the server far, which was not started" in ran.stderr
+    assert "NOT_SET" not in ran.stderr
+    assert heard(tmp_path / "log") == []
+
+
+async def test_a_server_that_is_late_keeps_no_session_from_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life, "FIRST_S", 0.1)
+    log = tmp_path / "log"
+    async with open_session("rules: [{text: Hi.}]", servers=[hostile(log, "silent", "hang-at-end")]) as session:
+        session.chain.submit("Go")
+        await session.chain.wait_idle()
+        begun = trio.current_time()
+    assert trio.current_time() - begun < 2
+    assert any("has not started within" in str(getattr(event, "message", "")) for event in session.events)

@@ -1,0 +1,115 @@
+"""Servers of tools at a terminal: the question before one starts, a call, `/mcp`, and one that was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from support.screen import Screen
+from support.servers import entry_of, heard
+from support.terminal import Start, idle, quit, send
+
+pytest_plugins = ["support.terminal"]
+
+RULES = """
+rules:
+  - when: {user: '^say (?P<what>.*)', step: 1}
+    tools: [{name: mcp__h__echo, input: {text: "${what}"}}]
+  - {text: "Result: ${result}"}
+"""
+ASKED = "Start it? [y/N]"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A workspace that names a server."""
+    (tmp_path / "test.yaml").write_text(
+        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
+        "chains: {default: {model: test, tools: [mcp]}}\n"
+    )
+    (tmp_path / "rules.yaml").write_text(RULES)
+    work = tmp_path / "work"
+    work.mkdir()
+    name_server(work, tmp_path / "log")
+    return work
+
+
+def name_server(work: Path, log: Path, *acts: str) -> None:
+    (work / ".mcp.json").write_text(
+        json.dumps({"mcpServers": {"h": {**entry_of(log, *acts), "env": {"A": "b\x1b[2J"}}}})
+    )
+
+
+def asked(screen: Screen) -> Screen:
+    return screen.until(ASKED)
+
+
+def until_it_is(screen: Screen, state: str) -> None:
+    """Ask for the server until it is in this state."""
+    while f"h  {state}" not in screen.everything:
+        n = screen.times("» /mcp")
+        idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
+
+
+def server_pid(log: Path) -> int:
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            command = Path("/proc", name, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(log).encode() in command and b"hostile_server" in command:
+            found.append(int(name))
+    (pid,) = found
+    return pid
+
+
+def test_a_server_of_the_workspace_from_its_question_to_its_end(start: Start, work: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    screen = asked(start())
+    assert "hostile_server.py" in "".join(screen.everything.split())
+    assert "env A: b\\x1b[2J" in screen.everything
+    assert heard(log) == []
+    send(screen, "y")
+    send(idle(screen), "say hello")
+    send(screen.until("Allow mcp__h__echo?").until('"text": "hello"').until("answers Q1"), "y")
+    idle(screen.until("Result: hello"))
+    send(screen, "/mcp").until("ready").until("17 tools")
+    send(screen, "/mcp h").until("/mcp:h:greet")
+
+    os.kill(server_pid(log), signal.SIGKILL)
+    until_it_is(screen, "ended")
+    assert "signal 9" in screen.everything
+    send(screen, "say again")
+    send(screen.until("Q2 Allow mcp__h__echo?").until("answers Q2"), "y")
+    idle(screen.until("Result: again"))
+    quit(screen)
+
+    screen = idle(start())
+    assert ASKED not in screen.everything
+    quit(screen)
+    name_server(work, log, "not-json")
+    send(asked(start()), "n")
+
+
+def test_a_no_starts_nothing_and_holds(start: Start, work: Path, tmp_path: Path) -> None:
+    screen = asked(start())
+    send(screen, "n")
+    send(idle(screen), "/mcp").until("There is no server")
+    quit(idle(screen))
+    screen = idle(start())
+    assert ASKED not in screen.everything
+    quit(screen)
+    assert heard(tmp_path / "log") == []
+
+
+def test_a_prompt_of_a_server_is_a_command(start: Start, work: Path, tmp_path: Path) -> None:
+    screen = idle(start("--mcp", "h"))
+    until_it_is(screen, "ready")
+    send(screen, "/mcp:h:greet Ada")
+    idle(screen.until("▶ Greet Ada.").until("✓ done"))
+    send(screen, "/mcp:h:gret Ada").until("did you mean /mcp:h:greet?")
+    quit(screen)

@@ -1,0 +1,236 @@
+"""Servers that run: what they offer, their calls, and what becomes of those that misbehave."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from support.processes import until_async
+from support.servers import heard, hostile, left_by, running, server, until_heard
+
+from chain.errors import ToolError
+from chain.tools.mcp import running as life
+from chain.tools.mcp import server_connection, streams
+
+SOON_S = 0.1
+"""Seconds in which a call ends that was cut."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """The client, whose import takes longer than all that is timed here."""
+    assert server_connection.START_S
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+async def test_a_tool_is_listed_and_called(log: Path) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        assert "h__echo" in await made.tools()
+        assert await made.call("h__echo", text="hello") == "hello"
+        view = made.servers.views[0]
+        assert (view.state, view.error, view.prompts) == ("ready", "", (("greet", "A greeting."),))
+    assert heard(log)[:3] == ["initialize", "notifications/initialized", "tools/list"]
+
+
+async def test_two_servers_have_tools_of_the_same_name(log: Path) -> None:
+    other = log.with_name("other")
+    async with running(log.parent, hostile(log), hostile(other, name="i")) as made:
+        assert {"h__echo", "i__echo"} <= {*await made.tools()}
+        assert await made.call("i__echo", text="x") == "x"
+    assert "tools/call" in heard(other)
+    assert "tools/call" not in heard(log)
+
+
+async def test_bad_tools_are_left_out_and_the_others_stay(log: Path) -> None:
+    async with running(log.parent, hostile(log, "wrong-tools")) as made:
+        names = await made.tools()
+        assert "h__echo" in names
+        assert not {*names} & {f"h__{name}" for name in ("nonsense", "circle", "away", "union", "deep", "long", "text")}
+        assert len(names) == len({*names})
+        assert len(made.notices) == 1
+        assert made.notices[0].startswith("Of the tools of h were left out: 'two words'")
+        assert made.notices[0].isprintable()
+
+
+async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
+    async with running(log.parent, hostile(log, "many")) as made:
+        assert len(await made.tools()) == 200
+        assert "more than 200" in made.notices[0]
+
+
+async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        text = await made.call("h__everything")
+    assert text.split("\n\n") == [
+        "A text.",
+        "[audio audio/wav, 4 bytes: left out]",
+        "[image image/png, which is no base64: left out]",
+        "[Resource x: file:///x]",
+        "[Resource file:///y]\nOf a resource.",
+        "[Resource file:///z]\n[image 1: image/png, 70 bytes]",
+        "[Content of the kind hologram, which is not known here]",
+        "[Content that is none]",
+    ]
+
+
+async def test_progress_is_told(log: Path) -> None:
+    told: list[str] = []
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        assert await made.call("h__steps", told.append) == "All steps."
+    assert told[0] == "step 1"
+
+
+@pytest.mark.parametrize(
+    ("tool", "why"),
+    [("fail", "It failed."), ("nothing", "no tool nothing"), ("wrong", "no result")],
+)
+async def test_an_error_of_a_call_is_said(log: Path, tool: str, why: str) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        with pytest.raises(ToolError, match=why):
+            await made.call(f"h__{tool}")
+        assert await made.call("h__echo", text="still there") == "still there"
+
+
+async def test_noise_between_messages_is_passed_over(log: Path) -> None:
+    async with running(log.parent, hostile(log, "not-json")) as made:
+        await made.tools()
+        assert await made.call("h__rows") == "After noise."
+        assert len(await made.call("h__rows", text="large")) == 10_000_000
+
+
+async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        for n, tool in enumerate(("hang", "late"), 1):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(made.call, f"h__{tool}")
+                await until_heard(log, "tools/call", n)
+                begun = trio.current_time()
+                nursery.cancel_scope.cancel()
+            assert trio.current_time() - begun < SOON_S
+            await until_heard(log, "notifications/cancelled", n)
+        assert await made.call("h__echo", text="on") == "on"  # and not what came too late
+
+
+async def test_one_that_dies_in_a_call_is_there_at_the_next(log: Path) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        with pytest.raises(ToolError, match=r"ended in the call.*exit code 7"):
+            await made.call("h__die")
+        assert made.servers.views[0].state == "ended"
+        assert "exit code 7" in made.servers.views[0].error
+        assert await made.call("h__echo", text="again") == "again"
+
+
+async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        for _ in range(4):
+            with pytest.raises(ToolError, match="ended in the call"):
+                await made.call("h__die")
+        with pytest.raises(ToolError, match="3 times in a minute"):
+            await made.call("h__echo", text="x")
+        assert heard(log).count("initialize") == 4
+        monkeypatch.setattr(life, "PER_S", 0.0)
+        assert await made.call("h__echo", text="x") == "x"
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        ("die-first", r"exit code 3 \(cannot read the settings\)"),
+        ("silent", "did not answer within"),
+        ("flood", "messages in a second"),
+        ("one-row", "more than 16,777,216 bytes"),
+    ],
+)
+async def test_one_that_does_not_start_is_told_once(
+    log: Path, act: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_connection, "START_S", 0.5 if act == "silent" else 30)
+    async with running(log.parent, hostile(log, act), hostile(log.with_name("i"), name="i")) as made:
+        assert "i__echo" in await made.tools()
+        assert "i__echo" in await made.tools()
+        assert len(made.notices) == 1
+        assert made.notices[0].startswith("The server h is not there: ")
+        with pytest.raises(AssertionError):
+            assert made.servers.views[0].error == ""
+        import re
+
+        assert re.search(why, made.notices[0])
+
+
+async def test_a_program_that_there_is_not(log: Path) -> None:
+    async with running(log.parent, server({"command": "/no/such/program"})) as made:
+        assert await made.tools() == []
+        assert "cannot be started" in made.notices[0]
+
+
+async def test_a_run_goes_without_one_that_is_late(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "FIRST_S", 0.2)
+    async with running(log.parent, hostile(log, "silent")) as made:
+        assert await made.tools() == []
+        assert "has not started within" in made.notices[0]
+        assert await made.tools() == []
+
+
+async def test_a_list_that_changes_counts_when_the_next_run_begins(log: Path) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        assert "h__look" in await made.tools()
+        await made.call("h__change")
+        await until_async(lambda: made.servers._servers["h"]._is_stale)
+        after = await made.tools()
+        assert "h__new" in after
+        assert "h__look" not in after
+
+
+@pytest.mark.parametrize("act", ["gush", "huge"])
+async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        with pytest.raises(ToolError, match="it sent "):
+            await made.call(f"h__{act}")
+        assert await made.call("h__echo", text="on") == "on"
+
+
+@pytest.mark.parametrize("acts", [("spawn-first",), ("spawn-first", "hang-at-end"), ("hang-at-end",)])
+async def test_nothing_is_left_of_it(log: Path, acts: tuple[str, ...]) -> None:
+    async with running(log.parent, hostile(log, *acts)) as made:
+        await made.tools()
+        await made.call("h__spawn")
+        await until_async(lambda: left_by(log))
+    assert left_by(log) == []
+
+
+async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
+    from chain.journal.records import ServerTools
+
+    other = log.with_name("other")
+    async with running(log.parent, hostile(log, trust_hints=True), hostile(other, name="i")) as made:
+        offered = {tool.name: tool for tool in (await made.servers.now(ServerTools())).tools}
+    assert not offered["mcp__h__look"].needs_approval
+    assert offered["mcp__h__look"].read_only
+    assert all(offered[name].needs_approval for name in ("mcp__h__echo", "mcp__i__look"))
+
+
+async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "chain.tools.mcp.server_connection")
+    monkeypatch.setitem(sys.modules, "mcp.client.session", None)
+    async with running(log.parent, hostile(log)) as made:
+        assert await made.tools() == []
+        assert "react-chain[mcp]" in made.notices[0]
+
+
+def test_a_picture_of_the_largest_size_fits_a_message() -> None:
+    from chain.tools.paths import MAX_WHOLE
+
+    assert streams.MAX_ROW > MAX_WHOLE * 4 / 3
