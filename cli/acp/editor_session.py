@@ -18,7 +18,7 @@ from chain.config.load import Settings
 from chain.errors import UserError
 from chain.event_json import to_json
 from chain.servers import ToolServer
-from cli.acp.offers import Offers
+from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request
 from cli.acp.turns import Turns, cancelled, end_turn
@@ -76,7 +76,7 @@ class EditorSession:
         features: EditorFeatures,
     ) -> None:
         self.chain = chain
-        self.offers = Offers(chain, settings)
+        self.offer = EditorOffer(chain, settings)
         self.id = chain.session_id
         self.workspace = chain.workspace
         self.leaving = trio.Event()
@@ -127,7 +127,7 @@ class EditorSession:
 
         Raises ``RpcError`` for a line that is refused.
         """
-        if self.offers.has(text):
+        if self.offer.has(text):
             self._carry_out(call, text)
             return
         self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
@@ -137,7 +137,7 @@ class EditorSession:
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
             return
-        if self.offers.has(text):
+        if self.offer.has(text):
             self._carry_out(call, text)
             return
         self._when_it_has_ended(call, lambda: self._steer(call, text, images))
@@ -219,7 +219,7 @@ class EditorSession:
     def _carry_out(self, call: IncomingCall, text: str) -> None:
         """Carry out a command, at once. Its prompt is answered behind what it says, or by the run that it begins."""
         was_running = self.chain.is_running
-        said = self.offers.carry_out(text)
+        said = self.offer.carry_out(text)
         begun = None if was_running else self._run
         if call.method != "session/prompt":
             outcome = "injected" if begun is None else "startedNewTurn"
@@ -263,7 +263,7 @@ class EditorSession:
             self._feed.put(notice)
 
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
-        await self._update(self.offers.changes())
+        await self._update(self.offer.changes())
         match event:
             case events.Result():
                 await self._update(self._teller.updates(event, tells_errors=not self._turns.are_over))

@@ -135,13 +135,13 @@ class Host:
 
         The tools and the prompt of a chain are there from its beginning, so the session is closed and resumed.
         """
-        if name not in session.offers.settings.chain_names:
-            known = ", ".join(session.offers.settings.chain_names)
+        if name not in session.offer.settings.chain_names:
+            known = ", ".join(session.offer.settings.chain_names)
             raise params.wrong(f"there is no chain {name!r:.60}; there is {known}")
-        if name == session.offers.settings.default_chain:
-            call.answer({"configOptions": session.offers.options})
+        if name == session.offer.settings.default_chain:
+            call.answer({"configOptions": session.offer.options})
             return
-        settings = replace(session.offers.settings, default_chain=name)
+        settings = replace(session.offer.settings, default_chain=name)
         # What can be wrong with the configuration is found while the session is open.
         await _THREADS.run(partial(_check_chain, settings, self._opener.tools))
         if session.is_busy or session.leaving.is_set():
@@ -274,7 +274,7 @@ class Host:
         call.answer(
             {
                 **result,
-                "configOptions": session.offers.options,
+                "configOptions": session.offer.options,
                 **({"_meta": {"chain": {"notices": notes}}} if notes else {}),
             }
         )

@@ -15,9 +15,9 @@ import trio
 from chain.servers import editor_servers
 from chain.version import VERSION
 from cli.acp import params
+from cli.acp.editor_offer import CHAIN, MODEL
 from cli.acp.editor_session import EditorFeatures, EditorSession
 from cli.acp.host import Host, Opener
-from cli.acp.offers import CHAIN, MODEL
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
 
@@ -132,8 +132,8 @@ class EditorAgent:
         session = self._session(call)
         id, value = params.text(call.params, "configId"), params.text(call.params, "value")
         if id == MODEL:
-            session.offers.set_model(value)
-            call.answer({"configOptions": session.offers.options})
+            session.offer.set_model(value)
+            call.answer({"configOptions": session.offer.options})
         elif id == CHAIN:
             self._host.start(lambda call: self._host.switch(session, value, call), call)
         else:

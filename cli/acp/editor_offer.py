@@ -22,7 +22,7 @@ MODEL, CHAIN = "model", "chain"
 """The ids of the options."""
 
 
-class Offers:
+class EditorOffer:
     """What one session offers; ``settings`` are those that its chain was opened with."""
 
     def __init__(self, chain: Chain, settings: Settings) -> None:
