@@ -131,16 +131,17 @@ def read_place(args: argparse.Namespace, state: Path) -> Place:
         return Place(given)
     from chain import sessions
 
+    store = sessions.FileStore(state)
     if vars(args)["continue"]:
         if args.resume is not None:
             raise UserError("--continue and --resume contradict each other; leave one out")
-        found = sessions.latest(state, given)
+        found = sessions.latest(store, given)
         if found is None:
             raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
     elif not args.resume:
         raise UserError("--resume needs the id of a session; chain sessions list shows them")
     else:
-        found = sessions.find(state, args.resume)
+        found = store.find(args.resume)
     workspace = Path(found.workspace)
     if not (found.workspace and workspace.is_dir()):
         gone = f"The workspace of the session, {found.workspace or 'which is not on record'}, is gone"

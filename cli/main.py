@@ -117,17 +117,19 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         return _show(args, explanation_rows(settings, word or ""))
     if command == "replay":
+        from chain import sessions
         from chain.replaying import recorded, replay
 
         require_trust(settings)
-        found = replay(settings, recorded(state_folder(os.environ), word or ""), tools=tools)
+        found = replay(settings, recorded(sessions.FileStore(state_folder(os.environ)), word or ""), tools=tools)
         return _show(args, found.rows) or _REPLAY_CODES[found.outcome]
     if command == "check":
         import trio
 
+        from chain import sessions
         from cli.subcommands.check import check, check_service
 
-        rows, is_good = check(settings, state_folder(os.environ), tools)
+        rows, is_good = check(settings, sessions.FileStore(state_folder(os.environ)), tools)
         if is_good:
             more, is_good = trio.run(check_service, settings)
             rows += more
@@ -160,23 +162,24 @@ def _page(rows: Iterable[str]) -> int:
 
 
 def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
+    from chain.sessions import FileStore
     from cli.subcommands import sessions
 
-    (what, id), state = sessions.read_words(words), state_folder(os.environ)
+    (what, id), store = sessions.read_words(words), FileStore(state_folder(os.environ))
     color, ascii, width = _looks(args, fd=1)
     if what == "list":
-        return _show(args, sessions.list_rows(state, here=Path(args.workspace or "."), width=width, ascii=ascii))
+        return _show(args, sessions.list_rows(store, here=Path(args.workspace or "."), width=width, ascii=ascii))
     if what == "delete":
-        if sessions.delete_if_sure(state, id, partial(_write, 2)):
+        if sessions.delete_if_sure(store, id, partial(_write, 2)):
             return _show(args, ["Deleted."])
         _write(2, "Nothing was deleted.\n")
         return 1
     faults: list[str] = []
     if what == "show":
-        code = _page(sessions.show_rows(state, id, faults.append, color=color, ascii=ascii, width=width))
+        code = _page(sessions.show_rows(store, id, faults.append, color=color, ascii=ascii, width=width))
     else:
         write = partial(_write_painted, 1)
-        code = _report(sessions.write_export(state, id, args.format, args.output, write, faults.append))
+        code = _report(sessions.write_export(store, id, args.format, args.output, write, faults.append))
     _write(2, "".join(f"chain: {fault}\n" for fault in faults))
     return code
 

@@ -32,7 +32,7 @@ from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import SessionRuns, close_models, no_instructions
-from chain.session.store import new_journal, old_journal, sessions_folder
+from chain.session.store import FileStore, Store
 from chain.session.trace import Trace
 from chain.text.wording import MAIN, ROOT
 from chain.tools import calling
@@ -53,6 +53,7 @@ async def open_chain(
     *,
     workspace: Path,
     state: Path,
+    store: Store | None = None,
     tools: Iterable[Tool] = (),
     model: Model | None = None,
     journal: Journal | None = None,
@@ -66,7 +67,8 @@ async def open_chain(
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
-    ``workspace`` is the folder that the tools work in, ``state`` the one for the journals (``config.state_folder``).
+    ``workspace`` is the folder that the tools work in, ``state`` the one for what is kept (``config.state_folder``):
+    the sessions too, unless they have another ``store``.
     ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``plan``
     is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
@@ -105,14 +107,14 @@ async def open_chain(
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
         if isinstance(resume, str) and resume:
-            old = await stack.enter_async_context(old_journal(sessions_folder(state), resume))
-            journal, read = old
-            id, opened = journal.id, read.restored.session
+            held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
+            journal, read = held.journal, held.read
+            id, opened = journal.id, None if read is None else read.restored.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
         elif journal is None:
-            journal = stack.enter_context(new_journal(sessions_folder(state)))
+            journal = (await stack.enter_async_context((store or FileStore(state)).begin())).journal
         if read is not None:
             place = "" if read.restored.session is None else read.restored.session.whereabouts
         elif whereabouts is not None:
@@ -258,8 +260,3 @@ def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
     """The model of a definition. Raises ``ConfigError``. ``interactive``: people watch it and type meanwhile."""
     settings.require_key()
     return settings.open(interactive)
-
-
-def check_state(state: Path) -> None:
-    """Make the folder of the sessions, if there is none. Raises ``SessionError`` where none can be kept."""
-    sessions_folder(state)

@@ -51,7 +51,6 @@ class Summary:
     """
 
     id: str
-    path: Path
     changed: float
     workspace: str
     model: str
@@ -277,7 +276,6 @@ def summary(path: Path, changed: float | None = None) -> Summary:
     query = tally.query if tally.query is not None else next(iter(tally.waiting.values()), "")
     return Summary(
         id=path.stem,
-        path=path,
         changed=_last_time(path) if changed is None else changed,
         workspace=tally.workspace,
         model=tally.model,

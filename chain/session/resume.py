@@ -19,7 +19,6 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from chain import events
 from chain.agent.children import Children
@@ -27,7 +26,7 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.journal import records
-from chain.journal.beside import kept_beside
+from chain.journal.beside import Kept
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
@@ -72,24 +71,24 @@ class Resumed:
     has_earlier: bool = False
 
 
-def read_back(rows: Iterable[bytes], path: Path | None = None) -> ReadBack:
-    """Read a journal, and the images beside its ``path``.
+def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
+    """Read a journal, and the images that are ``kept`` beside it.
 
     Raises ``SessionError`` for one that makes no conversation, naming the record.
     """
     reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        restored.add(entry if path is None else with_images(entry, path))
+        restored.add(entry if kept is None else with_images(entry, kept))
         past.extend(projection.reading(entry))
     return ReadBack(restored, projection, past, reading.complaints, reading.seq)
 
 
-def with_images(entry: Entry, path: Path) -> Entry:
-    """The entry with its images as they are beside the journal at this path; those that are gone have no data."""
+def with_images(entry: Entry, kept: Kept) -> Entry:
+    """The entry with its images as they are kept beside the journal; those that are gone have no data."""
 
     def found(image: Image) -> Image:
-        content = kept_beside(path, image.digest)
+        content = kept(image.digest)
         return image if content is None else replace(image, data=b64encode(content).decode())
 
     match entry.record:

@@ -1,4 +1,7 @@
-"""Where sessions are kept: the folder of their journals, and a journal with a new id."""
+"""Where sessions are kept: what a session needs of a store, and the one that is a folder of journals.
+
+Whoever opens a session, lists it or reads it again has a ``Store``, and does not know which one it is.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ import gc
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import trio
 
 from chain.errors import SessionError
+from chain.journal.beside import kept_beside
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
-from chain.session.listing import find_journal, sync_folder
+from chain.session import listing
+from chain.session.listing import Summary, find_journal, readable, sync_folder
 from chain.session.resume import ReadBack, read_back
 from chain.threads import Threads
 
@@ -23,6 +30,112 @@ _THREADS = Threads("reading sessions")
 
 ROWS_AT_ONCE = 100
 """Rows that are read before the thread finds out that nobody wants them any more: a few milliseconds' work."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A session that is open for its only writer: its journal, and what that says if it is an old one."""
+
+    journal: Journal
+    read: ReadBack | None = None
+
+
+class Store(Protocol):
+    """Where sessions are kept.
+
+    An id is the whole one, its beginning, or its end where that is no accident. What is not ``async`` may take as long
+    as a disk or a network does. All raise ``SessionError`` where the store cannot be used, and for an id that means no
+    session, or several.
+    """
+
+    def check(self) -> None:
+        """Whether sessions can be kept here."""
+        ...
+
+    def begin(self) -> AbstractAsyncContextManager[OpenSession]:
+        """A new session. Whoever has one open is its only writer, until the block is left."""
+        ...
+
+    def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
+        """An old one, to go on with. Raises ``SessionError`` also where somebody has it open."""
+        ...
+
+    def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
+        """The sessions, the one that changed last first; of this workspace only, and at most the ``latest``."""
+        ...
+
+    def find(self, id: str) -> Summary:
+        """One of them."""
+        ...
+
+    def whole_id(self, id: str) -> str:
+        """The id of one in full."""
+        ...
+
+    def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
+        """The rows of its journal."""
+        ...
+
+    def kept(self, id: str, digest: str) -> bytes | None:
+        """The content of a file beside its journal; ``None`` if it is no longer there."""
+        ...
+
+    def delete(self, id: str) -> None:
+        """Remove it for good. Raises ``SessionError`` also where somebody has it open."""
+        ...
+
+
+class FileStore:
+    """Sessions in files, for one machine: a folder of journals below the ``state`` folder, made when it is needed."""
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._folder = state / "sessions"
+
+    def check(self) -> None:
+        """Make the folder, if there is none."""
+        sessions_folder(self._state)
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[OpenSession]:
+        """A new session."""
+        with new_journal(sessions_folder(self._state)) as journal:
+            yield OpenSession(journal)
+
+    @asynccontextmanager
+    async def resume(self, id: str) -> AsyncIterator[OpenSession]:
+        """An old one."""
+        async with old_journal(sessions_folder(self._state), id) as (journal, read):
+            yield OpenSession(journal, read)
+
+    def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
+        """The sessions. What is torn, foreign or of another version is left out."""
+        return listing.summaries(self._folder, latest=latest, workspace=workspace)
+
+    def find(self, id: str) -> Summary:
+        """One of them."""
+        path = find_journal(self._folder, id)
+        with readable(path):
+            return listing.summary(path)
+
+    def whole_id(self, id: str) -> str:
+        """The id of one in full."""
+        return find_journal(self._folder, id).stem
+
+    @contextmanager
+    def rows(self, id: str) -> Iterator[Iterable[bytes]]:
+        """The rows of its journal."""
+        path = find_journal(self._folder, id)
+        with readable(path), path.open("rb") as rows:
+            yield rows
+
+    def kept(self, id: str, digest: str) -> bytes | None:
+        """The content of a file beside its journal."""
+        return kept_beside(find_journal(self._folder, id), digest)
+
+    def delete(self, id: str) -> None:
+        """Remove it for good."""
+        listing.delete_journal(self._folder, id)
 
 
 def sessions_folder(state: Path) -> Path:
@@ -87,7 +200,7 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
         with path.open("rb") as rows, _not_collected():
-            return path, file, read_back(_while_wanted(rows), path)
+            return path, file, read_back(_while_wanted(rows), partial(kept_beside, path))
     except BaseException as error:
         file.close()
         if isinstance(error, OSError):

@@ -58,13 +58,18 @@ class Opener:
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def store(self) -> sessions.Store:
+        """Where they are kept."""
+        return sessions.FileStore(self.state)
+
     async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
         """A page of those that are kept. Raises ``RpcError``."""
-        return await _THREADS.run(partial(_page, self.state, workspace, cursor))
+        return await _THREADS.run(partial(_page, self.store, workspace, cursor))
 
     def find(self, workspace: Path, id: str | None) -> tuple[Settings, sessions.Summary | None]:
         """What a session is opened with, and the kept one with this id, if any. Raises ``RpcError``, ``UserError``."""
-        kept = None if id is None else _find_kept(self.state, id, workspace)
+        kept = None if id is None else _find_kept(self.store, id, workspace)
         settings = self.read_settings(workspace)
         try:
             require_trust(settings)
@@ -173,7 +178,7 @@ class Host:
                         receipts = self.tells_receipts
                         session = EditorSession(chain, self._wire, kinds, self._notify, tells_receipts=receipts)
                         if kept is not None and call.method == "session/load":
-                            await session.tell_past(sessions.told_again(kept))
+                            await session.tell_past(sessions.told_again(opener.store, kept.id))
                         self._admit(session, call, [*notes, doorless, *_notes(settings, session)])
                         nursery.start_soon(session.tell)
                         await session.leaving.wait()
@@ -224,7 +229,7 @@ def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
     return notes
 
 
-def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
+def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
     """The kept sessions of a workspace or of all, the latest first, from the ``cursor``-th on. Raises ``RpcError``."""
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
         raise params.wrong("cursor is none of those that were given")
@@ -232,7 +237,7 @@ def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
     here = None if cwd is None else os.path.realpath(cwd)
     found = [
         each
-        for each in sessions.all_sessions(state)
+        for each in store.summaries()
         if each.query and each.workspace and (here is None or os.path.realpath(each.workspace) == here)
     ]
     shown = [_info(each) for each in found[begin : begin + PAGE]]
@@ -240,10 +245,10 @@ def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
     return {"sessions": shown, **more}
 
 
-def _find_kept(state: Path, id: str, workspace: Path) -> sessions.Summary:
+def _find_kept(store: sessions.Store, id: str, workspace: Path) -> sessions.Summary:
     """The session with exactly this id, which works in this folder. Raises ``RpcError``."""
     try:
-        found = sessions.find(state, id)
+        found = store.find(id)
     except SessionError as error:
         raise RpcError(NOT_FOUND, str(error)) from None
     if found.id != id:

@@ -11,9 +11,9 @@ from pathlib import Path
 import trio
 
 from chain import Tool
-from chain.app.open import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
+from chain.sessions import FileStore
 from chain.text.plain import sanitize
 from chain.threads import Threads
 from cli.acp.host import GRACE_S, Opener
@@ -40,7 +40,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[Tool], traces: Path | None) -> int:
     """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
-    check_state(state)
+    FileStore(state).check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from chain import Tool
-from chain.app.open import build_model, check_state
+from chain.app.open import build_model
 from chain.app.prompt_files import compaction_rules, handler_of, prompt_file, system_prompt
 from chain.app.toolbox import (
     allowance_meaning,
@@ -25,6 +25,7 @@ from chain.config.load import Settings, defaults_folder, load_settings, require_
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError
 from chain.instructions import read_instructions
+from chain.sessions import Store
 from chain.text.wording import counted
 from cli.show.text_rows import flat
 
@@ -147,10 +148,10 @@ class _CheckResult:
         self.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
-def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
+def check(settings: Settings, store: Store | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
     """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
 
-    With the folder ``state`` checks that sessions can be written there. Shows nothing of a file that is not trusted,
+    With a ``store`` checks that sessions can be kept there. Shows nothing of a file that is not trusted,
     whose values may contain any environment variable.
     """
     rows = [f"config: {settings.file or 'built in'}"]
@@ -168,9 +169,9 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
     defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path.cwd())
     shipped = {key: value for key, value, _ in _values(defaults)}
     found.check_all()
-    if state is not None:
+    if store is not None:
         try:
-            check_state(state)
+            store.check()
         except SessionError as error:
             found.problem("", str(error))
     keys = dict.fromkeys([*found.rows, *found.problems])

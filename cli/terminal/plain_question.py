@@ -25,7 +25,8 @@ def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
     from chain import sessions  # a question of trust does without it
 
     here = workspace.resolve()
-    found = sessions.resumable(state, here)
+    store = sessions.FileStore(state)
+    found = sessions.resumable(store, here)
     if not found:
         raise UserError(f"no session of {here} is kept; chain sessions list shows those of other folders")
     sign, width = partial(written, ascii=ascii), tty.size()[0]
@@ -33,7 +34,7 @@ def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
     _show(rows, ascii=ascii)
     while answer := (_ask(ASKING) or "").strip():
         try:
-            return sessions.whole_id(state, chosen(answer, found))
+            return store.whole_id(chosen(answer, found))
         except SessionError as error:
             _show([str(error)], ascii=ascii)
     return None

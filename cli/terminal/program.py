@@ -136,14 +136,14 @@ class _Program:
         return code
 
     def _show(self, chain: Chain, model: str, before: TerminalSession | None = None) -> TerminalSession:
-        asked = self._invocation
+        asked, store = self._invocation, sessions.FileStore(self._invocation.state)
         commands = Commands(
             chain,
             asked.settings,
             model=model,
             has_keys=self._screen.has_keys,
-            summaries=partial(sessions.resumable, asked.state, asked.place.workspace),
-            whole_id=partial(sessions.whole_id, asked.state),
+            summaries=partial(sessions.resumable, store, asked.place.workspace),
+            whole_id=store.whole_id,
         )
         alerts = Alerts() if asked.settings.notify == "bell" else None
         session = TerminalSession(
