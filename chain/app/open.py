@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import trio
 
 from chain.agent.children import Bounds, Children
 from chain.agent.questions import Questions
@@ -32,8 +30,9 @@ from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import SessionRuns, close_models, no_instructions
-from chain.session.store import FileStore, Store
+from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
+from chain.tasks import beside, during
 from chain.text.wording import MAIN, ROOT
 from chain.tools import calling
 from chain.tools.processes.guarded import Guard
@@ -103,18 +102,20 @@ async def open_chain(
         return made if actors is None else actors.unhurried(made)
 
     allowed = read_allowances(settings, spec.registry, today)
+    serve: Serve | None = None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
         if isinstance(resume, str) and resume:
             held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
-            journal, read = held.journal, held.read
+            journal, read, serve = held.journal, held.read, held.serve
             id, opened = journal.id, None if read is None else read.restored.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
         elif journal is None:
-            journal = (await stack.enter_async_context((store or FileStore(state)).begin())).journal
+            held = await stack.enter_async_context((store or FileStore(state)).begin(workspace))
+            journal, serve = held.journal, held.serve
         if read is not None:
             place = "" if read.restored.session is None else read.restored.session.whereabouts
         elif whereabouts is not None:
@@ -171,9 +172,13 @@ async def open_chain(
             chain.stop_accepting()
             chain.interrupt()
 
-        async with _beside(journal.run, session.forever, audience.watch, when_cancelled=interrupt):
+        async with beside(journal.run, session.forever, audience.watch, when_cancelled=interrupt):
             try:
-                yield chain
+                if serve is None:
+                    yield chain
+                else:
+                    async with during(partial(serve, chain)):
+                        yield chain
             finally:
                 try:
                     try:
@@ -183,38 +188,6 @@ async def open_chain(
                 finally:
                     audience.close()
                     journal.end()
-
-
-@asynccontextmanager
-async def _beside(*tasks: Callable[[], Awaitable[None]], when_cancelled: Callable[[], None]) -> AsyncIterator[None]:
-    """Run tasks beside the block, and wait for them after it. What cancels the block leaves them alone.
-
-    ``when_cancelled`` is called at once, since the block may take its time to end, and when it has ended. An exception
-    that leaves the block, or a task, comes out as it is; several come out as a group.
-    """
-
-    async def shielded(task: Callable[[], Awaitable[None]]) -> None:
-        # These outlive the block, so that what it commits last is on the disk and told; each has an end of its own.
-        with trio.CancelScope(shield=True):
-            await task()
-
-    async def wait_for_cancellation() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            when_cancelled()
-
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait_for_cancellation)
-            for task in tasks:
-                nursery.start_soon(shielded, task)
-            yield
-            nursery.cancel_scope.cancel()
-        return
-    except BaseExceptionGroup as group:
-        raised = group
-    raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
 
 
 def _main_agent(

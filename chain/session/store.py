@@ -8,20 +8,26 @@ from __future__ import annotations
 import gc
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import trio
 
+from chain.agent.questions import Answerer
 from chain.errors import SessionError
+from chain.events import Origin
 from chain.journal.beside import kept_beside
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
+from chain.lines.parse import Urgency
+from chain.lines.receipts import Accepted
 from chain.session import listing
+from chain.session.feed import Feed
+from chain.session.intake import Submitted
 from chain.session.listing import Summary, find_journal, readable, sync_folder
 from chain.session.resume import ReadBack, read_back
 from chain.threads import Threads
@@ -32,12 +38,40 @@ ROWS_AT_ONCE = 100
 """Rows that are read before the thread finds out that nobody wants them any more: a few milliseconds' work."""
 
 
+class Reachable(Protocol):
+    """What a store that others reach needs of a chain, to bring it their lines and to tell them what happens."""
+
+    @property
+    def waiting(self) -> Sequence[Accepted]: ...  # noqa: D102 - as in ``Chain``, like all that follows
+    @property
+    def is_closing(self) -> bool: ...  # noqa: D102
+    def submit(  # noqa: D102
+        self, text: str, *, urgency: Urgency, id: str, local: bool, origin: Origin, to: str
+    ) -> Submitted: ...
+    def has_room(self, text: str, *, urgency: Urgency, local: bool, to: str) -> bool: ...  # noqa: D102
+    def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> str | None: ...  # noqa: D102
+    async def wait_for_change(self) -> None: ...  # noqa: D102
+    def interrupt(self) -> bool: ...  # noqa: D102
+    def drop(self, id: str) -> str: ...  # noqa: D102
+    def answering(self) -> Answerer: ...  # noqa: D102
+    def answer(self, id: str, text: str, *, origin: Origin) -> Submitted: ...  # noqa: D102
+    def feed(self) -> Feed: ...  # noqa: D102
+
+
+Serve: TypeAlias = Callable[[Reachable], Awaitable[None]]
+
+
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for its only writer: its journal, and what that says if it is an old one."""
+    """A session that is open for its only writer: its journal, and what that says if it is an old one.
+
+    ``serve`` brings the chain what others send through the store, and tells them what happens, until it is cancelled;
+    ``None`` for a store through which nobody sends.
+    """
 
     journal: Journal
     read: ReadBack | None = None
+    serve: Serve | None = None
 
 
 class Store(Protocol):
@@ -52,8 +86,8 @@ class Store(Protocol):
         """Whether sessions can be kept here."""
         ...
 
-    def begin(self) -> AbstractAsyncContextManager[OpenSession]:
-        """A new session. Whoever has one open is its only writer, until the block is left."""
+    def begin(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
+        """A new session that works in a folder. Whoever has one open is its only writer, until the block is left."""
         ...
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
@@ -97,7 +131,7 @@ class FileStore:
         sessions_folder(self._state)
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[OpenSession]:
+    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """A new session."""
         with new_journal(sessions_folder(self._state)) as journal:
             yield OpenSession(journal)

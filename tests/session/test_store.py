@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 import trio
+from support import redis
 
 from chain import sessions
 from chain.errors import SessionError
 from chain.journal import records
 from chain.journal.journal import Journal
 from chain.messages import Image, Message, Text
+from chain.redis.redis_store import RedisStore
 from chain.session.store import FileStore, Store
 
 PIXEL = b"\x89PNG\r\n\x1a\nnot much of an image"
 DIGEST = sha256(PIXEL).hexdigest()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return FileStore(tmp_path / "state")
+needs_redis = pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)
+
+
+@pytest.fixture(params=["files", pytest.param("redis", marks=needs_redis)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "files":
+        yield FileStore(tmp_path / "state")
+    else:
+        with redis.own_redis(tmp_path / "redis") as server:
+            yield RedisStore(server.address)
 
 
 async def written(journal: Journal, *more: records.Record, workspace: Path | str = "/somewhere") -> str:
@@ -35,7 +45,7 @@ async def written(journal: Journal, *more: records.Record, workspace: Path | str
 
 
 async def begun(store: Store, *more: records.Record, workspace: Path | str = "/somewhere") -> str:
-    async with store.begin() as held:
+    async with store.begin(Path(workspace)) as held:
         assert held.read is None
         return await written(held.journal, *more, workspace=workspace)
 
@@ -54,7 +64,7 @@ async def test_a_session_is_there_again_with_all_that_was_recorded(store: Store)
 
 
 async def test_only_one_writes_a_session_and_whoever_comes_second_hears_who_can_help(store: Store) -> None:
-    async with store.begin() as held:
+    async with store.begin(Path("/")) as held:
         id = await written(held.journal)
         assert (await find(store, id)).is_open
         with pytest.raises(SessionError, match=r"is open.*chain watch.*chain send"):
