@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Literal, TypeAlias
 
 import trio
@@ -51,6 +51,12 @@ class Lease:
         """Set when nothing can be written any more."""
         self.why = ""
         """Why that is."""
+        self.at_exit: How = "over"
+        """How it is given back by who leaves without a word."""
+        self.was_read = Signal()
+        """Set when a row that was sent has been read."""
+        self.tell_rest: Callable[[], None] = lambda: None
+        """Called before the session is given back: events that nobody was told of yet are told now."""
         self.waiting: Callable[[], int] | None = None
         """How many lines wait in the journal, once that is known."""
         self._server = server
@@ -63,6 +69,7 @@ class Lease:
         self._asked = self._done = self._groups = 0
         self._waiters = trio.lowlevel.ParkingLot()
         self._problem: SessionError | None = None
+        self._is_closed = False
 
     # ------------------------------------------------------------------------------------------ what is written
 
@@ -85,15 +92,22 @@ class Lease:
     def read(self, entry: bytes) -> None:
         """Remove a line from those that wait to be read, in the step that does what it says."""
         self._do("read", entry, "")
+        self.was_read.set()
 
     def tell(self, event: str) -> None:
-        """Tell those who watch of an event; nobody is, if nothing can be written any more."""
-        if not self.why:
-            self._do("told", event, "")
+        """Tell those who watch of an event. Raises ``OSError`` when nothing can be written any more."""
+        self._do("told", event, "")
+
+    def close(self) -> None:
+        """Accept nothing more to write; what waits is still written. It is as if the process ended here."""
+        if not self._is_closed:
+            with suppress(OSError):
+                self.tell_rest()
+        self._is_closed = True
 
     def _do(self, what: str, one: bytes | str, other: bytes | str) -> bool:
-        if self.why:
-            raise OSError(0, self.why)
+        if self.why or self._is_closed:
+            raise OSError(0, self.why or RELEASED)
         self._left += (what, one, other)
         self._asked += 1
         self._news.set()
@@ -145,6 +159,8 @@ class Lease:
     async def release(self, how: How) -> bool:
         """Give the session back once all is written. Whether it was: not if it was to be idle, and a line has come."""
         try:
+            if not (self.why or self._is_closed):
+                self.tell_rest()
             await self.sync()
             while not self.why:
                 try:
@@ -158,6 +174,11 @@ class Lease:
         except (OSError, SessionError) as error:
             self.lose(str(error))
         return True
+
+    @property
+    def was_released(self) -> bool:
+        """Whether it was given back, and not lost."""
+        return self.why == RELEASED
 
     def lose(self, why: str) -> None:
         """Write nothing from now on. What waits to be written never will be."""
@@ -206,4 +227,4 @@ async def kept_up(lease: Lease) -> AsyncIterator[None]:
             yield
         finally:
             with trio.CancelScope(shield=True):
-                await lease.release("over")
+                await lease.release(lease.at_exit)

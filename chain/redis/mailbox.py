@@ -8,13 +8,14 @@ what needs none may overtake it meanwhile.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import trio
 
 from chain import event_json
 from chain.errors import SessionError, UserError
+from chain.events import Event
 from chain.lines.parse import Urgency
 from chain.lines.receipts import BEFORE
 from chain.redis.lease import AGAIN_S, Lease
@@ -158,14 +159,18 @@ class Mailbox:
 
     async def _publish(self, chain: Reachable) -> None:
         feed = chain.feed()
+        self._lease.tell_rest = lambda: self._tell(feed.take())
         while batch := await feed.batch():
             try:
-                for event in batch:
-                    self._lease.tell(json.dumps(event_json.to_json(event), separators=(",", ":")))
+                self._tell(batch)
                 await self._lease.sync()
             except OSError:
                 return
             await trio.sleep(PAUSE_S)  # what comes meanwhile is joined
+
+    def _tell(self, batch: Sequence[Event]) -> None:
+        for event in batch:
+            self._lease.tell(json.dumps(event_json.to_json(event), separators=(",", ":")))
 
 
 def entries(answer: Any) -> list[tuple[bytes, list[bytes]]]:  # noqa: ANN401 - the edge of the protocol

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 AT_ONCE = 500
 """Records that are read at once."""
+MAX_DUE = 1_000
+"""Sessions that want a worker of which one hears at once."""
 SIZE = 10
 """Of the inbox of a session that nobody has opened yet."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
@@ -207,6 +210,31 @@ class RedisStore:
         if isinstance(found, BaseException):
             raise found
         return found
+
+    # ------------------------------------------------------------------------------------------------ for workers
+
+    async def due(self, server: RedisServer, *, only: str = "") -> list[str]:
+        """Sessions that want a worker now, in no order that all workers share; ``only`` those of a folder."""
+        found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", MAX_DUE)]
+        if only:
+            found = [id for id in found if await _workspace(server, id) == only]
+        random.shuffle(found)  # so that they do not all try the same one
+        return found
+
+    async def claim_for_worker(self, server: RedisServer, id: str, *, size: int) -> Lease | None:
+        """A lease on a session that wants a worker, if nobody was quicker."""
+        found = await claim(server, id, by_worker=True, size=size, length_s=self.lease_s)
+        return found if isinstance(found, Lease) else None
+
+    async def wait_for_work(self, server: RedisServer, seconds: float) -> None:
+        """Wait until a session may want a worker, for so many seconds at most."""
+        await server.block(seconds, b"BLPOP", scripts.WAKE, seconds)
+
+    async def delete_old(self, server: RedisServer, keep_s: float) -> None:
+        """Delete sessions in which nothing has happened for so many seconds, some at a time."""
+        keep_ms = int(keep_s * 1000)
+        for id in await server.run(scripts.OLD, "", keep_ms, AT_ONCE):
+            await server.run(scripts.DELETE, id.decode(), keep_ms)
 
     # --------------------------------------------------------------------------------------- for those who send
 

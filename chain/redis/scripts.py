@@ -159,6 +159,6 @@ redis.call('ZREM', due, ARGV[1])
 return {redis.call('ZREM', sessions, ARGV[1]) == 1 and 'ok' or 'none'}
 """)
 
-DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[1])")
+DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2])")
 
-OLD = LuaScript("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[1], 'LIMIT', 0, ARGV[2])")
+OLD = LuaScript("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")

@@ -62,13 +62,14 @@ class Resumed:
     ``past`` are its latest events, as its journal tells them; those of what a crash left out are among them.
     ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was. ``returned`` are lines
     that a refusal gave back: whoever had them again by then has lost them in the crash. ``has_earlier``: there were
-    more events than are told.
+    more events than are told. ``was_cut``: the last run has ended with its process, and none has begun since.
     """
 
     past: Sequence[events.Event]
     changes: Sequence[str]
     returned: Sequence[Accepted] = ()
     has_earlier: bool = False
+    was_cut: bool = False
 
 
 def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
@@ -118,6 +119,7 @@ class Resuming:
 
     def bring_back(self) -> Resumed:
         """Put back what was, and write what was left out. Raises ``JournalError``; it can then be done again."""
+        known = self._known
         changed = [*changes(self._read, self._session), *self._lost_agents()]
         self._shared.journal.tells(self._tell, emit=lambda event: None)
         self._bring_back()
@@ -125,7 +127,8 @@ class Resuming:
         # They are told with what was before, and not once more as what happens now.
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)
-        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST)
+        was_cut = (known.is_running and not known.only_compacts) or known.has_lost_run
+        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST, was_cut)
 
     def _tell(self, entry: Entry) -> Sequence[events.Event]:
         """What is written now is told with what was before."""
