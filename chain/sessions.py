@@ -36,6 +36,22 @@ def _ignore(what: str) -> None:
     pass
 
 
+def open_store(state: Path, address: str = "") -> Store:
+    """Where sessions are kept: in a Redis at an address, or else in the state folder. Raises ``SessionError``."""
+    if not address:
+        return FileStore(state)
+    from chain.redis.redis_store import RedisStore
+
+    return RedisStore(address, source="the state")
+
+
+def shown_address(address: str) -> str:
+    """The address of a store without credentials. Raises ``SessionError``."""
+    from chain.redis.redis_server import read_address
+
+    return str(read_address(address, "the state"))
+
+
 def latest(store: Store, workspace: Path) -> Summary | None:
     """The session of a workspace that changed last: of those in which something was said, if there are any."""
     found = resumable(store, workspace)

@@ -19,7 +19,7 @@ from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
 from chain.events import Event, IterationStarted
-from chain.redis.lease import Lease
+from chain.redis.lease import LEASE_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
 from chain.signal import Signal
@@ -49,20 +49,24 @@ class WorkerLimits:
 
 
 class Worker:
-    """Runs sessions until it is to leave. ``report`` is told in a sentence what goes wrong."""
+    """Runs the sessions of the Redis at an address until it is to leave. ``report`` is told what goes wrong.
+
+    Raises ``SessionError`` for what is no address.
+    """
 
     def __init__(
         self,
         settings: Settings,
-        store: RedisStore,
+        address: str,
         state: Path,
         limits: WorkerLimits,
         report: Callable[[str], object],
         *,
         tools: Sequence[Tool] = (),
+        lease_s: float = LEASE_S,
     ) -> None:
         self._settings = settings
-        self._store = store
+        self._store = RedisStore(address, source="the state", lease_s=lease_s)
         self._state = state
         self._limits = limits
         self._report = report

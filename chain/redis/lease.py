@@ -55,6 +55,10 @@ class Lease:
         """How it is given back by who leaves without a word."""
         self.was_read = Signal()
         """Set when a row that was sent has been read."""
+        self.is_pausing = False
+        """Whether it is being given back, so that nothing more is read meanwhile."""
+        self.unpaused: Callable[[], None] = lambda: None
+        """Called when it was not given back after all."""
         self.tell_rest: Callable[[], None] = lambda: None
         """Called before the session is given back: events that nobody was told of yet are told now."""
         self.waiting: Callable[[], int] | None = None
@@ -158,6 +162,8 @@ class Lease:
 
     async def release(self, how: How) -> bool:
         """Give the session back once all is written. Whether it was: not if it was to be idle, and a line has come."""
+        # A line that was read while the server is asked would be the run of nobody.
+        self.is_pausing = True
         try:
             if not (self.why or self._is_closed):
                 self.tell_rest()
@@ -169,6 +175,8 @@ class Lease:
                     await trio.sleep(AGAIN_S)
                     continue
                 if said == b"more":
+                    self.is_pausing = False
+                    self.unpaused()
                     return False
                 self.lose(RELEASED if said == b"ok" else TAKEN_OVER)
         except (OSError, SessionError) as error:

@@ -45,6 +45,7 @@ class Mailbox:
     async def serve(self, chain: Reachable) -> None:
         """Read what is sent, and tell what happens, until the session is lost."""
         self._lease.waiting = lambda: len(chain.waiting)
+        self._lease.unpaused = self._news.set
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._fetch)
@@ -87,7 +88,7 @@ class Mailbox:
         while True:
             waits_for_room = False
             for row in tuple(self._unread):
-                if chain.is_closing or self._lease.why:
+                if chain.is_closing or self._lease.is_pausing or self._lease.why:
                     break  # it is for who holds the session next
                 if waits_for_room and not self._needs_none(chain, row[1]):
                     continue

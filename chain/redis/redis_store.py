@@ -266,6 +266,11 @@ class RedisStore:
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
         return LineStatus("refused", reason="it never came there") if found is None else _sent(found)
 
+    async def latest_event(self, server: RedisServer, id: str) -> str:
+        """The place of the event that was told last."""
+        (found,) = await server.ask((b"XREVRANGE", key(id, "events"), b"+", b"-", b"COUNT", 1))
+        return found[0][0].decode() if found else "0"
+
     async def told(
         self, server: RedisServer, id: str, after: str, *, wait_s: float
     ) -> list[tuple[str, Mapping[str, Any]]]:

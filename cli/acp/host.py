@@ -50,18 +50,22 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """What the sessions of one process have in common. ``read_settings`` reads the configuration for a folder."""
+    """What the sessions of one process have in common. ``read_settings`` reads the configuration for a folder.
+
+    ``address`` is that of a Redis that keeps them, if it is not the folder ``state``.
+    """
 
     read_settings: Callable[[Path], Settings]
     state: Path
     tools: Sequence[Tool] = ()
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
 
     @property
     def store(self) -> sessions.Store:
         """Where they are kept."""
-        return sessions.FileStore(self.state)
+        return sessions.open_store(self.state, self.address)
 
     async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
         """A page of those that are kept. Raises ``RpcError``."""
@@ -165,6 +169,7 @@ class Host:
                             settings,
                             workspace=workspace,
                             state=opener.state,
+                            store=opener.store,
                             tools=opener.tools,
                             resume="" if kept is None else kept.id,
                             interactive=True,

@@ -23,9 +23,9 @@ from chain.app.toolbox import (
 )
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
 from chain.config.settings import ChainSettings
-from chain.errors import ConfigError, SessionError
+from chain.errors import ConfigError, SessionError, UserError
 from chain.instructions import read_instructions
-from chain.sessions import Store
+from chain.sessions import Store, shown_address
 from chain.text.wording import counted
 from cli.show.text_rows import flat
 
@@ -221,6 +221,7 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
     yield "inbox.size", settings.inbox_size, ""
     yield "notify", settings.notify, ""
     yield "instructions", settings.instructions, ""
+    yield "state", settings.state, _server(settings.state)
     yield "tools.timeout_s", settings.tool_timeout_s, ""
     yield "tools.result_limit", settings.tool_result_limit, ""
     yield "tools.allow", settings.allow, ""
@@ -231,6 +232,13 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
     for name in settings.kind_names:
         with suppress(ConfigError):
             yield from _fields(f"agents.{name}", settings.kind(name), _KIND)
+
+
+def _server(address: str) -> str:
+    """An address without credentials."""
+    with suppress(UserError):
+        return shown_address(address) if address else ""
+    return "not an address"
 
 
 def _fields(place: str, of: object, keys: Sequence[str]) -> Iterator[tuple[str, object, str]]:

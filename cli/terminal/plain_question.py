@@ -20,12 +20,12 @@ from cli.writing import write_all
 ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
 
 
-def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
+def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
     """The id of the session that the user chose, ``None`` for none. Raises ``UserError`` where there is no session."""
     from chain import sessions  # a question of trust does without it
 
     here = workspace.resolve()
-    store = sessions.FileStore(state)
+    store = sessions.open_store(state, address)
     found = sessions.resumable(store, here)
     if not found:
         raise UserError(f"no session of {here} is kept; chain sessions list shows those of other folders")

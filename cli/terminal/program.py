@@ -60,6 +60,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         settings,
         workspace=place.workspace,
         state=state,
+        store=_store_of(invocation),
         tools=tuple(invocation.tools),
         interactive=True,
         traces=invocation.traces,
@@ -84,6 +85,11 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
                 await program.close()
                 await chains.close()
     raise problem
+
+
+def _store_of(invocation: Invocation) -> sessions.Store:
+    # A demonstration is nobody's work, and is kept nowhere.
+    return sessions.open_store(invocation.state, "" if invocation.tour else invocation.settings.state)
 
 
 class _Program:
@@ -136,7 +142,7 @@ class _Program:
         return code
 
     def _show(self, chain: Chain, model: str, before: TerminalSession | None = None) -> TerminalSession:
-        asked, store = self._invocation, sessions.FileStore(self._invocation.state)
+        asked, store = self._invocation, _store_of(self._invocation)
         commands = Commands(
             chain,
             asked.settings,
