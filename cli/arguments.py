@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from chain.app.worker import WorkerLimits
+    from chain.app.session_worker import WorkerLimits
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
 
@@ -114,7 +114,7 @@ def check_door(args: argparse.Namespace, command: str, line: str) -> None:
         raise UserError(f"chain {command} has no --output-format {args.output_format}; chain help side-door says what")
 
 
-def read_address(args: argparse.Namespace) -> str:
+def read_state(args: argparse.Namespace) -> str:
     """The address of the Redis that keeps the sessions; empty for the state folder.
 
     What only asks for sessions does not hang on a configuration that has a mistake, and heeds none that is not trusted.
@@ -133,7 +133,7 @@ _UNITS = {"d": 86_400, "h": 3_600, "m": 60}
 
 def read_limits(args: argparse.Namespace) -> WorkerLimits:
     """What a worker takes on. Raises ``UserError``."""
-    from chain.app.worker import WorkerLimits
+    from chain.app.session_worker import WorkerLimits
 
     count = args.at_once or "1"
     if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_AT_ONCE):

@@ -101,7 +101,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return _report(_write(1, completion(word or "", state_folder(os.environ), read)))
     if command in ("send", "watch"):
         arguments.check_door(args, command, word or "")
-        if address := arguments.read_address(args):
+        if address := arguments.read_state(args):
             return _elsewhere(args, command, word or "", address)
         if args.new or args.answers:
             raise UserError(f"{'--new' if args.new else '--answers'} needs --state; chain help machines says more")
@@ -116,7 +116,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
             _write(2, acp.AT_TERMINAL)
         state = state_folder(os.environ)
         traces = _traces(state, by_default=False)
-        address = arguments.read_address(args)
+        address = arguments.read_state(args)
         return acp.acp(lambda folder: arguments.read_settings(args, cwd=folder), state, tools, traces, address)
     settings = arguments.read_settings(args)
     if command == "explain":
@@ -176,7 +176,7 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     from cli.subcommands import sessions
 
     what, id = sessions.read_words(words)
-    store = open_store(state_folder(os.environ), arguments.read_address(args))
+    store = open_store(state_folder(os.environ), arguments.read_state(args))
     color, ascii, width = _looks(args, fd=1)
     if what == "list":
         return _show(args, sessions.list_rows(store, here=Path(args.workspace or "."), width=width, ascii=ascii))
@@ -206,7 +206,7 @@ def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
                 code, problem = send(visit, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
                 return _fail(problem, code) if problem else code
             renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
-            watch(visit, renderer, lambda text: write_all(1, text.encode(errors="replace")))
+            watch(visit, renderer, partial(_write_all_of, 1))
         except UserError as error:
             return _fail(str(error))
         except BrokenPipeError:
@@ -223,11 +223,13 @@ def _elsewhere(args: argparse.Namespace, command: str, line: str, address: str) 
     meant = machines.Meant(address, args.session or "", Path(args.workspace or "."), is_new=args.new)
     write = partial(_write, 1)
     if command == "send":
-        code, problem = machines.send(meant, line, wait=args.wait, say=lambda text: write(f"{text}\n"))
+        code, problem = machines.send_remotely(meant, line, wait=args.wait, say=lambda text: write(f"{text}\n"))
         return _fail(problem, code) if problem else code
     renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
     try:
-        machines.watch(meant, renderer, lambda text: write_all(1, text.encode(errors="replace")), answers=args.answers)
+        machines.watch_remotely(
+            meant, renderer, lambda text: write_all(1, text.encode(errors="replace")), answers=args.answers
+        )
     except BrokenPipeError:
         pass  # the reader has closed its end
     except OSError as error:
@@ -380,6 +382,11 @@ def _report(why: str) -> int:
 def _fail(problem: str, code: int = 1) -> int:
     _write(2, f"chain: {problem}\n")
     return code
+
+
+def _write_all_of(fd: int, text: str) -> None:
+    """Write a text of ours. Raises ``OSError``."""
+    write_all(fd, text.encode(errors="replace"))
 
 
 def _write(fd: int, text: str) -> str:

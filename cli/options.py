@@ -15,8 +15,8 @@ chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
 chain COMMAND    acp, check, completion SHELL, demo, explain LINE,
-                 help [TOPIC], init [DIR], replay ID, send LINE, sessions, watch
-                 or worker"""
+                 help [TOPIC], init [DIR], replay ID, send LINE, sessions,
+                 watch or worker"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
 
@@ -75,8 +75,7 @@ What it works with:
   --config FILE           the configuration; chain help configuration says which
                           it is by default
   --chain NAME            a chain of the configuration
-  --state URL             keep sessions in a Redis, redis://HOST/DB, instead of a
-                          folder
+  --state URL             keep sessions in a Redis: redis://HOST/DB
 
 Which running chain chain send and chain watch mean:
   --session ID            the one of this session; by default the only one that

@@ -30,6 +30,7 @@ MEANT = {
     "module explain": "the same",
     "module replay": "the same",
     "module sessions": "the same",
+    "module worker": "the same",
     "module journal": "scripts outside of the project import it from there",
     "module questions": "the same",
     "module shell": "the same",

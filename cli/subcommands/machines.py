@@ -35,7 +35,7 @@ class Meant:
     is_new: bool = False
 
 
-def send(meant: Meant, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
+def send_remotely(meant: Meant, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
     """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``."""
 
     async def run() -> tuple[int, str]:
@@ -60,7 +60,7 @@ def send(meant: Meant, line: str, *, wait: bool, say: Callable[[str], object]) -
     return trio.run(run)
 
 
-def watch(meant: Meant, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool) -> None:
+def watch_remotely(meant: Meant, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool) -> None:
     """Show what happens, as JSON without a renderer, until a signal. Raises ``UserError``.
 
     With ``answers`` each row that is typed answers the question that is open.

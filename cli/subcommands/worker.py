@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 
 from chain import Tool
-from chain.app.worker import Worker, WorkerLimits
+from chain.app.session_worker import Worker, WorkerLimits
 from chain.config.load import Settings
 from chain.sessions import shown_address
 from chain.tasks import during

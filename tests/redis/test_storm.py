@@ -219,7 +219,7 @@ async def check_session(store: RedisStore, link: RedisServer, id: str, taken: di
             assert text == "stop"
             assert became.state == "handled", (id, line, became)
     for client in range(CLIENTS):
-        plain = [each for each in entered if each.startswith(f"c{client}-") and is_plain(taken[each])]
+        plain = [each for each in entered if each.startswith(f"c{client}-") and is_plain(taken.get(each, "stop"))]
         assert plain == sorted(plain), (id, plain)
     begun = {each["id"] for each in records if each["type"] == "tool_started"}
     workspace = records[0]["workspace"].rpartition("/")[2]

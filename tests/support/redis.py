@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -93,3 +94,4 @@ def own_redis(folder: Path, options: Sequence[str] = SAFE) -> Iterator[OwnRedis]
         yield server
     finally:
         server.kill()
+        gc.collect()  # here it is known what coredis leaves of connections that could not be made

@@ -13,7 +13,7 @@ from pathlib import Path
 import trio
 
 from chain import ToolContext, load_settings, tool
-from chain.app.worker import Worker, WorkerLimits
+from chain.app.session_worker import Worker, WorkerLimits
 
 
 @tool(read_only=True)
