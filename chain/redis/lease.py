@@ -47,6 +47,8 @@ class Lease:
     def __init__(self, server: RedisServer, id: str, token: str, length_s: float, *, by_worker: bool) -> None:
         self.id = id
         self.workspace = ""
+        self.answers_s = 0.0
+        """For how long somebody answers questions, who said so before."""
         self.lost = trio.Event()
         """Set when nothing can be written any more."""
         self.why = ""
@@ -162,6 +164,8 @@ class Lease:
 
     async def release(self, how: How) -> bool:
         """Give the session back once all is written. Whether it was: not if it was to be idle, and a line has come."""
+        if self._is_closed and how == "idle":
+            return False  # it is not: its run was cut
         # A line that was read while the server is asked would be the run of nobody.
         self.is_pausing = True
         try:
@@ -223,7 +227,7 @@ async def claim(
     said, *more = await server.run(scripts.CLAIM, id, *arguments)
     if said != b"ok":
         return "none" if said == b"none" else "newer" if said == b"newer" else "held"
-    lease.workspace = more[0].decode(errors="replace")
+    lease.workspace, lease.answers_s = more[0].decode(errors="replace"), int(more[1]) / 1000
     return lease
 
 

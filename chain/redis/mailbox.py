@@ -48,6 +48,7 @@ class Mailbox:
         self._lease.unpaused = self._news.set
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._let_answer(chain, "", self._lease.answers_s)
             nursery.start_soon(self._fetch)
             nursery.start_soon(self._wake, chain)
             nursery.start_soon(self._publish, chain)

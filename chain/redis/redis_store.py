@@ -250,7 +250,8 @@ class RedisStore:
 
         ``refused`` is one that there was no room for.
         """
-        said, *more = await server.run(scripts.SUBMIT, id, row["id"], json.dumps(row), int(needs_room), SIZE)
+        answers = int(row["for_s"] * 1000) if row["type"] == "hello" else ""
+        said, *more = await server.run(scripts.SUBMIT, id, row["id"], json.dumps(row), int(needs_room), SIZE, answers)
         match said:
             case b"known":
                 return _sent(more[0])

@@ -5,7 +5,8 @@ changes is changed only as long as the token is its own, so one that was merely 
 
 All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a session::
 
-    meta      a hash: workspace, size (of the inbox), token, until, waiting (lines that wait in the journal), batch
+    meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
+              answers (until when somebody answers questions)
     lines     a stream: what was sent and the holder has not read yet
     journal   a stream: the records, as the rows of a file
     events    a stream: the latest events, for those who watch
@@ -89,7 +90,8 @@ if ARGV[4] == '1' and not redis.call('ZSCORE', due, ARGV[1]) then return {'held'
 redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'batch', 0, 'size', ARGV[5])
 if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
 else redis.call('ZREM', due, ARGV[1]) end
-return {'ok', redis.call('HGET', meta, 'workspace') or ''}
+local answers = tonumber(redis.call('HGET', meta, 'answers') or '0')
+return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - now, 0)}
 """)
 
 RENEW = LuaScript("""
@@ -132,11 +134,17 @@ return {{'ok'}}
 """)
 
 SUBMIT = LuaScript("""
--- id, id of the line, its row, whether it needs room, size of an inbox of which it is not known
+-- id, id of the line, its row, whether it needs room, size of an inbox of which it is not known,
+-- for how many ms its sender answers questions, if that is what it says
 local known = redis.call('HGET', ids, ARGV[2])
 if known then return {'known', known} end
 if redis.call('EXISTS', meta) == 0 then return {'none'} end
 if is_newer() then return {'newer'} end
+if ARGV[6] ~= '' then
+  local answers = math.max(now + ARGV[6], tonumber(redis.call('HGET', meta, 'answers') or '0'))
+  redis.call('HSET', meta, 'answers', answers)
+  if held_until() <= now then return {'queued'} end
+end
 local size = tonumber(redis.call('HGET', meta, 'size') or ARGV[5])
 local waiting = redis.call('XLEN', lines) + (redis.call('HGET', meta, 'waiting') or 0)
 if ARGV[4] == '1' and waiting >= size then return {'full'} end
