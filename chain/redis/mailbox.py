@@ -15,7 +15,7 @@ import trio
 
 from chain import event_json
 from chain.errors import SessionError, UserError
-from chain.events import Event
+from chain.events import Event, Receipt
 from chain.lines.parse import Urgency
 from chain.lines.receipts import BEFORE
 from chain.redis.lease import AGAIN_S, Lease
@@ -125,6 +125,8 @@ class Mailbox:
                         lease.settle(id, state="returned", reason=said.message)
                     elif said.what in ("handled", "nothing") or not said.id:
                         lease.settle(id, state="handled", reason=said.message)
+                    if said.what == "nothing":  # no event says so
+                        self._tell([Receipt(id=id, text=text, state="handled", reason=said.message)])
                     return
                 case {"type": "answer", "question": str(question), "text": str(text)}:
                     said = chain.answer(question, text, origin="door")
