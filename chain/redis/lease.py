@@ -25,6 +25,9 @@ LEASE_S = 10.0
 """How long nobody else gets a session whose holder says nothing."""
 RENEWALS = 4
 """How often a lease is renewed before it would end."""
+SETTLING = 8
+"""Turns of the loop in which more may come up before a group is sent: a step of the agent takes some, and a group costs
+as much as the rest of it."""
 AGAIN_S = 0.2
 """The pause before a server that does not answer is asked again."""
 
@@ -135,6 +138,8 @@ class Lease:
         while not self.why:
             if not self._left:
                 await self._news.wait()
+                for _ in range(SETTLING):
+                    await trio.lowlevel.checkpoint()
                 continue
             group, count = tuple(self._left), self._asked
             self._left.clear()

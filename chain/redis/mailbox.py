@@ -76,7 +76,7 @@ class Mailbox:
                 await trio.sleep(AGAIN_S)
                 continue
             for last, fields in entries(answer):
-                self._unread.append((last, json.loads(fields[1])))
+                self._unread.append((last, _row(fields)))
             self._news.set()
 
     async def _wake(self, chain: Reachable) -> None:
@@ -102,18 +102,18 @@ class Mailbox:
             await self._news.wait()
 
     def _has_room(self, chain: Reachable, row: Mapping[str, Any]) -> bool:
-        if row["type"] != "line" or self._needs_none(chain, row):
+        if row.get("type") != "line" or self._needs_none(chain, row):
             return True
         return chain.has_room(row["text"], urgency=_urgency(row), local=False, to=row.get("to", ""))
 
     def _needs_none(self, chain: Reachable, row: Mapping[str, Any]) -> bool:
-        if row["type"] != "line":
+        if row.get("type") != "line":
             return True
         return chain.needs_no_room(row["text"], urgency=_urgency(row), to=row.get("to", "")) is not None
 
     def _read(self, chain: Reachable, entry: bytes, row: Mapping[str, Any]) -> None:
         """Do what a row says. No await: what is recorded and that it was read are one step of the server."""
-        lease, id = self._lease, str(row["id"])
+        lease, id = self._lease, str(row.get("id", ""))
         try:
             lease.read(entry)
             match row:
@@ -183,6 +183,18 @@ def entries(answer: Any) -> list[tuple[bytes, list[bytes]]]:  # noqa: ANN401 - t
         return []
     ((_, found),) = answer.items() if isinstance(answer, dict) else answer
     return [(place, fields) for place, fields in found]
+
+
+def _row(fields: list[bytes]) -> Mapping[str, Any]:
+    """What an entry says; nothing that is known if it is not as we write it."""
+    try:
+        row = json.loads(fields[1])
+    except (ValueError, IndexError, RecursionError):
+        row = None
+    if not isinstance(row, dict):
+        return {"type": "unknown", "id": ""}
+    is_line = row.get("type") == "line" and isinstance(row.get("text"), str) and isinstance(row.get("to", ""), str)
+    return row if is_line or row.get("type") != "line" else {"type": "unknown", "id": row.get("id", "")}
 
 
 def _urgency(row: Mapping[str, Any]) -> Urgency:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 TAG = "{chain}"
 SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
@@ -39,6 +39,7 @@ def key(id: str, part: str) -> str:
     return f"{TAG}:{id}:{part}"
 
 
+@lru_cache(maxsize=1_000)
 def keys(id: str) -> tuple[str, ...]:
     """The keys that a script of a session gets: its own, then those of all."""
     return (*(key(id, part) for part in _PARTS), SESSIONS, DUE, WAKE)
@@ -67,10 +68,11 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function held_until() return tonumber(redis.call('HGET', meta, 'until') or '0') end
 local function want_worker(id, at)
-  redis.call('ZADD', due, at, id)
-  if at <= now then redis.call('LPUSH', wake, id); redis.call('LTRIM', wake, 0, 99) end
+  if redis.call('ZADD', due, 'LT', 'CH', at, id) == 1 and at <= now then
+    redis.call('LPUSH', wake, id); redis.call('LTRIM', wake, 0, 99)
+  end
 end
-local function is_newer() return tonumber(redis.call('HGET', meta, 'format') or '0') > {FORMAT} end
+local function is_newer(format) return tonumber(format or redis.call('HGET', meta, 'format') or '0') > {FORMAT} end
 """
 
 CREATE = LuaScript(f"""
@@ -109,8 +111,9 @@ if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
 local left = redis.call('XLEN', lines)
 if ARGV[3] == 'idle' and left > 0 then return {'more'} end
 redis.call('HDEL', meta, 'token', 'until')
-if left == 0 and (ARGV[3] == 'idle' or ARGV[3] == 'over') then redis.call('ZREM', due, ARGV[1])
-else want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0)) end
+redis.call('ZREM', due, ARGV[1])
+local is_done = ARGV[3] == 'idle' or ARGV[3] == 'over'
+if left > 0 or not is_done then want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0)) end
 return {'ok'}
 """)
 
@@ -138,20 +141,19 @@ SUBMIT = LuaScript("""
 -- for how many ms its sender answers questions, if that is what it says
 local known = redis.call('HGET', ids, ARGV[2])
 if known then return {'known', known} end
-if redis.call('EXISTS', meta) == 0 then return {'none'} end
-if is_newer() then return {'newer'} end
+local of = redis.call('HMGET', meta, 'format', 'until', 'size', 'waiting')
+if not of[1] then return {'none'} end
+if is_newer(of[1]) then return {'newer'} end
+local until_ = tonumber(of[2] or '0')
 if ARGV[6] ~= '' then
   local answers = math.max(now + ARGV[6], tonumber(redis.call('HGET', meta, 'answers') or '0'))
   redis.call('HSET', meta, 'answers', answers)
-  if held_until() <= now then return {'queued'} end
+  if until_ <= now then return {'queued'} end
 end
-local size = tonumber(redis.call('HGET', meta, 'size') or ARGV[5])
-local waiting = redis.call('XLEN', lines) + (redis.call('HGET', meta, 'waiting') or 0)
-if ARGV[4] == '1' and waiting >= size then return {'full'} end
+if ARGV[4] == '1' and redis.call('XLEN', lines) + (of[4] or 0) >= tonumber(of[3] or ARGV[5]) then return {'full'} end
 redis.call('XADD', lines, '*', 'j', ARGV[3])
 redis.call('HSET', ids, ARGV[2], '{"state":"queued"}')
-local until_ = held_until()
-if until_ > now then redis.call('ZADD', due, until_, ARGV[1]) else want_worker(ARGV[1], now) end
+want_worker(ARGV[1], math.max(until_, now))
 return {'queued'}
 """)
 

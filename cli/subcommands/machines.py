@@ -89,7 +89,7 @@ def watch_remotely(meant: Meant, renderer: Renderer | None, write: Callable[[str
                     if renderer is None:
                         write(f"{json.dumps(row)}\n")
                     elif row.get("type") == "init" and not is_first:
-                        write(f"{GOES_ON.format(session=session.id)}\n")
+                        write(f"{sanitize(GOES_ON.format(session=session.id))}\n")
                     else:
                         write(shown_row(row, renderer))
                     is_first = False

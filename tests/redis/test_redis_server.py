@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -50,6 +53,27 @@ async def problem(address: Address) -> str:
     assert len(said.splitlines()) == 1
     assert SECRET not in said
     return said
+
+
+def test_who_keeps_sessions_in_a_folder_imports_nothing_of_this(tmp_path: Path) -> None:
+    program = """
+import sys
+from cli.main import main
+assert main(["-p", "hello", "--model", "offline", "--no-stdin"]) == 0
+assert main(["sessions"]) == 0
+assert not [name for name in sys.modules if "coredis" in name or name.startswith("chain.redis")]
+"""
+    environ = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    environ.pop("CHAIN_STATE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr[-2000:]) == (0, done.stderr[-2000:])
 
 
 async def test_no_server() -> None:

@@ -256,6 +256,23 @@ async def test_a_worker_leaves_sessions_of_other_folders_alone(
     assert not found.was_used
 
 
+async def test_what_is_no_row_of_ours_is_passed_over(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    steps = Steps()
+    steps.gate.set()
+    async with reached(server.address, tmp_path) as session:
+        lines = scripts.key(session.id, "lines")
+        for row in ("no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y","client":2}'):
+            server.command("XADD", lines, "*", "j", row)
+        server.command("XADD", lines, "*", "other", "{")
+        async with working(server.address, settings, tmp_path, steps) as (_, said, _scope):
+            id, _ = await session.send("hello")
+            assert (await session.outcome(id)).state == "delivered"
+            await event(session, ended)
+        assert not said
+
+
 async def test_a_folder_that_is_not_there_is_said_and_the_session_waits_for_another_worker(
     server: redis.OwnRedis, settings: Settings, tmp_path: Path
 ) -> None:
