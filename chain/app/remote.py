@@ -77,7 +77,7 @@ class RemoteSession:
                 await trio.sleep(AGAIN_S)
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The events of the run that is active, or was last, then those that come, without end."""
+        """Who runs it, the events of the run that is active, or was last, then those that come, without end."""
         after, is_first = "0", True
         while True:
             try:
@@ -89,8 +89,9 @@ class RemoteSession:
             after = found[-1][0] if found else after
             rows = [row for _, row in found]
             if is_first:
-                begun = [n for n, row in enumerate(rows) if row.get("type") == "run_started"]
-                rows = rows[begun[-1] :] if begun else rows
+                begun = max((n for n, row in enumerate(rows) if row.get("type") == "run_started"), default=0)
+                opened = [row for row in rows[:begun] if row.get("type") == "init"]
+                rows = opened[-1:] + rows[begun:]
                 is_first = False
             for row in rows:
                 yield row

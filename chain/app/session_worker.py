@@ -71,6 +71,8 @@ class Worker:
         self._limits = limits
         self._report = report
         self._tools = tools
+        self.ready = trio.Event()
+        """Set when the server is reached."""
         self._leaving = trio.Event()
         self._running = 0
         self._freed = Signal()
@@ -85,6 +87,7 @@ class Worker:
     async def run(self) -> None:
         """Run sessions until ``leave``. Raises ``SessionError`` if the server cannot be used from the beginning."""
         async with self._store.connected() as server, trio.open_nursery() as sessions, trio.open_nursery() as nursery:
+            self.ready.set()
             nursery.start_soon(self._look_for_work, server, sessions)
             if self._limits.keep_s is not None:
                 nursery.start_soon(self._sweep, server, self._limits.keep_s)

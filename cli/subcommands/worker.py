@@ -30,12 +30,15 @@ def work(
     worker = Worker(settings, settings.state, state, limits, report, tools=tools)
 
     async def run() -> None:
-        async with during(leave_at_signal):
+        async with during(leave_at_signal), during(say_ready):
             await worker.run()
+
+    async def say_ready() -> None:
+        await worker.ready.wait()
+        report(f"waiting for sessions of {shown_address(settings.state)}")
 
     async def leave_at_signal() -> None:
         with received_signals(*LEAVING) as signals:
-            report(f"waiting for sessions of {shown_address(settings.state)}")
             await anext(signals)
             worker.leave()
             report("handing over what runs")
