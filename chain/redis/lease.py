@@ -25,7 +25,7 @@ LEASE_S = 10.0
 """How long nobody else gets a session whose holder says nothing."""
 RENEWALS = 4
 """How often a lease is renewed before it would end."""
-SETTLING = 8
+SETTLING = 2
 """Turns of the loop in which more may come up before a group is sent: a step of the agent takes some, and a group costs
 as much as the rest of it."""
 AGAIN_S = 0.2

@@ -80,6 +80,9 @@ class RedisServer:
     def __init__(self, address: Address, pool: Any) -> None:  # noqa: ANN401 - coredis is imported only where it is used
         self.address = address
         self._pool = pool
+        self._connection: Any = None
+        """What is asked goes through this one, in turn: a connection for each question costs more than the question."""
+        self._connecting = trio.Lock()
         self._waits_for_disk = False
         """Whether the server itself answers before what it answers is on the disk."""
 
@@ -99,11 +102,15 @@ class RedisServer:
     async def ask(self, *commands: Command) -> list[Any]:
         """The answers to commands, which are sent together. Raises ``SessionError``."""
         with self._translated():
-            async with self._pool.acquire() as connection:
-                requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
-            with trio.move_on_after(ANSWER_S) as waiting:
+            connection = self._connection
+            if connection is None or not connection.usable:
+                async with self._connecting:
+                    connection = self._connection
+                    if connection is None or not connection.usable:
+                        connection = self._connection = await self._pool.get_connection()
+            requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
+            with trio.move_on_after(ANSWER_S):
                 return [await request for request in requests]
-            assert waiting.cancelled_caught
             connection.invalidate()  # perhaps the network forgot it
             raise Unreachable(f"the Redis at {self.address} did not answer for {ANSWER_S:.0f} s")
 
