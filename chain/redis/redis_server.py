@@ -102,17 +102,23 @@ class RedisServer:
     async def ask(self, *commands: Command) -> list[Any]:
         """The answers to commands, which are sent together. Raises ``SessionError``."""
         with self._translated():
+            if self._waits_for_disk:  # nobody else is to wait behind that
+                async with self._pool.acquire() as connection:
+                    return await self._answers(connection, commands)
             connection = self._connection
             if connection is None or not connection.usable:
                 async with self._connecting:
                     connection = self._connection
                     if connection is None or not connection.usable:
                         connection = self._connection = await self._pool.get_connection()
-            requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
-            with trio.move_on_after(ANSWER_S):
-                return [await request for request in requests]
-            connection.invalidate()  # perhaps the network forgot it
-            raise Unreachable(f"the Redis at {self.address} did not answer for {ANSWER_S:.0f} s")
+            return await self._answers(connection, commands)
+
+    async def _answers(self, connection: Any, commands: Sequence[Command]) -> list[Any]:  # noqa: ANN401
+        requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
+        with trio.move_on_after(ANSWER_S):
+            return [await request for request in requests]
+        connection.invalidate()  # perhaps the network forgot it
+        raise Unreachable(f"the Redis at {self.address} did not answer for {ANSWER_S:.0f} s")
 
     async def block(self, seconds: float, name: bytes, *rest: bytes | str | int | float) -> Any:  # noqa: ANN401
         """The answer to a command that waits for so many seconds at most. Raises ``SessionError``."""
