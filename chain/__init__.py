@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from chain.messages import Message
     from chain.model import Model, Reply, Request
     from chain.plan import Task
+    from chain.redis.redis_store import RedisStore
     from chain.session.feed import Feed
+    from chain.session.store import FileStore, Store
     from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
 
 __all__ = ["AgentView", "Chain", "Feed", "Settings", "Submitted", "__version__", "load_settings", "open_chain"]
 __all__ += ["ChainError", "ConfigError", "ModelError", "ToolError", "UserError"]
 __all__ += ["Event", "Message", "Model", "Reply", "Request", "Task"]
+__all__ += ["FileStore", "RedisStore", "Store"]
 __all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "tool"]
 
 _HOMES = {
@@ -46,7 +49,9 @@ _HOMES = {
     "messages": ("Message",),
     "model": ("Model", "Reply", "Request"),
     "plan": ("Task",),
+    "redis.redis_store": ("RedisStore",),
     "session.feed": ("Feed",),
+    "session.store": ("FileStore", "Store"),
     "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "tool"),
 }
 """The imports above once more, as they are made when the program runs."""

@@ -393,6 +393,11 @@ class Chain:
         return self._session.active is not None
 
     @property
+    def is_closing(self) -> bool:
+        """Whether no line is accepted any more."""
+        return self._session.is_closing
+
+    @property
     def last_status(self) -> events.Status | None:
         """How the last run that has ended ended."""
         return self._session.last_status

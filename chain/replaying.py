@@ -24,9 +24,9 @@ from chain.replay.player import Player
 from chain.replay.script import Script, parts
 from chain.replay.tape import Difference
 from chain.retries import Retries
-from chain.session import listing
-from chain.session.listing import SUFFIX
+from chain.session.listing import SUFFIX, readable
 from chain.session.resume import read_back
+from chain.session.store import Store
 from chain.tools.tool import Tool
 
 
@@ -49,19 +49,22 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
     return trio.run(_replay, settings, list(rows), tuple(tools), clock=MockClock())
 
 
-def recorded(state: Path, id: str) -> list[bytes]:
+def recorded(store: Store, id: str) -> list[bytes]:
     """The rows of the session whose id begins so, or of the journal at a path that ends in ``.jsonl``.
 
     Raises ``SessionError``.
     """
+    path = Path(id)
+    if id.endswith(SUFFIX):
+        with readable(path), path.open("rb") as file:
+            return list(file)
     try:
-        path = Path(id) if id.endswith(SUFFIX) else listing.find_journal(state / "sessions", id)
+        with store.rows(id) as rows:
+            return list(rows)
     except SessionError:
         if os.path.isfile(id):
-            raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=Path(id)) from None
+            raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=path) from None
         raise
-    with listing.readable(path), path.open("rb") as rows:
-        return list(rows)
 
 
 async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Tool]) -> Replayed:

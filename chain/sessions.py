@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from chain.events import Event
-from chain.journal.beside import kept_beside
+from chain.journal.beside import Kept
 from chain.journal.reading import Reading
 from chain.messages import Image, JsonObject, sent_form
-from chain.session import listing
 from chain.session.listing import Summary as Summary
-from chain.session.listing import readable
 from chain.session.projection import retell
+from chain.session.store import FileStore as FileStore
+from chain.session.store import Store as Store
 
 Format: TypeAlias = Literal["md", "json", "html"]
 
@@ -35,57 +36,51 @@ def _ignore(what: str) -> None:
     pass
 
 
-def all_sessions(state: Path) -> list[Summary]:
-    """All sessions of a state folder, the one that changed last first."""
-    return listing.summaries(_folder(state))
+def open_store(state: Path, address: str = "") -> Store:
+    """Where sessions are kept: in a Redis at an address, or else in the state folder. Raises ``SessionError``."""
+    if not address:
+        return FileStore(state)
+    from chain.redis.redis_store import RedisStore
+
+    return RedisStore(address, source="the state")
 
 
-def whole_id(state: Path, id: str) -> str:
-    """The id of the session whose id begins or ends so. Raises ``SessionError``."""
-    return listing.find_journal(_folder(state), id).stem
+def shown_address(address: str) -> str:
+    """The address of a store without credentials. Raises ``SessionError``."""
+    from chain.redis.redis_server import read_address
+
+    return str(read_address(address, "the state"))
 
 
-def find(state: Path, id: str) -> Summary:
-    """The session whose id begins or ends so. Raises ``SessionError``."""
-    path = listing.find_journal(_folder(state), id)
-    with readable(path):
-        return listing.summary(path)
-
-
-def latest(state: Path, workspace: Path) -> Summary | None:
+def latest(store: Store, workspace: Path) -> Summary | None:
     """The session of a workspace that changed last: of those in which something was said, if there are any."""
-    found = resumable(state, workspace)
+    found = resumable(store, workspace)
     return next((each for each in found if each.was_used), next(iter(found), None))
 
 
-def resumable(state: Path, workspace: Path) -> list[Summary]:
+def resumable(store: Store, workspace: Path) -> list[Summary]:
     """The sessions of a workspace that changed last, the last one first."""
-    return listing.summaries(_folder(state), latest=MAX_RESUMABLE, workspace=workspace)
+    return store.summaries(latest=MAX_RESUMABLE, workspace=workspace)
 
 
-def delete(state: Path, id: str) -> None:
-    """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
-    listing.delete_journal(_folder(state), id)
-
-
-def told_again(session: Summary, report: Report = _ignore) -> Iterator[Event]:
+def told_again(store: Store, id: str, report: Report = _ignore) -> Iterator[Event]:
     """The events of a session, from its journal.
 
     ``report`` is told at the end what of it could not be read. Raises ``SessionError``.
     """
-    with readable(session.path), session.path.open("rb") as rows:
+    with store.rows(id) as rows:
         reading = Reading(rows)
         yield from retell(reading)
         for what in reading.complaints:
             report(what)
 
 
-def export(session: Summary, format: Format, report: Report = _ignore) -> Iterator[str]:
+def export(store: Store, id: str, format: Format, report: Report = _ignore) -> Iterator[str]:
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     if format == "json":
-        with readable(session.path), session.path.open("rb") as rows:
-            yield from json_document(session.id, rows, session.path)
-            rows.seek(0)
+        with store.rows(id) as rows:
+            yield from json_document(id, rows, partial(store.kept, id))
+        with store.rows(id) as rows:
             reading = Reading(rows)
             for _ in reading:
                 pass
@@ -97,15 +92,15 @@ def export(session: Summary, format: Format, report: Report = _ignore) -> Iterat
         from chain.export.outline import outline_of
 
         written = markdown if format == "md" else html
-        yield from written(outline_of(told_again(session, report)))
+        yield from written(outline_of(told_again(store, id, report)))
 
 
-def json_document(id: str, rows: Iterable[bytes], path: Path | None = None) -> Iterator[str]:
+def json_document(id: str, rows: Iterable[bytes], kept: Kept | None = None) -> Iterator[str]:
     """The document, in pieces, from the rows of a journal: ``session``, then ``records``, one a row.
 
-    The images beside the journal's ``path`` are in it. A row that is no record, such as a torn one, is left out.
+    The images that are ``kept`` beside the journal are in it. A row that is no record, such as a torn one, is left out.
     """
-    found = filter(None, (_record(row, path) for row in rows))
+    found = filter(None, (_record(row, kept) for row in rows))
     first = next(found, None)
     session: JsonObject = {"id": id}
     if first is not None and first["type"] == "session":
@@ -119,33 +114,28 @@ def json_document(id: str, rows: Iterable[bytes], path: Path | None = None) -> I
     yield "\n]}\n"
 
 
-def _record(row: bytes, path: Path | None) -> JsonObject | None:
+def _record(row: bytes, kept: Kept | None) -> JsonObject | None:
     try:
         raw = json.loads(row)
     except (ValueError, RecursionError):
         return None
-    if path is not None and b'"type":"image"' in row:
+    if kept is not None and b'"type":"image"' in row:
         match raw:
             case {"type": "message", "message": {"content": list(content)}}:
-                content[:] = [_whole(block, path) for block in content]
+                content[:] = [_whole(block, kept) for block in content]
             case _:
                 pass
     return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
 
 
-def _whole(block: Any, path: Path) -> Any:  # noqa: ANN401 - the JSON edge
+def _whole(block: Any, kept: Kept) -> Any:  # noqa: ANN401 - the JSON edge
     """A block with the content of its image, if it is one that is kept beside the journal."""
     match block:
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
-            content = kept_beside(path, digest)
+            content = kept(digest)
             data = "" if content is None else b64encode(content).decode()
             return sent_form(Image(media_type, digest, "", data))
         case {"type": "tool_result", "content": list(content)}:
-            return {**block, "content": [_whole(each, path) for each in content]}
+            return {**block, "content": [_whole(each, kept) for each in content]}
         case _:
             return block
-
-
-def _folder(state: Path) -> Path:
-    """Where the journals are; it is not made where only somebody asks for them."""
-    return state / "sessions"

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from chain.app.session_worker import WorkerLimits
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
+
+MAX_AT_ONCE = 1_000
+"""Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
 
 COMMANDS = {
     "acp": "",
@@ -35,6 +39,7 @@ COMMANDS = {
     "send": "LINE",
     "sessions": "[WHAT]",
     "watch": "",
+    "worker": "",
 }
 """The subcommands, each with the word that it needs or, in brackets, may have."""
 
@@ -56,6 +61,9 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
     if (args.format or args.output) and (args.print or words[:2] != ["sessions", "export"]):
         name = "--format" if args.format else "--output"
         raise UserError(f"{name} is for chain sessions export; a run has --output-format")
+    for option in ("at_once", "only", "keep"):
+        if vars(args)[option] is not None and (args.print or words[:1] != ["worker"]):
+            raise UserError(f"{'-n' if option == 'at_once' else f'--{option}'} is for chain worker")
     if (args.session or args.wait) and (args.print or words[:1] not in (["send"], ["watch"])):
         raise UserError(f"{'--session' if args.session else '--wait'} is for chain send and chain watch")
     if args.print or not words or words[0] not in COMMANDS:
@@ -96,10 +104,49 @@ def check_door(args: argparse.Namespace, command: str, line: str) -> None:
     """Raises ``UserError`` for what ``chain send`` and ``chain watch`` cannot do."""
     if command == "send" and not line.strip():
         raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
-    if command == "watch" and args.wait:
-        raise UserError("--wait is for chain send")
+    if command == "watch" and (args.wait or args.new):
+        raise UserError(f"{'--wait' if args.wait else '--new'} is for chain send")
+    if command == "send" and args.answers:
+        raise UserError("--answers is for chain watch")
+    if args.new and args.session:
+        raise UserError("--new and --session contradict each other; leave one out")
     if args.output_format != "text" and (command == "send" or args.output_format == "json"):
         raise UserError(f"chain {command} has no --output-format {args.output_format}; chain help side-door says what")
+
+
+def read_state(args: argparse.Namespace) -> str:
+    """The address of the Redis that keeps the sessions; empty for the state folder.
+
+    What only asks for sessions does not hang on a configuration that has a mistake, and heeds none that is not trusted.
+    """
+    if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
+        return str(given)
+    try:
+        settings = read_settings(args)
+    except UserError:
+        return ""
+    return "" if settings.asked else settings.state
+
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60}
+
+
+def read_limits(args: argparse.Namespace) -> WorkerLimits:
+    """What a worker takes on. Raises ``UserError``."""
+    from chain.app.session_worker import WorkerLimits
+
+    count = args.at_once or "1"
+    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_AT_ONCE):
+        raise UserError(f"-n must be a number from 1 to {MAX_AT_ONCE}, found {count!r:.60}")
+    keep_s = None
+    if args.keep is not None:
+        number, unit = args.keep[:-1], _UNITS.get(args.keep[-1:])
+        if unit is None or not (number.isascii() and number.isdecimal() and 0 < int(number) < 100_000):
+            raise UserError(f"--keep must be a number of days, hours or minutes such as 30d, found {args.keep!r:.60}")
+        keep_s = float(number) * unit
+    if args.only is not None and not os.path.isdir(args.only):
+        raise UserError("is not a folder; name one that exists with --only", file=Path(args.only))
+    return WorkerLimits(int(count), os.path.realpath(args.only) if args.only else "", keep_s)
 
 
 def is_interactive(args: argparse.Namespace) -> bool:
@@ -110,7 +157,7 @@ def is_interactive(args: argparse.Namespace) -> bool:
 
 def read_settings(args: argparse.Namespace, *, skip_here: bool = False, cwd: Path | None = None) -> Settings:
     """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``."""
-    flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow")}
+    flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = (Path.cwd() / args.config if cwd else Path(args.config)) if args.config else None
     return load_settings(config=named, environ=os.environ, cwd=cwd or Path.cwd(), flags=flags, skip_here=skip_here)
 
@@ -124,23 +171,24 @@ class Place:
     notes: tuple[str, ...] = ()
 
 
-def read_place(args: argparse.Namespace, state: Path) -> Place:
+def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
     """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
     given = Path(args.workspace or ".")
     if not _resumes(args):
         return Place(given)
     from chain import sessions
 
+    store = sessions.open_store(state, address)
     if vars(args)["continue"]:
         if args.resume is not None:
             raise UserError("--continue and --resume contradict each other; leave one out")
-        found = sessions.latest(state, given)
+        found = sessions.latest(store, given)
         if found is None:
             raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
     elif not args.resume:
         raise UserError("--resume needs the id of a session; chain sessions list shows them")
     else:
-        found = sessions.find(state, args.resume)
+        found = store.find(args.resume)
     workspace = Path(found.workspace)
     if not (found.workspace and workspace.is_dir()):
         gone = f"The workspace of the session, {found.workspace or 'which is not on record'}, is gone"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from chain import Tool
+    from chain.sessions import Store
     from cli.arguments import Place
     from cli.show.renderer import Renderer
 
@@ -101,6 +102,11 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         read = partial(arguments.read_settings, args)
         return _report(_write(1, completion(word or "", state_folder(os.environ), read)))
     if command in ("send", "watch"):
+        arguments.check_door(args, command, word or "")
+        if address := arguments.read_state(args):
+            return _elsewhere(args, command, word or "", address)
+        if args.new or args.answers:
+            raise UserError(f"{'--new' if args.new else '--answers'} needs --state; chain help machines says more")
         return _by_side_door(args, command, word or "")
     if command == "sessions":
         return _sessions(args, (word or "").split())
@@ -112,27 +118,32 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
             _write(2, acp.AT_TERMINAL)
         state = state_folder(os.environ)
         traces = _traces(state, by_default=False)
-        return acp.acp(lambda folder: arguments.read_settings(args, cwd=folder), state, tools, traces)
+        address = arguments.read_state(args)
+        return acp.acp(lambda folder: arguments.read_settings(args, cwd=folder), state, tools, traces, address)
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explanation_rows
 
         return _show(args, explanation_rows(settings, word or ""))
     if command == "replay":
+        from chain import sessions
         from chain.replaying import recorded, replay
 
         require_trust(settings)
-        found = replay(settings, recorded(state_folder(os.environ), word or ""), tools=tools)
+        found = replay(
+            settings, recorded(sessions.open_store(state_folder(os.environ), settings.state), word or ""), tools=tools
+        )
         return _show(args, found.rows) or _REPLAY_CODES[found.outcome]
+    if command == "worker":
+        return _worker(args, settings, tools)
     if command == "check":
         import trio
 
         from cli.subcommands.check import check, check_servers, check_service
 
-        state = state_folder(os.environ)
-        rows, is_good = check(settings, state, tools)
+        rows, is_good = check(settings, _store_to_check(settings), tools)
         if is_good:
-            served, all_there = trio.run(check_servers, settings, state, args.mcp)
+            served, all_there = trio.run(check_servers, settings, state_folder(os.environ), args.mcp)
             more, is_good = trio.run(check_service, settings) if all_there else ([], False)
             rows += [*served, *more]
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
@@ -164,23 +175,25 @@ def _page(rows: Iterable[str]) -> int:
 
 
 def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
+    from chain.sessions import open_store
     from cli.subcommands import sessions
 
-    (what, id), state = sessions.read_words(words), state_folder(os.environ)
+    what, id = sessions.read_words(words)
+    store = open_store(state_folder(os.environ), arguments.read_state(args))
     color, ascii, width = _looks(args, fd=1)
     if what == "list":
-        return _show(args, sessions.list_rows(state, here=Path(args.workspace or "."), width=width, ascii=ascii))
+        return _show(args, sessions.list_rows(store, here=Path(args.workspace or "."), width=width, ascii=ascii))
     if what == "delete":
-        if sessions.delete_if_sure(state, id, partial(_write, 2)):
+        if sessions.delete_if_sure(store, id, partial(_write, 2)):
             return _show(args, ["Deleted."])
         _write(2, "Nothing was deleted.\n")
         return 1
     faults: list[str] = []
     if what == "show":
-        code = _page(sessions.show_rows(state, id, faults.append, color=color, ascii=ascii, width=width))
+        code = _page(sessions.show_rows(store, id, faults.append, color=color, ascii=ascii, width=width))
     else:
         write = partial(_write_painted, 1)
-        code = _report(sessions.write_export(state, id, args.format, args.output, write, faults.append))
+        code = _report(sessions.write_export(store, id, args.format, args.output, write, faults.append))
     _write(2, "".join(f"chain: {fault}\n" for fault in faults))
     return code
 
@@ -189,7 +202,6 @@ def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
     from cli.door.visit import find_chain
     from cli.subcommands.elsewhere import send, watch
 
-    arguments.check_door(args, command, line)
     workspace = Path(args.workspace or ".")
     with find_chain(state_folder(os.environ), os.environ, session=args.session or "", workspace=workspace) as visit:
         try:
@@ -197,7 +209,7 @@ def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
                 code, problem = send(visit, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
                 return _fail(problem, code) if problem else code
             renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
-            watch(visit, renderer, lambda text: write_all(1, text.encode(errors="replace")))
+            watch(visit, renderer, partial(_write_all_of, 1))
         except UserError as error:
             return _fail(str(error))
         except BrokenPipeError:
@@ -207,11 +219,49 @@ def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
     return 0
 
 
+def _elsewhere(args: argparse.Namespace, command: str, line: str, address: str) -> int:
+    """A line to a session that machines share, or what it does."""
+    from cli.subcommands import machines
+
+    meant = machines.Meant(address, args.session or "", Path(args.workspace or "."), is_new=args.new)
+    write = partial(_write, 1)
+    if command == "send":
+        code, problem = machines.send_remotely(meant, line, wait=args.wait, say=lambda text: write(f"{text}\n"))
+        return _fail(problem, code) if problem else code
+    renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
+    try:
+        machines.watch_remotely(
+            meant, renderer, lambda text: write_all(1, text.encode(errors="replace")), answers=args.answers
+        )
+    except BrokenPipeError:
+        pass  # the reader has closed its end
+    except OSError as error:
+        return _report(error.strerror or str(error))
+    return 0
+
+
+def _worker(args: argparse.Namespace, settings: Settings, tools: tuple[Tool, ...]) -> int:
+    from cli.subcommands.worker import work
+
+    require_trust(settings)
+    if not settings.state:
+        raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
+    limits, say = arguments.read_limits(args), partial(_write, 2)
+    return work(settings, state_folder(os.environ), limits, tools, lambda what: say(f"chain: {what}\n"))
+
+
+def _store_to_check(settings: Settings) -> Store:
+    from chain import sessions
+
+    return sessions.open_store(state_folder(os.environ), "" if settings.asked else settings.state)
+
+
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     import trio
 
     from chain.app.open import open_chain
     from chain.app.whereabouts import whereabouts
+    from chain.sessions import open_store
     from chain.text.wording import instructions_read
     from cli import headless
     from cli.door.server import side_door
@@ -219,7 +269,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     job = arguments.read_job(args, query)
     require_trust(settings)
     state = state_folder(os.environ)
-    place = arguments.read_place(args, state)
+    place = arguments.read_place(args, state, settings.state)
     servers = servers_of(settings, place.workspace, state, args.mcp)
     notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes, *not_started(servers.unasked)]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
@@ -230,6 +280,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
                 settings,
                 workspace=place.workspace,
                 state=state,
+                store=open_store(state, settings.state),
                 tools=tools,
                 resume=place.resume,
                 traces=_traces(state, by_default=False),
@@ -263,10 +314,12 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     if args.resume == "":
         from cli.terminal.plain_question import ask_which
 
-        args.resume = ask_which(state, Path(args.workspace or "."), ascii=args.ascii or not tty.is_utf8(os.environ))
+        ascii = args.ascii or not tty.is_utf8(os.environ)
+        args.resume = ask_which(state, settings.state, Path(args.workspace or "."), ascii=ascii)
         if args.resume is None:
             return 0
-    place, traces = arguments.read_place(args, state), _traces(state, by_default=True)
+    place = arguments.read_place(args, state, settings.state)
+    traces = _traces(state, by_default=True)
     servers, typed = _ask_for_servers(args, settings, place, state, typed)
     invocation = Invocation(settings, place, state, tools, traces, query, scheduled, servers=servers)
     return startup.run_at_terminal(
@@ -351,6 +404,11 @@ def _report(why: str) -> int:
 def _fail(problem: str, code: int = 1) -> int:
     _write(2, f"chain: {problem}\n")
     return code
+
+
+def _write_all_of(fd: int, text: str) -> None:
+    """Write a text of ours. Raises ``OSError``."""
+    write_all(fd, text.encode(errors="replace"))
 
 
 def _write(fd: int, text: str) -> str:

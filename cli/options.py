@@ -15,8 +15,8 @@ chain [QUERY]    a prompt: give it a task, and keep typing while it works
 chain -p QUERY   one run, then the end; what is piped in goes with the query
 chain < lines    the first line is the query, later ones are interruptions
 chain COMMAND    acp, check, completion SHELL, demo, explain LINE,
-                 help [TOPIC], init [DIR], replay ID, send LINE, sessions or
-                 watch"""
+                 help [TOPIC], init [DIR], replay ID, send LINE, sessions,
+                 watch or worker"""
 
 _INDENTED = USAGE.replace("\n", "\n  ")
 
@@ -40,6 +40,8 @@ Commands:
   sessions [WHAT]         what is kept: list (the default), show ID, export ID,
                           delete ID
   watch                   see what a chain does that runs in another terminal
+  worker                  run the sessions of a Redis that machines share; chain
+                          help machines says how
 
 One run, without a prompt:
   -p, --print             run the query and end: the answer goes to standard
@@ -74,11 +76,21 @@ What it works with:
   --config FILE           the configuration; chain help configuration says which
                           it is by default
   --chain NAME            a chain of the configuration
+  --state URL             keep sessions in a Redis: redis://HOST/DB
 
 Which running chain chain send and chain watch mean:
   --session ID            the one of this session; by default the only one that
                           runs in this workspace
   --wait                  chain send waits until it is known what became of it
+  --new                   chain send begins a session, with --state
+  --answers               chain watch answers questions by what is typed, with
+                          --state
+
+What chain worker takes on:
+  -n, --at-once N         so many sessions at the same time (1)
+  --only DIR              those that work in this folder
+  --keep AGE              delete sessions in which nothing happened for so long,
+                          such as 30d or 12h
 
 What chain sessions export writes:
   --format FORMAT         md (the default), json, or html: a page to look at
@@ -225,6 +237,11 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("-r", "--resume", metavar="ID", nargs="?", const=""),
         add("--session", metavar="ID"),
         add("--wait", action="store_true"),
+        add("--new", action="store_true"),
+        add("--answers", action="store_true"),
+        add("-n", "--at-once", metavar="N"),
+        add("--only", metavar="DIR"),
+        add("--keep", metavar="AGE"),
         add("--say", action="append", default=[], metavar="LINE"),
         add("--script", metavar="FILE"),
         add("--model", metavar="NAME"),
@@ -234,6 +251,7 @@ def _parser() -> tuple[argparse.ArgumentParser, list[argparse.Action]]:
         add("--max-iterations", metavar="N"),
         add("--config", metavar="FILE"),
         add("--chain", metavar="NAME"),
+        add("--state", metavar="URL"),
         add("--format", **_one_of("md", "json", "html")),
         add("--output", metavar="FILE"),
         add("--no-color", action="store_true"),

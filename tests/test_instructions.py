@@ -22,6 +22,7 @@ from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
 from chain.replaying import recorded, replay
 from chain.session.projection import retell
+from chain.session.store import FileStore
 from chain.tools.paths import open_below
 from chain.tools.tool import Tool, ToolContext, tool
 
@@ -306,7 +307,9 @@ async def run(chain: Chain) -> None:
 
 
 async def check_replays(state: Path, id: str, tools: Iterable[Tool] = ()) -> None:
-    found = await trio.to_thread.run_sync(lambda: replay(settings(agents=True), recorded(state, id), tools=tools))
+    found = await trio.to_thread.run_sync(
+        lambda: replay(settings(agents=True), recorded(FileStore(state), id), tools=tools)
+    )
     assert found.outcome == "same", found.rows
 
 
@@ -351,7 +354,11 @@ async def test_a_change_waits_for_the_next_run_which_says_so(top: Path, tmp_path
         assert notices[1:] == ["Project instructions changed: there are none now."]
     make, ninja = (f"[Instructions: AGENTS.md]\nUse {what}." for what in ("make", "ninja"))
     assert told_of(model) == [make] * 4 + [ninja] * 2 + ["You are a test."]
-    kept = [event.message for event in retell(Reading(recorded(tmp_path, chain.session_id))) if event.type == "notice"]
+    kept = [
+        event.message
+        for event in retell(Reading(recorded(FileStore(tmp_path), chain.session_id)))
+        if event.type == "notice"
+    ]
     assert kept == ["Project instructions: AGENTS.md.", *notices], "who reads the session again is told as well"
     await check_replays(tmp_path, chain.session_id, [rewrite])
 
@@ -383,7 +390,7 @@ async def test_a_resumed_session_has_those_of_today(top: Path, tmp_path: Path) -
         await run(chain)
     make, ninja = (f"[Instructions: AGENTS.md]\nUse {what}." for what in ("make", "ninja"))
     assert told_of(model) == [make, ninja, ninja, "You are a test."]
-    rows = recorded(tmp_path, id)
+    rows = recorded(FileStore(tmp_path), id)
     assert sum(b'"type":"instructions"' in row for row in rows) == 3, "only changes are recorded"
     await check_replays(tmp_path, id)
 

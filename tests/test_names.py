@@ -23,8 +23,7 @@ MEANT = {
     "class ToolCall": "an event is named after the block of a message that it tells of",
     "class ToolResult": "the same",
     "class Reply": "what a model gives, and the event that tells of it; both are documented names",
-    "function find": "the module says of what: calling.find, sessions.find",
-    "function from_json": "the same: event_json.from_json",
+    "function from_json": "the module says of what: event_json.from_json",
     "function to_json": "the same",
     "function main": "what a program that is run by its path begins with",
     "module journal": "a room and the module that it is named after",
@@ -32,6 +31,7 @@ MEANT = {
     "module explain": "the same",
     "module replay": "the same",
     "module sessions": "the same",
+    "module worker": "the same",
 }
 
 

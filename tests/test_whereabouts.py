@@ -15,6 +15,7 @@ from chain.app.whereabouts import git_branch, whereabouts
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
 from chain.replaying import recorded, replay
+from chain.session.store import FileStore
 
 NOON = 1_795_521_600.0
 
@@ -150,7 +151,7 @@ async def test_it_is_told_once_and_stays_the_same(tmp_path: Path) -> None:
     child = next(system for system in model.systems if system != main)
     assert child.endswith("\n\nWorking folder: here\nDate: today")
     assert next(told) == "Date: tomorrow", "the second opening did not ask"
-    found = await trio.to_thread.run_sync(lambda: replay(use, recorded(tmp_path, id)))
+    found = await trio.to_thread.run_sync(lambda: replay(use, recorded(FileStore(tmp_path), id)))
     assert found.outcome == "same", found.rows
 
 

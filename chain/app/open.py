@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import trio
 
 from chain.agent.children import Bounds, Children
 from chain.agent.questions import Questions
@@ -43,8 +41,9 @@ from chain.session.feed import Broadcaster
 from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Offers, SessionRuns, close_models, no_instructions
-from chain.session.store import new_journal, old_journal, sessions_folder
+from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
+from chain.tasks import beside, during
 from chain.text.wording import MAIN, ROOT
 from chain.tools import calling
 from chain.tools.processes.guarded import Guard
@@ -65,6 +64,7 @@ async def open_chain(
     *,
     workspace: Path,
     state: Path,
+    store: Store | None = None,
     tools: Iterable[Tool] = (),
     model: Model | None = None,
     journal: Journal | None = None,
@@ -79,7 +79,8 @@ async def open_chain(
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
-    ``workspace`` is the folder that the tools work in, ``state`` the one for the journals (``config.state_folder``).
+    ``workspace`` is the folder that the tools work in, ``state`` the one for what is kept (``config.state_folder``):
+    the sessions too, unless they have another ``store``.
     ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``plan``
     is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
@@ -115,18 +116,20 @@ async def open_chain(
         return made if actors is None else actors.unhurried(made)
 
     allowed = read_allowances(settings, spec.registry, today)
+    serve: Serve | None = None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
         if isinstance(resume, str) and resume:
-            old = await stack.enter_async_context(old_journal(sessions_folder(state), resume))
-            journal, read = old
-            id, opened = journal.id, read.restored.session
+            held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
+            journal, read, serve = held.journal, held.read, held.serve
+            id, opened = journal.id, None if read is None else read.restored.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
         elif journal is None:
-            journal = stack.enter_context(new_journal(sessions_folder(state)))
+            held = await stack.enter_async_context((store or FileStore(state)).begin(workspace))
+            journal, serve = held.journal, held.serve
         if read is not None:
             place = "" if read.restored.session is None else read.restored.session.whereabouts
         elif whereabouts is not None:
@@ -204,10 +207,14 @@ async def open_chain(
             chain.stop_accepting()
             chain.interrupt()
 
-        beside = [journal.run, session.forever, audience.watch, *([running.run] if running else [])]
-        async with _beside(*beside, when_cancelled=interrupt):
+        tasks = [journal.run, session.forever, audience.watch, *([running.run] if running else [])]
+        async with beside(*tasks, when_cancelled=interrupt):
             try:
-                yield chain
+                if serve is None:
+                    yield chain
+                else:
+                    async with during(partial(serve, chain)):
+                        yield chain
             finally:
                 try:
                     try:
@@ -219,38 +226,6 @@ async def open_chain(
                         running.end()
                     audience.close()
                     journal.end()
-
-
-@asynccontextmanager
-async def _beside(*tasks: Callable[[], Awaitable[None]], when_cancelled: Callable[[], None]) -> AsyncIterator[None]:
-    """Run tasks beside the block, and wait for them after it. What cancels the block leaves them alone.
-
-    ``when_cancelled`` is called at once, since the block may take its time to end, and when it has ended. An exception
-    that leaves the block, or a task, comes out as it is; several come out as a group.
-    """
-
-    async def shielded(task: Callable[[], Awaitable[None]]) -> None:
-        # These outlive the block, so that what it commits last is on the disk and told; each has an end of its own.
-        with trio.CancelScope(shield=True):
-            await task()
-
-    async def wait_for_cancellation() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            when_cancelled()
-
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait_for_cancellation)
-            for task in tasks:
-                nursery.start_soon(shielded, task)
-            yield
-            nursery.cancel_scope.cancel()
-        return
-    except BaseExceptionGroup as group:
-        raised = group
-    raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
 
 
 def _main_agent(
@@ -296,8 +271,3 @@ def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
     """The model of a definition. Raises ``ConfigError``. ``interactive``: people watch it and type meanwhile."""
     settings.require_key()
     return settings.open(interactive)
-
-
-def check_state(state: Path) -> None:
-    """Make the folder of the sessions, if there is none. Raises ``SessionError`` where none can be kept."""
-    sessions_folder(state)

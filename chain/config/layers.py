@@ -25,7 +25,7 @@ from chain.errors import ConfigError, nearest
 from chain.provider import NAMES, providers
 from chain.yamlfile import Node
 
-TOP_KEYS = ("models", "chains", "inbox", "notify", "instructions", "tools", "agents", "mcp")
+TOP_KEYS = ("models", "chains", "inbox", "notify", "instructions", "state", "tools", "agents", "mcp")
 MODELS_KEYS = ("default", "definitions")
 INBOX_KEYS = ("size",)
 TOOLS_KEYS = ("timeout_s", "result_limit", "allow", "shell", "research")

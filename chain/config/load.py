@@ -45,7 +45,7 @@ _NAME = re.compile(r"\w[\w.-]*")
 """Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
 end a line or steer a terminal."""
 
-_VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow")}
+_VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow", "state")}
 """What a flag may set, with the environment variable that may set it as well."""
 
 
@@ -83,7 +83,8 @@ class Settings:
     ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
     another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
     configuration is not used. ``instructions`` are names of files with a project's instructions. ``servers`` are
-    those of tools, and ``found_servers`` says whether those may start that a workspace names. ``asked`` is what a found
+    those of tools, and ``found_servers`` says whether those may start that a workspace names. ``state`` is the
+    address of a Redis that keeps the sessions, if it is no folder; it may hold a password. ``asked`` is what a found
     file needs trust for, and ``digest`` what that is remembered by.
     """
 
@@ -93,6 +94,7 @@ class Settings:
     inbox_size: int
     notify: Notify
     instructions: tuple[str, ...]
+    state: str = field(repr=False)
     tool_timeout_s: float
     tool_result_limit: int
     allow: tuple[str, ...]
@@ -275,7 +277,8 @@ def load_settings(
     """Find the configuration, read and check it. Raises ``ConfigError``.
 
     ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of ``flags`` only ``model``, ``chain``,
-    ``max_iterations`` and ``allow`` are read. What needs a variable that is not set is checked when it is used.
+    ``max_iterations``, ``allow`` and ``state`` are read. What needs a variable that is not set is checked when it is
+    used.
     """
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
     found = find_file(config, environ, cwd, skip_here=skip_here)
@@ -293,6 +296,7 @@ def load_settings(
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
         notify=read_word(values, top["notify"], get_args(Notify)),
         instructions=read_file_names(values, top["instructions"]),
+        state=given["state"].text() if "state" in given else _state(values, top["state"]),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
@@ -360,6 +364,10 @@ def _overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[
         elif environ.get(variable, "").strip():
             found[name] = Override(environ[variable], variable)
     return found
+
+
+def _state(values: Values, node: Node) -> str:
+    return "" if node.value is None else values.text(node)
 
 
 def _check(settings: Settings, default: Node, definitions: Node, chains: Node, agents: Node) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -125,6 +126,8 @@ def as_written(node: Node) -> str:
     if node.key.endswith(".sandbox") and node.value is False:
         return "off"  # YAML reads a bare `off` as false
     value = node.plain()
+    if node.key == "state" and isinstance(value, str):
+        value = re.sub(r"//[^/]*@", "//…@", value)  # a name and a password
     if isinstance(value, str) and value.strip() == value != "" and len(value.splitlines()) == 1 and "\t" not in value:
         return value
     return json.dumps(value, ensure_ascii=False)
@@ -178,6 +181,8 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
     The project's instructions are read above the workspace too, so they must be no files that are meant for nobody.
     """
     named = user.entries().get("instructions")
+    if (state := user.entries().get("state")) is not None and state.value is not None:
+        yield state  # all that is said goes there
     if named is not None and not {*_plain_items(named)} <= {*_plain_items(shipped.entries()["instructions"])}:
         yield named
     yield from user.entries("mcp").values()

@@ -11,10 +11,15 @@ import os
 import secrets
 import shutil
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 SUFFIX = ".files"
+
+Kept: TypeAlias = Callable[[str], bytes | None]
+"""Gives the content that is kept under a digest; ``None`` if it is no longer there."""
 
 MAX_KEPT = 16 * 1024 * 1024
 """Bytes of a file that is read back: more than any that is written."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -51,7 +51,6 @@ class Summary:
     """
 
     id: str
-    path: Path
     changed: float
     workspace: str
     model: str
@@ -78,17 +77,25 @@ def find_journal(folder: Path, id: str) -> Path:
 
     Raises ``SessionError`` for none, and for several.
     """
-    found = sorted(_journals(folder, id)) if id else []
+    found = list(_journals(folder, id)) if id else []
     if not found and len(id) >= LEAST_END:
-        found = sorted(_journals(folder, id, is_end=True))
-    exact = [path for path in found if path.stem == id]
-    found = exact or found
+        found = list(_journals(folder, id, is_end=True))
+    paths = {path.stem: path for path in found}
+    return paths[one_of(paths, id)]
+
+
+def one_of(ids: Iterable[str], id: str) -> str:
+    """The one of these ids that begins so, or ends so where that is no accident. Raises ``SessionError``."""
+    ids = sorted(ids)
+    found = [each for each in ids if each.startswith(id)] if id else []
+    if not found and len(id) >= LEAST_END:
+        found = [each for each in ids if each.endswith(id)]
     if not found:
         raise SessionError(f"there is no session {id!r:.60}; chain sessions list shows those that there are")
-    if len(found) > 1:
-        named = ", ".join(path.stem for path in found[:3]) + (", ..." if len(found) > 3 else "")
+    if len(found) > 1 and id not in found:
+        named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
         raise SessionError(f"{id!r:.60} could be any of {len(found)} sessions: {named}; write more of the id")
-    return found[0]
+    return id if id in found else found[0]
 
 
 def delete_journal(folder: Path, id: str) -> None:
@@ -269,16 +276,22 @@ class _Tally:
 
 def summary(path: Path, changed: float | None = None) -> Summary:
     """The summary of one session, which has ``changed`` then if that is known. Raises ``OSError``."""
-    tally = _Tally()
     with path.open("rb") as file:
-        for row, body in _needed_rows(file):
-            tally.read(row, body)
+        return summary_of(
+            path.stem, file, _last_time(path) if changed is None else changed, is_open=is_open(path), workspace=""
+        )
+
+
+def summary_of(id: str, journal: BinaryIO, changed: float, *, is_open: bool, workspace: str) -> Summary:
+    """The summary of a session from the rows of its journal; ``workspace`` is that of one that nobody has opened."""
+    tally = _Tally(workspace)
+    for row, body in _needed_rows(journal):
+        tally.read(row, body)
     # A session whose first line still waits is known by that.
     query = tally.query if tally.query is not None else next(iter(tally.waiting.values()), "")
     return Summary(
-        id=path.stem,
-        path=path,
-        changed=_last_time(path) if changed is None else changed,
+        id=id,
+        changed=changed,
         workspace=tally.workspace,
         model=tally.model,
         query=next((row.strip() for row in query.splitlines() if row.strip()), ""),
@@ -286,7 +299,7 @@ def summary(path: Path, changed: float | None = None) -> Summary:
         tokens=tally.usage.total_tokens,
         cost_usd=tally.usage.cost_usd,
         open_lines=tuple(tally.waiting),
-        is_open=is_open(path),
+        is_open=is_open,
         was_used=tally.was_used,
     )
 

@@ -19,7 +19,7 @@ from chain.journal.records import Entry, PlanChange
 from chain.messages import TOO_LONG, Usage
 from chain.model import Window
 from chain.plan import Task, tasks_after
-from chain.text.wording import MAIN
+from chain.text.wording import MAIN, PROGRAM_ENDED
 
 
 @dataclass(slots=True)
@@ -104,6 +104,8 @@ class Restored:
         self.call_ids: set[str] = set()
         self.is_running = False
         """Whether a run began and has no result."""
+        self.has_lost_run = False
+        """Whether the last run's result is that its process ended."""
         self.only_compacts = False
         """Whether the last run was for a compaction alone, so that nothing of it is in the conversation."""
         self.withdrawn: list[str] = []
@@ -156,12 +158,13 @@ class Restored:
                 ended = self._agent(name)
                 ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
             case records.RunBegun(only_compacts=only_compacts):
-                self.is_running, self.only_compacts = True, only_compacts
+                self.is_running, self.only_compacts, self.has_lost_run = True, only_compacts, False
                 self.main.history.words.run += 1
                 self.withdrawn.clear()
                 self.main.iteration, self.main.usage = 0, Usage()
-            case records.Result(usage=usage):
+            case records.Result(status=status, result=result, usage=usage):
                 self.is_running = False
+                self.has_lost_run = status == "interrupted" and result == PROGRAM_ENDED and not self.only_compacts
                 self.main.usage = Usage()
                 self.usage += usage
             case records.Session() as record:

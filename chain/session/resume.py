@@ -19,7 +19,6 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from chain import events
 from chain.agent.children import Children
@@ -27,7 +26,7 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.journal import records
-from chain.journal.beside import kept_beside
+from chain.journal.beside import Kept
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
@@ -63,33 +62,34 @@ class Resumed:
     ``past`` are its latest events, as its journal tells them; those of what a crash left out are among them.
     ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was. ``returned`` are lines
     that a refusal gave back: whoever had them again by then has lost them in the crash. ``has_earlier``: there were
-    more events than are told.
+    more events than are told. ``was_cut``: the last run has ended with its process, and none has begun since.
     """
 
     past: Sequence[events.Event]
     changes: Sequence[str]
     returned: Sequence[Accepted] = ()
     has_earlier: bool = False
+    was_cut: bool = False
 
 
-def read_back(rows: Iterable[bytes], path: Path | None = None) -> ReadBack:
-    """Read a journal, and the images beside its ``path``.
+def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
+    """Read a journal, and the images that are ``kept`` beside it.
 
     Raises ``SessionError`` for one that makes no conversation, naming the record.
     """
     reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        restored.add(entry if path is None else with_kept_images(entry, path))
+        restored.add(entry if kept is None else with_kept_images(entry, kept))
         past.extend(projection.reading(entry))
     return ReadBack(restored, projection, past, reading.complaints, reading.seq)
 
 
-def with_kept_images(entry: Entry, path: Path) -> Entry:
-    """The entry with its images as they are beside the journal at this path; those that are gone have no data."""
+def with_kept_images(entry: Entry, kept: Kept) -> Entry:
+    """The entry with its images as they are kept beside the journal; those that are gone have no data."""
 
     def found(image: Image) -> Image:
-        content = kept_beside(path, image.digest)
+        content = kept(image.digest)
         return image if content is None else replace(image, data=b64encode(content).decode())
 
     match entry.record:
@@ -121,6 +121,7 @@ class Resuming:
 
     def bring_back(self) -> Resumed:
         """Put back what was, and write what was left out. Raises ``JournalError``; it can then be done again."""
+        known = self._known
         changed = [*changes(self._read, self._session), *self._lost_agents()]
         self._shared.journal.tells(self._tell, emit=lambda event: None)
         self._bring_back()
@@ -128,7 +129,8 @@ class Resuming:
         # They are told with what was before, and not once more as what happens now.
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)
-        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST)
+        was_cut = (known.is_running and not known.only_compacts) or known.has_lost_run
+        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST, was_cut)
 
     def _tell(self, entry: Entry) -> Sequence[events.Event]:
         """What is written now is told with what was before."""

@@ -53,21 +53,30 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """What the sessions of one process have in common. ``read_settings`` reads the configuration for a folder."""
+    """What the sessions of one process have in common. ``read_settings`` reads the configuration for a folder.
+
+    ``address`` is that of a Redis that keeps them, if it is not the folder ``state``.
+    """
 
     read_settings: Callable[[Path], Settings]
     state: Path
     tools: Sequence[Tool] = ()
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+
+    @property
+    def store(self) -> sessions.Store:
+        """Where they are kept."""
+        return sessions.open_store(self.state, self.address)
 
     async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
         """A page of those that are kept. Raises ``RpcError``."""
-        return await _THREADS.run(partial(_page, self.state, workspace, cursor))
+        return await _THREADS.run(partial(_page, self.store, workspace, cursor))
 
     def find(self, workspace: Path, id: str | None) -> tuple[Settings, sessions.Summary | None]:
         """What a session is opened with, and the kept one with this id, if any. Raises ``RpcError``, ``UserError``."""
-        kept = None if id is None else _find_kept(self.state, id, workspace)
+        kept = None if id is None else _find_kept(self.store, id, workspace)
         settings = self.read_settings(workspace)
         try:
             require_trust(settings)
@@ -162,7 +171,7 @@ class Host:
             self._leave(session)
         if (end := self._ends.get(id)) is not None:
             await end.wait()
-        await _THREADS.run(partial(_delete_kept, self._opener.state, id))
+        await _THREADS.run(partial(_delete_kept, self._opener.store, id))
         call.answer({})
 
     def find(self, id: str) -> EditorSession:
@@ -229,6 +238,7 @@ class Host:
                             settings,
                             workspace=workspace,
                             state=opener.state,
+                            store=opener.store,
                             tools=opener.tools,
                             resume=id or "",
                             interactive=True,
@@ -243,7 +253,7 @@ class Host:
                         session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
                         session.servers = servers
                         if kept is not None and call.method == "session/load":
-                            await session.tell_past(sessions.told_again(kept))
+                            await session.tell_past(sessions.told_again(opener.store, kept.id))
                         self._admit(session, call, [*notes, doorless, *_notes(settings, session)])
                         nursery.start_soon(session.tell)
                         await session.leaving.wait()
@@ -309,17 +319,17 @@ def _check_chain(settings: Settings, tools: Sequence[Tool]) -> None:
     configured_tools(settings, chain, tools, tool_groups(settings))
 
 
-def _delete_kept(state: Path, id: str) -> None:
+def _delete_kept(store: sessions.Store, id: str) -> None:
     """Remove the session with exactly this id, if there is one. Raises ``SessionError``."""
     try:
-        is_kept = sessions.whole_id(state, id) == id
+        is_kept = store.whole_id(id) == id
     except SessionError:
         is_kept = False
     if is_kept:  # the protocol wants no error for one that is gone already, or never was
-        sessions.delete(state, id)
+        store.delete(id)
 
 
-def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
+def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
     """The kept sessions of a workspace or of all, the latest first, from the ``cursor``-th on. Raises ``RpcError``."""
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
         raise params.wrong("cursor is none of those that were given")
@@ -327,7 +337,7 @@ def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
     here = None if cwd is None else os.path.realpath(cwd)
     found = [
         each
-        for each in sessions.all_sessions(state)
+        for each in store.summaries()
         if each.query and each.workspace and (here is None or os.path.realpath(each.workspace) == here)
     ]
     shown = [_info(each) for each in found[begin : begin + PAGE]]
@@ -335,10 +345,10 @@ def _page(state: Path, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
     return {"sessions": shown, **more}
 
 
-def _find_kept(state: Path, id: str, workspace: Path) -> sessions.Summary:
+def _find_kept(store: sessions.Store, id: str, workspace: Path) -> sessions.Summary:
     """The session with exactly this id, which works in this folder. Raises ``RpcError``."""
     try:
-        found = sessions.find(state, id)
+        found = store.find(id)
     except SessionError as error:
         raise RpcError(NOT_FOUND, str(error)) from None
     if found.id != id:

@@ -169,7 +169,7 @@ def _works_in(folder: str, id: str, state: Path) -> bool:
     from chain import sessions  # only for a mistake
 
     try:
-        return os.path.realpath(sessions.find(state, id).workspace) == folder
+        return os.path.realpath(sessions.FileStore(state).find(id).workspace) == folder
     except UserError:
         return False
 
@@ -180,5 +180,5 @@ def _named(there: Sequence[Visit], state: Path) -> Iterator[str]:
     for each in there:
         query = ""
         with suppress(UserError):
-            query = sessions.find(state, each.session).query
+            query = sessions.FileStore(state).find(each.session).query
         yield f"{each.session} in {each.workspace}" + (f" ({query[:60]})" if query else "")

@@ -11,7 +11,6 @@ from pathlib import Path
 import trio
 
 from chain import Tool
-from chain.app.open import check_state
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.text.plain import sanitize
@@ -38,16 +37,23 @@ def check_options(args: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
 
 
-def acp(read_settings: Callable[[Path], Settings], state: Path, tools: Sequence[Tool], traces: Path | None) -> int:
+def acp(
+    read_settings: Callable[[Path], Settings],
+    state: Path,
+    tools: Sequence[Tool],
+    traces: Path | None,
+    address: str = "",
+) -> int:
     """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
-    check_state(state)
+    opener = Opener(read_settings, state, tools, traces, os.environ, address)
+    opener.store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    return trio.run(_EditorProcess(Opener(read_settings, state, tools, traces, os.environ), stdin, stdout).run)
+    return trio.run(_EditorProcess(opener, stdin, stdout).run)
 
 
 class _EditorProcess:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeAlias, TypeVar
 
 from chain import Tool
-from chain.app.open import build_model, check_state
+from chain.app.open import build_model
 from chain.app.prompt_files import compaction_rules, handler_of, prompt_file, system_prompt
 from chain.app.toolbox import (
     allowance_meaning,
@@ -23,8 +23,9 @@ from chain.app.toolbox import (
 from chain.config.allowed_servers import not_started, servers_of
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
 from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
-from chain.errors import ConfigError, SessionError
+from chain.errors import ConfigError, SessionError, UserError
 from chain.instructions import read_instructions
+from chain.sessions import Store, shown_address
 from chain.text.wording import counted
 from cli.show.text_rows import flat
 
@@ -144,10 +145,10 @@ class _CheckResult:
         self.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
-def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
+def check(settings: Settings, store: Store | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
     """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
 
-    With the folder ``state`` checks that sessions can be written there. Shows nothing of a file that is not trusted,
+    With a ``store`` checks that sessions can be kept there. Shows nothing of a file that is not trusted,
     whose values may contain any environment variable.
     """
     rows = [f"config: {settings.file or 'built in'}"]
@@ -165,9 +166,9 @@ def check(settings: Settings, state: Path | None = None, tools: Sequence[Tool] =
     defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path.cwd())
     shipped = {key: value for key, value, _ in _values(defaults)}
     found.check_all()
-    if state is not None:
+    if store is not None:
         try:
-            check_state(state)
+            store.check()
         except SessionError as error:
             found.problem("", str(error))
     keys = dict.fromkeys([*found.rows, *found.problems])
@@ -239,6 +240,7 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
     yield "inbox.size", settings.inbox_size, ""
     yield "notify", settings.notify, ""
     yield "instructions", settings.instructions, ""
+    yield "state", settings.state, _server(settings.state)
     yield "tools.timeout_s", settings.tool_timeout_s, ""
     yield "tools.result_limit", settings.tool_result_limit, ""
     yield "tools.allow", settings.allow, ""
@@ -262,6 +264,13 @@ def _fields(place: str, of: _Section) -> Iterator[tuple[str, object, str]]:
             yield from _fields(key, value)
         elif each.name not in _NO_VALUES:
             yield key, value, ""
+
+
+def _server(address: str) -> str:
+    """An address without credentials."""
+    with suppress(UserError):
+        return shown_address(address) if address else ""
+    return "not an address"
 
 
 def _shown(key: str, value: object) -> str:

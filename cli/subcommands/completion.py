@@ -60,7 +60,7 @@ def completion(word: str, state: Path, settings: Callable[[], Settings]) -> str:
         case "fish":
             return "".join(f"complete -c chain {rule}\n" for rule in _fish())
         case "ids":
-            return "".join(f"{each.id}\n" for each in sessions.resumable(state, Path.cwd()))
+            return "".join(f"{each.id}\n" for each in sessions.resumable(sessions.FileStore(state), Path.cwd()))
         case "models":
             return "".join(f"{name}\n" for name in settings().model_names)
         case _:

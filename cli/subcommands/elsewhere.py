@@ -39,7 +39,7 @@ def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -
                 say(f"{row['id']} waits for {row.get('target_agent', 'main')}.")
                 return 0, ""
             case {"type": "receipt", "state": "delivered" | "handled" as state}:
-                say(_taken(state, row))
+                say(taken(state, row))
                 return 0, ""
             case {"type": "receipt", "state": str(state)}:
                 why = f": {row['reason']}" if row.get("reason") else ""
@@ -49,7 +49,8 @@ def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -
     return 1, _GONE
 
 
-def _taken(state: str, row: Mapping[str, Any]) -> str:
+def taken(state: str, row: Mapping[str, Any]) -> str:
+    """What became of a line that was accepted."""
     if state == "handled":
         return str(row.get("reason") or f"{row['id'] or 'It'} was done.")
     if row.get("point") == "start":
@@ -62,12 +63,13 @@ def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object
     with suppress(ConnectionError):  # its end is told by the end of the rows
         visit.send(type="watch")
     for row in chain([visit.init], visit.rows()):
-        write(f"{json.dumps(row)}\n" if renderer is None else _shown(row, renderer))
+        write(f"{json.dumps(row)}\n" if renderer is None else shown_row(row, renderer))
     if visit.was_killed:
         raise UserError(f"the chain was killed; chain -r {visit.session} goes on with its session")
 
 
-def _shown(row: Mapping[str, Any], renderer: Renderer) -> str:
+def shown_row(row: Mapping[str, Any], renderer: Renderer) -> str:
+    """The rows of an event, which comes as JSON."""
     from chain import event_json, events
 
     event = event_json.from_json(row)

@@ -10,7 +10,8 @@ FOLDER = Path(__file__).parent.parent / "help"
 
 TOPICS = (
     *("lines", "keys", "terminal", "moments", "tools", "mcp", "agents", "handler-prompts", "configuration", "models"),
-    *("context", "sessions", "side-door", "editors", "events", "exit-codes", "files", "library", "benchmark"),
+    *("context", "sessions", "side-door", "machines", "editors", "events", "exit-codes", "files", "library"),
+    "benchmark",
 )
 """In the order in which somebody who is new needs them."""
 

@@ -43,9 +43,9 @@ def read_words(words: Sequence[str]) -> tuple[str, str]:
     return what, beside[0].strip()
 
 
-def list_rows(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
+def list_rows(store: sessions.Store, *, here: Path, width: int, ascii: bool) -> list[str]:
     """The rows of ``list``."""
-    found = sessions.all_sessions(state)
+    found = store.summaries()
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
@@ -54,18 +54,18 @@ def list_rows(state: Path, *, here: Path, width: int, ascii: bool) -> list[str]:
 
 
 def show_rows(
-    state: Path, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
+    store: sessions.Store, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
 ) -> Iterator[str]:
     """The rows of a session as a terminal showed it; ``report`` hears what cannot be read. Raises ``SessionError``."""
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
-    for event in sessions.told_again(sessions.find(state, id), report):
+    for event in sessions.told_again(store, store.whole_id(id), report):
         yield from renderer.lines(event)
     # What a crash cut short.
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 
 
 def write_export(
-    state: Path,
+    store: sessions.Store,
     id: str,
     format: str | None,
     output: str | None,
@@ -73,14 +73,14 @@ def write_export(
     report: Callable[[str], object],
 ) -> str:
     """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
-    session = sessions.find(state, id)
+    id = store.whole_id(id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
     wanted = format or suffix.casefold() or "md"
     chosen = next((each for each in sessions.FORMATS if each == wanted), None)
     if chosen is None:
         formats = ", ".join(sessions.FORMATS)
         raise UserError(f"there is no format {wanted!r:.60}; name one by --format: {formats}", file=Path(output or ""))
-    pieces = sessions.export(session, chosen, report)
+    pieces = sessions.export(store, id, chosen, report)
     if output is None:
         return next(filter(None, map(write, pieces)), "")
     path = Path(output)
@@ -99,9 +99,9 @@ def write_export(
     return ""
 
 
-def delete_if_sure(state: Path, id: str, ask: Callable[[str], object]) -> bool:
+def delete_if_sure(store: sessions.Store, id: str, ask: Callable[[str], object]) -> bool:
     """Delete a session if the user says so on standard input. Raises ``SessionError``."""
-    session = sessions.find(state, id)
+    session = store.find(id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
     ask(sanitize(f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] "))
@@ -110,5 +110,5 @@ def delete_if_sure(state: Path, id: str, ask: Callable[[str], object]) -> bool:
         ask("\n")  # nobody has ended the row
     if answer.strip().lower() not in (b"y", b"yes"):
         return False
-    sessions.delete(state, session.id)
+    store.delete(session.id)
     return True

@@ -21,12 +21,13 @@ from cli.writing import write_all
 ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
 
 
-def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
+def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
     """The id of the session that the user chose, ``None`` for none. Raises ``UserError`` where there is no session."""
     from chain import sessions  # a question of trust does without it
 
     here = workspace.resolve()
-    found = sessions.resumable(state, here)
+    store = sessions.open_store(state, address)
+    found = sessions.resumable(store, here)
     if not found:
         raise UserError(f"no session of {here} is kept; chain sessions list shows those of other folders")
     sign, width = partial(written, ascii=ascii), tty.size()[0]
@@ -34,7 +35,7 @@ def ask_which(state: Path, workspace: Path, *, ascii: bool) -> str | None:
     _show(rows, ascii=ascii)
     while answer := (_ask(ASKING) or "").strip():
         try:
-            return sessions.whole_id(state, chosen(answer, found))
+            return store.whole_id(chosen(answer, found))
         except SessionError as error:
             _show([str(error)], ascii=ascii)
     return None

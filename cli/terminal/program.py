@@ -61,6 +61,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         settings,
         workspace=place.workspace,
         state=state,
+        store=_store_of(invocation),
         tools=tuple(invocation.tools),
         interactive=True,
         traces=invocation.traces,
@@ -86,6 +87,11 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
                 await program.close()
                 await chains.close()
     raise problem
+
+
+def _store_of(invocation: Invocation) -> sessions.Store:
+    # A demonstration is nobody's work, and is kept nowhere.
+    return sessions.open_store(invocation.state, "" if invocation.tour else invocation.settings.state)
 
 
 class _Program:
@@ -138,14 +144,14 @@ class _Program:
         return code
 
     def _show(self, chain: Chain, model: str, before: TerminalSession | None = None) -> TerminalSession:
-        asked = self._invocation
+        asked, store = self._invocation, _store_of(self._invocation)
         commands = Commands(
             chain,
             asked.settings,
             model=model,
             has_keys=self._screen.has_keys,
-            summaries=partial(sessions.resumable, asked.state, asked.place.workspace),
-            whole_id=partial(sessions.whole_id, asked.state),
+            summaries=partial(sessions.resumable, store, asked.place.workspace),
+            whole_id=store.whole_id,
         )
         alerts = Alerts() if asked.settings.notify == "bell" else None
         session = TerminalSession(

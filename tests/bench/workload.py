@@ -21,6 +21,7 @@ from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.config.system_prompt import read_system_prompt
 from chain.session.feed import Feed
+from chain.session.store import Store
 from chain.tools.tool import Tool, ToolContext, tool
 from cli.event_rows import json_row
 
@@ -74,13 +75,15 @@ def settings(folder: Path, url: str, iterations: int) -> Settings:
 
 
 @asynccontextmanager
-async def ready_chain(folder: Path, url: str, iterations: int, of: Tool = price) -> AsyncIterator[Chain]:
+async def ready_chain(
+    folder: Path, url: str, iterations: int, of: Tool = price, store: Store | None = None
+) -> AsyncIterator[Chain]:
     """A chain as a front end has it: its client built, its journal on the disk, its feed read, a listener on it."""
     chosen = settings(folder, url, iterations)
     model = build_model(chosen.model("double"))
     await model.prepare()
     async with trio.open_nursery() as nursery:
-        opened = open_chain(chosen, workspace=folder, state=folder / "state", tools=[of], model=model)
+        opened = open_chain(chosen, workspace=folder, state=folder / "state", store=store, tools=[of], model=model)
         async with opened as chain:
             chain.listen(_must_end_well)
             nursery.start_soon(_print_nowhere, chain.feed())

@@ -9,6 +9,7 @@ import threading
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -151,20 +152,20 @@ async def test_one_that_is_gone_is_a_text(content: bytes | None, workspace: Path
     await one.run("Sure?", resume=one.id)
     (image,) = images(one.requests[-1].messages)
     assert sent_form(image) == {"type": "text", "text": NO_IMAGE}
-    text = "".join(kept.export(kept.find(tmp_path, one.id), "json"))
+    text = "".join(kept.export(kept.FileStore(tmp_path), one.id, "json"))
     assert NO_IMAGE in text
 
 
 async def test_export_has_it_and_deleting_removes_it(workspace: Path, tmp_path: Path) -> None:
     one = Kept(tmp_path)
     await one.run("What is on @dot.png?")
-    found: dict[str, Any] = json.loads("".join(kept.export(kept.find(tmp_path, one.id), "json")))
+    found: dict[str, Any] = json.loads("".join(kept.export(kept.FileStore(tmp_path), one.id, "json")))
     (content,) = [
         r["message"]["content"] for r in found["records"] if r["type"] == "message" and r["message"]["role"] == "user"
     ]
     assert b64decode(content[2]["source"]["data"]) == PIXEL
-    assert "Delivered with dot.png (PNG" in "".join(kept.export(kept.find(tmp_path, one.id), "md"))
-    kept.delete(tmp_path, one.id)
+    assert "Delivered with dot.png (PNG" in "".join(kept.export(kept.FileStore(tmp_path), one.id, "md"))
+    kept.FileStore(tmp_path).delete(one.id)
     assert not one.file.parent.exists()
     assert not one.journal.exists()
 
@@ -204,7 +205,8 @@ async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> 
     keep_beside(journal, DIGEST, PIXEL)
     line = records.Line("L1", "see", "redirect", "next", "main", images=(Image("image/png", DIGEST, "it"),))
     read = with_kept_images(
-        record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}), journal
+        record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}),
+        partial(kept_beside, journal),
     )
     assert isinstance(read.record, records.Line)
     assert b64decode(read.record.images[0].data) == PIXEL

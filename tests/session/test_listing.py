@@ -63,10 +63,9 @@ def only(folder: Path) -> listing.Summary:
 
 def test_a_summary_has_what_the_records_add_up_to(tmp_path: Path) -> None:
     more = [line("L2", "second"), receipt("L2", "delivered", "start"), result(), {"type": "model", "name": "other"}]
-    path = journal(tmp_path, "20260101-000000-aaaaaa", [SESSION, *RUN, *more, line("L3", "then: x"), line("L4", "y")])
+    journal(tmp_path, "20260101-000000-aaaaaa", [SESSION, *RUN, *more, line("L3", "then: x"), line("L4", "y")])
     assert only(tmp_path) == listing.Summary(
         id="20260101-000000-aaaaaa",
-        path=path,
         changed=1011.0,
         workspace="/home/me/here",
         model="other",
@@ -238,6 +237,6 @@ def test_the_latest_session_is_one_in_which_something_was_said_if_only_a_task_fo
     here = {**SESSION, "workspace": str(tmp_path / "work")}
     for name, rows in zip(names, ([here, *RUN], [here, *todo], [here]), strict=True):
         journal(tmp_path / "sessions", name, rows, start=1000.0 * float(name[:8]))
-    found = sessions.latest(tmp_path, tmp_path / "work")
+    found = sessions.latest(sessions.FileStore(tmp_path), tmp_path / "work")
     assert found is not None
     assert found.id == names[1]

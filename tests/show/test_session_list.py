@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,6 @@ NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
 
 KEPT = Summary(
     id="20261122-222103-a7431e",
-    path=Path("session.jsonl"),
     changed=NOW - 3600,
     workspace="/home/ida/here",
     model="scripted",

@@ -10,6 +10,7 @@ from threading import Thread
 import pytest
 
 from chain.config.load import Settings, load_settings
+from chain.session.store import FileStore
 from chain.tools.processes import fence
 from cli.subcommands.check import check, check_service
 
@@ -61,7 +62,7 @@ def test_a_good_configuration_has_no_problems(folder: Path) -> None:
 
 def test_sessions_that_cannot_be_kept_are_a_problem(folder: Path) -> None:
     (folder / "state").write_text("not a folder")
-    lines, ok = check(read(folder), folder / "state")
+    lines, ok = check(read(folder), FileStore(folder / "state"))
     assert not ok
     (problem,) = problems(lines)
     assert "sessions cannot be kept here" in problem

@@ -1,0 +1,131 @@
+"""A session that machines share, for who sends it lines or watches it from anywhere.
+
+What is sent has an id of its own. Where an answer is lost on the way, the same is sent again, and is still the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from chain import sessions
+from chain.errors import SessionError, UserError
+from chain.lines.parse import overtakes, parse_line, problem_of
+from chain.redis.redis_server import RedisServer, Unreachable
+from chain.redis.redis_store import LineStatus, RedisStore
+
+AGAIN_S = 1.0
+"""The pause before a server that did not answer is asked again."""
+LOOK_S = 5.0
+"""How long one look for news lasts, where nothing comes."""
+STANDS_S = 15.0
+"""How long the word holds that somebody answers; it is given again before that."""
+FINAL = frozenset({"delivered", "handled", "returned", "dropped", "refused"})
+
+UNKNOWN = "it is not known yet whether it was taken, so it is sent again with the same id until that is"
+
+
+class RemoteSession:
+    """A session in a Redis. ``say`` hears when the server does not answer."""
+
+    def __init__(self, store: RedisStore, server: RedisServer, id: str, say: Callable[[str], object]) -> None:
+        self.id = id
+        self._store = store
+        self._server = server
+        self._say = say
+
+    async def send(self, line: str) -> tuple[str, LineStatus]:
+        """Send a line; its id, and what is known of it: queued or refused. Raises ``UserError`` for what is no line."""
+        parsed = parse_line(line, local=False)
+        if parsed.kind == "blank":
+            raise UserError("the line is empty")
+        if problem := problem_of(parsed):
+            raise UserError(problem)
+        return await self.submit(needs_room=not overtakes(line), type="line", text=line)
+
+    async def submit(self, *, needs_room: bool = False, **row: Any) -> tuple[str, LineStatus]:  # noqa: ANN401 - JSON
+        """Send a row, again and again until the server has said what became of it."""
+        id = secrets.token_hex(5)
+        has_said = False
+        while True:
+            try:
+                return id, await self._store.submit(self._server, self.id, {**row, "id": id}, needs_room=needs_room)
+            except Unreachable as error:
+                if not has_said:
+                    self._say(f"{error}; {UNKNOWN}")
+                    has_said = True
+                await trio.sleep(AGAIN_S)
+
+    async def outcome(self, id: str) -> LineStatus:
+        """What became of a row that was sent, once that is known."""
+        after = ""
+        while True:
+            try:
+                after = after or await self._store.latest_event(self._server, self.id)
+                known = await self._store.became(self._server, self.id, id)
+                if known.state in FINAL:
+                    return known
+                # Any news may be of it; some of them are lost with their worker, so one looks again in any case.
+                found = await self._store.told(self._server, self.id, after, wait_s=LOOK_S)
+                after = found[-1][0] if found else after
+            except Unreachable:
+                await trio.sleep(AGAIN_S)
+
+    async def events(self) -> AsyncIterator[Mapping[str, Any]]:
+        """Who runs it, the events of the run that is active, or was last, then those that come, without end."""
+        after, is_first = "0", True
+        while True:
+            try:
+                found = await self._store.told(self._server, self.id, after, wait_s=0.01 if is_first else LOOK_S)
+            except Unreachable as error:
+                self._say(str(error))
+                await trio.sleep(AGAIN_S)
+                continue
+            after = found[-1][0] if found else after
+            rows = [row for _, row in found]
+            if is_first:
+                begun = max((n for n, row in enumerate(rows) if row.get("type") == "run_started"), default=0)
+                opened = [row for row in rows[:begun] if row.get("type") == "init"]
+                rows = opened[-1:] + rows[begun:]
+                is_first = False
+            for row in rows:
+                yield row
+
+    async def answer_questions(self) -> None:
+        """Give the word that questions are answered, again and again, until cancelled."""
+        client = secrets.token_hex(5)
+        try:
+            while True:
+                await self.submit(type="hello", client=client, for_s=STANDS_S)
+                await trio.sleep(STANDS_S / 3)
+        finally:
+            with trio.move_on_after(AGAIN_S, shield=True):
+                await self.submit(type="hello", client=client, for_s=0)
+
+
+@asynccontextmanager
+async def remote_session(
+    address: str, *, id: str, workspace: Path, is_new: bool, say: Callable[[str], object]
+) -> AsyncIterator[RemoteSession]:
+    """The session that is meant: by an id, a new one, or the one of a workspace that changed last.
+
+    Raises ``UserError``, also where the server cannot be reached to begin with: nothing was sent then.
+    """
+    store = RedisStore(address, source="the state")
+    async with store.connected() as server:
+        if is_new:
+            found = await store.create(server, str(await trio.Path(workspace).resolve()))
+        elif id:
+            found = await trio.to_thread.run_sync(store.whole_id, id)
+        else:
+            latest = await trio.to_thread.run_sync(sessions.latest, store, workspace)
+            if latest is None:
+                where = await trio.Path(workspace).resolve()
+                raise SessionError(f"no session of {where} is kept there; chain send --new begins one")
+            found = latest.id
+        yield RemoteSession(store, server, found, say)

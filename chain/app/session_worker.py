@@ -1,0 +1,208 @@
+"""A worker: runs the sessions of a store that others share, as many at once as it may, one after the other.
+
+A session is wanted when a line came for it and nobody holds it, or when its holder says nothing any more. Whoever holds
+it keeps it until nothing is left to do. A run that ended with its process is gone on with.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from chain.app.open import open_chain
+from chain.app.whereabouts import whereabouts
+from chain.chain import Chain
+from chain.config.load import Settings
+from chain.errors import SessionError, UserError
+from chain.events import Event, IterationStarted
+from chain.redis.lease import LEASE_S, Lease
+from chain.redis.redis_server import RedisServer
+from chain.redis.redis_store import RedisStore
+from chain.signal import Signal
+from chain.text.wording import GO_ON, MAIN
+from chain.tools.tool import Tool
+
+LOOK_S = 1.0
+"""How often a worker with nothing to do looks for sessions whose holders say nothing any more."""
+AGAIN_S = 30
+"""After how long a session that could not be opened is tried again, by whichever worker."""
+HAND_OVER_S = 60.0
+"""How long a worker that is to end waits for the next safe point of a run."""
+SWEEP_S = 60.0
+"""How often sessions that are old enough are deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """What a worker takes on: so many sessions at once, and those that work in one folder ``only``, if that is given.
+
+    ``keep_s``: sessions in which nothing happened for so many seconds are deleted.
+    """
+
+    at_once: int = 1
+    only: str = ""
+    keep_s: float | None = None
+
+
+class Worker:
+    """Runs the sessions of the Redis at an address until it is to leave. ``report`` is told what goes wrong.
+
+    Raises ``SessionError`` for what is no address.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        address: str,
+        state: Path,
+        limits: WorkerLimits,
+        report: Callable[[str], object],
+        *,
+        tools: Sequence[Tool] = (),
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self._settings = settings
+        self._store = RedisStore(address, source="the state", lease_s=lease_s)
+        self._state = state
+        self._limits = limits
+        self._report = report
+        self._tools = tools
+        self.ready = trio.Event()
+        """Set when the server is reached."""
+        self._leaving = trio.Event()
+        self._running = 0
+        self._freed = Signal()
+        self._told: dict[str, str] = {}
+        """What was reported of sessions last, by their ids."""
+
+    def leave(self) -> None:
+        """Begin no more sessions, and hand those that run over at their next safe points."""
+        self._leaving.set()
+        self._freed.set()
+
+    async def run(self) -> None:
+        """Run sessions until ``leave``. Raises ``SessionError`` if the server cannot be used from the beginning."""
+        async with self._store.connected() as server, trio.open_nursery() as sessions, trio.open_nursery() as nursery:
+            self.ready.set()
+            nursery.start_soon(self._look_for_work, server, sessions)
+            if self._limits.keep_s is not None:
+                nursery.start_soon(self._sweep, server, self._limits.keep_s)
+            await self._leaving.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _look_for_work(self, server: RedisServer, sessions: trio.Nursery) -> None:
+        while True:
+            while self._running >= self._limits.at_once:
+                await self._freed.wait()
+            try:
+                lease = await self._claim_next(server)
+                if lease is None:
+                    await self._store.wait_for_work(server, LOOK_S)
+            except SessionError as error:
+                self._tell("", str(error))
+                await trio.sleep(LOOK_S)
+                continue
+            self._told.pop("", None)
+            if lease is not None:
+                self._running += 1
+                sessions.start_soon(self._run_session, lease)
+
+    async def _claim_next(self, server: RedisServer) -> Lease | None:
+        # No cancellation between the claim and the task that gives the session back.
+        with trio.CancelScope(shield=True):
+            for id in await self._store.due(server, only=self._limits.only):
+                lease = await self._store.claim_for_worker(server, id, size=self._settings.inbox_size)
+                if lease is not None:
+                    return lease
+        return None
+
+    async def _run_session(self, lease: Lease) -> None:
+        lease.at_exit = AGAIN_S * 1000
+        self._store.claimed[lease.id] = lease
+        try:
+            await self._open(lease)
+        except UserError as error:
+            self._tell(lease.id, str(error))
+        except Exception:  # noqa: BLE001 - a mistake of ours in one session must not end the others
+            self._tell(lease.id, traceback.format_exc())
+        else:
+            self._told.pop(lease.id, None)
+        finally:
+            if self._store.claimed.pop(lease.id, None) is not None:  # it was not even opened
+                with trio.CancelScope(shield=True):
+                    await lease.release(lease.at_exit)
+            self._running -= 1
+            self._freed.set()
+
+    async def _open(self, lease: Lease) -> None:
+        opened = open_chain(
+            self._settings,
+            workspace=Path(lease.workspace),
+            state=self._state,
+            store=self._store,
+            tools=self._tools,
+            resume=lease.id,
+            whereabouts=whereabouts,
+            instructions=True,
+        )
+        with trio.CancelScope() as scope:
+            async with opened as chain:
+                resumed = chain.resumed
+                is_asked = any(accepted.line.text == GO_ON for accepted in chain.waiting)
+                if resumed is not None and resumed.was_cut and not is_asked:
+                    chain.start(GO_ON, origin="door")
+                else:
+                    chain.run_waiting()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._stop_when_lost, lease, scope)
+                    nursery.start_soon(self._hand_over, chain, lease, scope)
+                    await self._until_done(chain, lease)
+                    nursery.cancel_scope.cancel()
+
+    async def _until_done(self, chain: Chain, lease: Lease) -> None:
+        while True:
+            await chain.wait_idle()
+            if await lease.release("idle"):
+                return
+            await lease.was_read.wait()
+
+    async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
+        await lease.lost.wait()
+        if not lease.was_released:
+            self._tell(lease.id, f"it was lost: {lease.why}")
+            scope.cancel()
+
+    async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:
+        """Let another worker go on from the next safe point, as if this one had ended there."""
+        safe = trio.Event()
+
+        def hear(event: Event) -> None:
+            if isinstance(event, IterationStarted) and event.agent == MAIN and self._leaving.is_set():
+                lease.close()
+                safe.set()
+
+        chain.listen(hear)
+        await self._leaving.wait()
+        with trio.move_on_after(HAND_OVER_S):
+            await safe.wait()
+        lease.close()
+        await lease.release(0)
+        scope.cancel()
+
+    async def _sweep(self, server: RedisServer, keep_s: float) -> None:
+        while True:
+            try:
+                await self._store.delete_old(server, keep_s)
+            except SessionError as error:
+                self._tell("", str(error))
+            await trio.sleep(SWEEP_S)
+
+    def _tell(self, id: str, why: str) -> None:
+        """Report what goes wrong; again and again the same only once."""
+        if self._told.get(id) != why:
+            self._told[id] = why
+            self._report(f"the session {id}: {why}" if id else why)

@@ -1,0 +1,1 @@
+"""Sessions that several machines share, in Redis."""

@@ -1,0 +1,247 @@
+"""A session of a Redis that somebody holds: the lease on it, and what is written as long as that lasts.
+
+What is to be written waits in its order, in groups: what comes up in one step is in one group, and a group is one step
+of the server, too. A group whose answer was lost on the way is sent again; the server knows it by its number. Only the
+end of the lease makes an end of that: by the holder's own clock it comes no later than by the server's.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Literal, TypeAlias
+
+import trio
+
+from chain.errors import SessionError
+from chain.redis import scripts
+from chain.redis.redis_server import RedisServer, Unreachable
+from chain.signal import Signal
+from chain.tasks import beside
+
+LEASE_S = 10.0
+"""How long nobody else gets a session whose holder says nothing."""
+RENEWALS = 4
+"""How often a lease is renewed before it would end."""
+SETTLING = 2
+"""Turns of the loop in which more may come up before a group is sent: a step of the agent takes some, and a group costs
+as much as the rest of it."""
+AGAIN_S = 0.2
+"""The pause before a server that does not answer is asked again."""
+
+RELEASED = "the session was given back"
+TAKEN_OVER = "another process has taken the session over"
+CUT_OFF = "the server did not answer for so long that another process may have taken the session over"
+
+How: TypeAlias = Literal["idle", "over"] | int
+"""Why a lease ends: there is nothing left to do (refused if a line has come), its holder goes, or another worker is
+wanted in so many milliseconds."""
+
+_RECEIPT = b'{"type":"receipt",'
+_TOLD_OF = ("state", "agent", "iteration", "point", "reason")
+"""What is kept of a receipt for who sent the line."""
+
+
+class Lease:
+    """Holds a session, and writes it: the file layer under its journal. Made by ``claimed``."""
+
+    def __init__(self, server: RedisServer, id: str, token: str, length_s: float, *, by_worker: bool) -> None:
+        self.id = id
+        self.workspace = ""
+        self.answers_s = 0.0
+        """For how long somebody answers questions, who said so before."""
+        self.lost = trio.Event()
+        """Set when nothing can be written any more."""
+        self.why = ""
+        """Why that is."""
+        self.at_exit: How = "over"
+        """How it is given back by who leaves without a word."""
+        self.was_read = Signal()
+        """Set when a row that was sent has been read."""
+        self.is_pausing = False
+        """Whether it is being given back, so that nothing more is read meanwhile."""
+        self.unpaused: Callable[[], None] = lambda: None
+        """Called when it was not given back after all."""
+        self.tell_rest: Callable[[], None] = lambda: None
+        """Called before the session is given back: events that nobody was told of yet are told now."""
+        self.waiting: Callable[[], int] | None = None
+        """How many lines wait in the journal, once that is known."""
+        self._server = server
+        self._token = token
+        self._length_s = length_s
+        self._by_worker = int(by_worker)
+        self._ends_at = trio.current_time() + length_s
+        self._left: list[bytes | str] = []
+        self._news = Signal()
+        self._asked = self._done = self._groups = 0
+        self._waiters = trio.lowlevel.ParkingLot()
+        self._problem: SessionError | None = None
+        self._is_closed = False
+
+    # ------------------------------------------------------------------------------------------ what is written
+
+    def keep(self, digest: str, content: bytes) -> bool:
+        """Keep a file beside the journal. It is always late (``JournalFile``)."""
+        return self._do("keep", digest, content)
+
+    def append(self, data: bytes) -> bool:
+        """Append a row to the journal, and tell the sender of a line what became of that. It is always late."""
+        self._do("row", data, "")
+        if data.startswith(_RECEIPT):
+            receipt = json.loads(data)
+            self.settle(receipt["id"], **{name: receipt[name] for name in _TOLD_OF if name in receipt})
+        return True
+
+    def settle(self, line: str, **what: object) -> None:
+        """Say what became of a line, to who sent it."""
+        self._do("became", line, json.dumps(what))
+
+    def read(self, entry: bytes) -> None:
+        """Remove a line from those that wait to be read, in the step that does what it says."""
+        self._do("read", entry, "")
+        self.was_read.set()
+
+    def tell(self, event: str) -> None:
+        """Tell those who watch of an event. Raises ``OSError`` when nothing can be written any more."""
+        self._do("told", event, "")
+
+    def close(self) -> None:
+        """Accept nothing more to write; what waits is still written. It is as if the process ended here."""
+        if not self._is_closed:
+            with suppress(OSError):
+                self.tell_rest()
+        self._is_closed = True
+
+    def _do(self, what: str, one: bytes | str, other: bytes | str) -> bool:
+        if self.why or self._is_closed:
+            raise OSError(0, self.why or RELEASED)
+        self._left += (what, one, other)
+        self._asked += 1
+        self._news.set()
+        return True
+
+    async def sync(self) -> None:
+        """Wait until all that was asked for is safe. Raises ``OSError`` if it never will be."""
+        target = self._asked
+        await trio.lowlevel.checkpoint()
+        while self._done < target and not self.why:
+            await self._waiters.park()
+        if self._done < target:
+            raise OSError(0, self.why)
+
+    # ------------------------------------------------------------------------------------------ how long it lasts
+
+    async def write(self) -> None:
+        """Write what comes up, until the lease is lost."""
+        while not self.why:
+            if not self._left:
+                await self._news.wait()
+                for _ in range(SETTLING):
+                    await trio.lowlevel.checkpoint()
+                continue
+            group, count = tuple(self._left), self._asked
+            self._left.clear()
+            self._groups += 1
+            waiting = "" if self.waiting is None else self.waiting()
+            if await self._insist(scripts.APPEND, self._groups, waiting, *group):
+                self._done = count
+                self._waiters.unpark_all()
+
+    async def renew(self) -> None:
+        """Renew the lease again and again, until it is lost."""
+        while not self.why:
+            with trio.move_on_after(self._length_s / RENEWALS):
+                await self.lost.wait()
+                return
+            asked_at = trio.current_time()
+            if await self._insist(scripts.RENEW, int(self._length_s * 1000), self._by_worker):
+                self._ends_at = asked_at + self._length_s
+
+    async def end(self) -> None:
+        """Lose the lease when it ends by this process's clock. One that was stopped for long finds that out here."""
+        while not self.why:
+            with trio.move_on_at(self._ends_at):
+                await self.lost.wait()
+            if trio.current_time() >= self._ends_at:
+                self.lose(str(self._problem or CUT_OFF))
+
+    async def release(self, how: How) -> bool:
+        """Give the session back once all is written. Whether it was: not if it was to be idle, and a line has come."""
+        if self._is_closed and how == "idle":
+            return False  # it is not: its run was cut
+        # A line that was read while the server is asked would be the run of nobody.
+        self.is_pausing = True
+        try:
+            if not (self.why or self._is_closed):
+                self.tell_rest()
+            await self.sync()
+            while not self.why:
+                try:
+                    (said,) = await self._server.run(scripts.RELEASE, self.id, self._token, how)
+                except Unreachable:
+                    await trio.sleep(AGAIN_S)
+                    continue
+                if said == b"more":
+                    self.is_pausing = False
+                    self.unpaused()
+                    return False
+                self.lose(RELEASED if said == b"ok" else TAKEN_OVER)
+        except (OSError, SessionError) as error:
+            self.lose(str(error))
+        return True
+
+    @property
+    def was_released(self) -> bool:
+        """Whether it was given back, and not lost."""
+        return self.why == RELEASED
+
+    def lose(self, why: str) -> None:
+        """Write nothing from now on. What waits to be written never will be."""
+        if not self.why:
+            self.why = why
+            self._left.clear()
+            self.lost.set()
+            self._news.set()
+            self._waiters.unpark_all()
+
+    async def _insist(self, script: scripts.LuaScript, *arguments: bytes | str | int) -> bool:
+        """Run a script until the server answers, or the lease is lost. Whether it was run."""
+        while not self.why:
+            try:
+                said = await self._server.run(script, self.id, self._token, *arguments)
+            except Unreachable as error:
+                self._problem = error
+                await trio.sleep(AGAIN_S)
+            except SessionError as error:
+                self.lose(str(error))
+            else:
+                if said[0] == b"ok":
+                    return True
+                self.lose(TAKEN_OVER)
+        return False
+
+
+async def claim(
+    server: RedisServer, id: str, *, by_worker: bool, size: int, length_s: float = LEASE_S
+) -> Lease | Literal["none", "held", "newer"]:
+    """A lease on a session, or why there is none. Raises ``SessionError``."""
+    lease = Lease(server, id, secrets.token_hex(8), length_s, by_worker=by_worker)
+    arguments = (lease._token, int(length_s * 1000), int(by_worker), size)
+    said, *more = await server.run(scripts.CLAIM, id, *arguments)
+    if said != b"ok":
+        return "none" if said == b"none" else "newer" if said == b"newer" else "held"
+    lease.workspace, lease.answers_s = more[0].decode(errors="replace"), int(more[1]) / 1000
+    return lease
+
+
+@asynccontextmanager
+async def kept_up(lease: Lease) -> AsyncIterator[None]:
+    """Write and renew for the block, and give the session back after it, unless that was done."""
+    async with beside(lease.write, lease.renew, lease.end):
+        try:
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                await lease.release(lease.at_exit)

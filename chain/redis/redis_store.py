@@ -1,0 +1,346 @@
+"""Sessions in Redis, which several machines share: any of them sends lines, and one of them runs a session."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from chain.errors import SessionError
+from chain.journal.journal import Journal
+from chain.redis import scripts
+from chain.redis.lease import LEASE_S, Lease, claim, kept_up
+from chain.redis.mailbox import Mailbox, entries
+from chain.redis.redis_server import Address, RedisServer, connected, read_address
+from chain.redis.scripts import key
+from chain.session.listing import Summary, one_of, summary_of
+from chain.session.resume import ReadBack, read_back
+from chain.session.store import OpenSession
+
+T = TypeVar("T")
+
+AT_ONCE = 500
+"""Records that are read at once."""
+MAX_DUE = 1_000
+"""Sessions that want a worker of which one hears at once."""
+SIZE = 10
+"""Of the inbox of a session that nobody has opened yet."""
+CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
+"""How long to wait, again and again, for a session that is just being given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineStatus:
+    """What is known of a line that was sent: its state, and where and why, as its latest receipt says."""
+
+    state: str
+    agent: str = "main"
+    iteration: int = 0
+    point: str | None = None
+    reason: str = ""
+
+
+class RedisStore:
+    """Sessions in the Redis at an address: ``redis://[USER:PASSWORD@]HOST[:PORT]/DB``, or ``rediss://`` for TLS.
+
+    Raises ``SessionError`` for what is no address. The other methods raise it for what the server cannot do.
+    """
+
+    def __init__(self, address: str, *, source: str = "the address", lease_s: float = LEASE_S) -> None:
+        self.address: Address = read_address(address, source)
+        self.lease_s = lease_s
+        self._server: RedisServer | None = None
+        self.claimed: dict[str, Lease] = {}
+        """Sessions that a worker claims before it opens them."""
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[RedisServer]:
+        """The server, for the block: one connection for all that is in it."""
+        if self._server is not None:
+            yield self._server
+            return
+        async with connected(self.address) as self._server:
+            try:
+                yield self._server
+            finally:
+                self._server = None
+
+    # ------------------------------------------------------------------------------------------------ as a store
+
+    def check(self) -> None:
+        """Whether sessions are safe there."""
+
+        async def check(server: RedisServer) -> None:
+            pass  # whoever connects has checked it
+
+        self._do(check)
+
+    @asynccontextmanager
+    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
+        """A new session."""
+        async with self.connected() as server:
+            id = await self.create(server, os.path.realpath(workspace))  # noqa: ASYNC240 - its folders are known by now
+
+            async with self._open(server, id) as held:
+                yield held
+
+    @asynccontextmanager
+    async def resume(self, id: str) -> AsyncIterator[OpenSession]:
+        """An old one; one that nobody has opened yet is as new."""
+        async with self.connected() as server:
+            whole = id if id in self.claimed else one_of(await _ids(server), id)
+            async with self._open(server, whole) as held:
+                yield held
+
+    @asynccontextmanager
+    async def _open(self, server: RedisServer, id: str) -> AsyncIterator[OpenSession]:
+        lease = self.claimed.pop(id, None) or await self._claim(server, id)
+        async with kept_up(lease):
+            rows = await _rows(server, id)
+            files = await _files(server, id) if any(b'"type":"image"' in row for row in rows) else {}
+            read: ReadBack | None = None
+            if rows:
+                read = await trio.to_thread.run_sync(read_back, rows, files.get)
+            journal = Journal(lease, id=id, seq=0 if read is None else read.seq)
+            yield OpenSession(journal, read, Mailbox(server, lease).serve)
+
+    async def _claim(self, server: RedisServer, id: str) -> Lease:
+        for pause in CLAIM_PAUSES_S:
+            found = await claim(server, id, by_worker=False, size=SIZE, length_s=self.lease_s)
+            if found != "held":
+                break
+            await trio.sleep(pause)
+        if isinstance(found, Lease):
+            return found
+        raise SessionError(_REFUSED[found].format(id=id))
+
+    def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
+        """The sessions."""
+        here = None if workspace is None else os.path.realpath(workspace)
+
+        async def read(server: RedisServer) -> list[Summary]:
+            found: list[Summary] = []
+            for id in await _ids(server):
+                if latest is not None and len(found) >= latest:
+                    break
+                if here is not None and await _workspace(server, id) != here:
+                    continue
+                found.append(await _summary(server, id))
+            return found
+
+        return self._do(read)
+
+    def find(self, id: str) -> Summary:
+        """One of them."""
+
+        async def read(server: RedisServer) -> Summary:
+            return await _summary(server, one_of(await _ids(server), id))
+
+        return self._do(read)
+
+    def whole_id(self, id: str) -> str:
+        """The id of one in full."""
+
+        async def read(server: RedisServer) -> str:
+            return one_of(await _ids(server), id)
+
+        return self._do(read)
+
+    @contextmanager
+    def rows(self, id: str) -> Iterator[Iterable[bytes]]:
+        """The rows of its journal."""
+
+        async def read(server: RedisServer) -> list[bytes]:
+            return await _rows(server, one_of(await _ids(server), id))
+
+        yield self._do(read)
+
+    def kept(self, id: str, digest: str) -> bytes | None:
+        """The content of a file beside its journal."""
+
+        async def read(server: RedisServer) -> bytes | None:
+            whole = one_of(await _ids(server), id)
+            (found,) = await server.ask((b"HGET", key(whole, "files"), digest))
+            return found if found is None else bytes(found)
+
+        return self._do(read)
+
+    def delete(self, id: str) -> None:
+        """Remove it for good."""
+
+        async def remove(server: RedisServer) -> None:
+            whole = one_of(await _ids(server), id)
+            if (await server.run(scripts.DELETE, whole, ""))[0] == b"held":
+                raise SessionError(f"the session {whole} is open in another process; end that first")
+
+        self._do(remove)
+
+    def _do(self, work: Callable[[RedisServer], Awaitable[T]]) -> T:
+        """Do something with the server, wherever that is called from."""
+
+        async def run() -> T:
+            async with connected(self.address) as server:
+                return await work(server)
+
+        if not trio.lowlevel.in_trio_run():
+            return _alone(run)
+        done: list[T | BaseException] = []
+        from threading import Thread
+
+        def in_thread() -> None:
+            try:
+                done.append(_alone(run))
+            except BaseException as error:  # noqa: BLE001 - it is raised in the thread that asked
+                done.append(error)
+
+        thread = Thread(target=in_thread)
+        thread.start()
+        thread.join()
+        (found,) = done
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    # ------------------------------------------------------------------------------------------------ for workers
+
+    async def due(self, server: RedisServer, *, only: str = "") -> list[str]:
+        """Sessions that want a worker now, in no order that all workers share; ``only`` those of a folder."""
+        found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", MAX_DUE)]
+        if only:
+            found = [id for id in found if await _workspace(server, id) == only]
+        random.shuffle(found)  # so that they do not all try the same one
+        return found
+
+    async def claim_for_worker(self, server: RedisServer, id: str, *, size: int) -> Lease | None:
+        """A lease on a session that wants a worker, if nobody was quicker."""
+        found = await claim(server, id, by_worker=True, size=size, length_s=self.lease_s)
+        return found if isinstance(found, Lease) else None
+
+    async def wait_for_work(self, server: RedisServer, seconds: float) -> None:
+        """Wait until a session may want a worker, for so many seconds at most."""
+        await server.block(seconds, b"BLPOP", scripts.WAKE, seconds)
+
+    async def delete_old(self, server: RedisServer, keep_s: float) -> None:
+        """Delete sessions in which nothing has happened for so many seconds, some at a time."""
+        keep_ms = int(keep_s * 1000)
+        for id in await server.run(scripts.OLD, "", keep_ms, AT_ONCE):
+            await server.run(scripts.DELETE, id.decode(), keep_ms)
+
+    # --------------------------------------------------------------------------------------- for those who send
+
+    async def create(self, server: RedisServer, workspace: str) -> str:
+        """A session that works in a folder, whose path is resolved, for whoever opens it first; its id."""
+        while True:
+            id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+            if (await server.run(scripts.CREATE, id, workspace))[0] == b"ok":
+                return id
+
+    async def submit(self, server: RedisServer, id: str, row: Mapping[str, Any], *, needs_room: bool) -> LineStatus:
+        """Send a row as at the side door, which has an id of its own: sent again, it is the same. What is known of it.
+
+        ``refused`` is one that there was no room for.
+        """
+        answers = int(row["for_s"] * 1000) if row["type"] == "hello" else ""
+        said, *more = await server.run(scripts.SUBMIT, id, row["id"], json.dumps(row), int(needs_room), SIZE, answers)
+        match said:
+            case b"known":
+                return _sent(more[0])
+            case b"full":
+                return LineStatus("refused", reason="Interruption channel full, try again")
+            case b"none" | b"newer":
+                raise SessionError(_REFUSED[said.decode()].format(id=id))
+            case _:
+                return LineStatus("queued")
+
+    async def became(self, server: RedisServer, id: str, line: str) -> LineStatus:
+        """What became of a line that was sent."""
+        (found,) = await server.ask((b"HGET", key(id, "ids"), line))
+        return LineStatus("refused", reason="it never came there") if found is None else _sent(found)
+
+    async def latest_event(self, server: RedisServer, id: str) -> str:
+        """The place of the event that was told last."""
+        (found,) = await server.ask((b"XREVRANGE", key(id, "events"), b"+", b"-", b"COUNT", 1))
+        return found[0][0].decode() if found else "0"
+
+    async def told(
+        self, server: RedisServer, id: str, after: str, *, wait_s: float
+    ) -> list[tuple[str, Mapping[str, Any]]]:
+        """The events after one, each with its place; waits for the next."""
+        answer = await server.block(
+            wait_s, b"XREAD", b"COUNT", AT_ONCE, b"BLOCK", int(wait_s * 1000), b"STREAMS", key(id, "events"), after
+        )
+        return [(place.decode(), json.loads(fields[1])) for place, fields in entries(answer)]
+
+
+_REFUSED = {
+    "none": "there is no session {id!r:.60}; chain sessions list shows those that there are",
+    "held": "the session {id} is open in another process; chain watch shows it, and chain send sends it lines",
+    "newer": "the session {id} was written by a newer chain; update this one",
+}
+
+
+def _alone(run: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return trio.run(run)
+    except BaseExceptionGroup as group:
+        raise _only(group) from None
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _sent(found: bytes) -> LineStatus:
+    raw = json.loads(found)
+    names = LineStatus.__dataclass_fields__
+    return LineStatus(**{name: value for name, value in raw.items() if name in names})
+
+
+async def _ids(server: RedisServer) -> list[str]:
+    """All sessions, the one that changed last first."""
+    (found,) = await server.ask((b"ZRANGE", scripts.SESSIONS, 0, -1, b"REV"))
+    return [each.decode(errors="replace") for each in found]
+
+
+async def _workspace(server: RedisServer, id: str) -> str:
+    (found,) = await server.ask((b"HGET", key(id, "meta"), b"workspace"))
+    return (found or b"").decode(errors="replace")
+
+
+async def _rows(server: RedisServer, id: str) -> list[bytes]:
+    rows: list[bytes] = []
+    after = "-"
+    while True:
+        (found,) = await server.ask((b"XRANGE", key(id, "journal"), after, b"+", b"COUNT", AT_ONCE))
+        rows += (fields[1] for _, fields in found)
+        if len(found) < AT_ONCE:
+            return rows
+        after = f"({found[-1][0].decode()}"
+
+
+async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
+    (found,) = await server.ask((b"HGETALL", key(id, "files")))
+    pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+    return {digest.decode(): content for digest, content in pairs}
+
+
+async def _summary(server: RedisServer, id: str) -> Summary:
+    (time_, (until, workspace)) = await server.ask((b"TIME",), (b"HMGET", key(id, "meta"), b"until", b"workspace"))
+    (changed,) = await server.ask((b"ZSCORE", scripts.SESSIONS, id))
+    now_ms = int(time_[0]) * 1000 + int(time_[1]) // 1000
+    at = (workspace or b"").decode(errors="replace")
+    rows = BytesIO(b"".join(await _rows(server, id)))
+    return summary_of(id, rows, float(changed or 0) / 1000, is_open=int(until or 0) > now_ms, workspace=at)

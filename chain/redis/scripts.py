@@ -1,0 +1,174 @@
+"""The scripts that change sessions in Redis: each is one step, which is done whole or not at all.
+
+Whoever writes a session holds it by a token, until a time on the server's clock: no other clock counts. What the holder
+changes is changed only as long as the token is its own, so one that was merely slow can do no harm.
+
+All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a session::
+
+    meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
+              answers (until when somebody answers questions)
+    lines     a stream: what was sent and the holder has not read yet
+    journal   a stream: the records, as the rows of a file
+    events    a stream: the latest events, for those who watch
+    ids       a hash: what became of the lines that were sent, by their ids
+    files     a hash: what is kept beside the journal, by digest
+
+and those of all: ``sessions``, by the time of the last change; ``due``, by the time from which a worker is wanted;
+``wake``, a list on which workers wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+TAG = "{chain}"
+SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
+
+FORMAT = 1
+"""Of the keys. Sessions of a later one are not touched."""
+MAX_EVENTS = 2_000
+"""Events of a session that are there for whoever comes to watch, and a few more."""
+
+_PARTS = ("meta", "lines", "journal", "events", "ids", "files")
+
+
+def key(id: str, part: str) -> str:
+    """The key of a part of a session."""
+    return f"{TAG}:{id}:{part}"
+
+
+@lru_cache(maxsize=1_000)
+def keys(id: str) -> tuple[str, ...]:
+    """The keys that a script of a session gets: its own, then those of all."""
+    return (*(key(id, part) for part in _PARTS), SESSIONS, DUE, WAKE)
+
+
+@dataclass(frozen=True)
+class LuaScript:
+    """A script, and its name in the server's cache."""
+
+    body: str
+
+    @cached_property
+    def text(self) -> str:
+        """All of it."""
+        return f"{_PRELUDE}\n{self.body}"
+
+    @cached_property
+    def sha(self) -> str:
+        """Its digest."""
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+_PRELUDE = f"""
+local meta, lines, journal, events, ids, files, sessions, due, wake = unpack(KEYS)
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function held_until() return tonumber(redis.call('HGET', meta, 'until') or '0') end
+local function want_worker(id, at)
+  if redis.call('ZADD', due, 'LT', 'CH', at, id) == 1 and at <= now then
+    redis.call('LPUSH', wake, id); redis.call('LTRIM', wake, 0, 99)
+  end
+end
+local function is_newer(format) return tonumber(format or redis.call('HGET', meta, 'format') or '0') > {FORMAT} end
+"""
+
+CREATE = LuaScript(f"""
+-- id, workspace
+if redis.call('EXISTS', meta) == 1 then return {{'there'}} end
+redis.call('HSET', meta, 'workspace', ARGV[2], 'format', {FORMAT})
+redis.call('ZADD', sessions, now, ARGV[1])
+return {{'ok'}}
+""")
+
+CLAIM = LuaScript("""
+-- id, token, lease in ms, whether a worker claims it, size of the inbox
+if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return {'none'} end
+if is_newer() then redis.call('ZREM', due, ARGV[1]); return {'newer'} end
+if held_until() > now then return {'held'} end
+if ARGV[4] == '1' and not redis.call('ZSCORE', due, ARGV[1]) then return {'held'} end
+redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'batch', 0, 'size', ARGV[5])
+if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
+else redis.call('ZREM', due, ARGV[1]) end
+local answers = tonumber(redis.call('HGET', meta, 'answers') or '0')
+return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - now, 0)}
+""")
+
+RENEW = LuaScript("""
+-- id, token, lease in ms, whether a worker holds it
+if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
+redis.call('HSET', meta, 'until', now + ARGV[3])
+if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
+else redis.call('ZREM', due, ARGV[1]) end
+return {'ok'}
+""")
+
+RELEASE = LuaScript("""
+-- id, token, how: 'idle' only if no line is left to read, 'over' in any case, else in how many ms a worker is wanted
+if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
+local left = redis.call('XLEN', lines)
+if ARGV[3] == 'idle' and left > 0 then return {'more'} end
+redis.call('HDEL', meta, 'token', 'until')
+redis.call('ZREM', due, ARGV[1])
+local is_done = ARGV[3] == 'idle' or ARGV[3] == 'over'
+if left > 0 or not is_done then want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0)) end
+return {'ok'}
+""")
+
+APPEND = LuaScript(f"""
+-- id, token, number of the group, lines that wait in the journal or '', then what to do, each in three parts
+if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {{'fenced'}} end
+if redis.call('HGET', meta, 'batch') == ARGV[3] then return {{'ok'}} end
+redis.call('HSET', meta, 'batch', ARGV[3])
+if ARGV[4] ~= '' then redis.call('HSET', meta, 'waiting', ARGV[4]) end
+local is_changed = false
+for i = 5, #ARGV, 3 do
+  local what, one, other = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if what == 'row' then redis.call('XADD', journal, '*', 'r', one); is_changed = true
+  elseif what == 'keep' then redis.call('HSETNX', files, one, other)
+  elseif what == 'read' then redis.call('XDEL', lines, one)
+  elseif what == 'told' then redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
+  elseif redis.call('HEXISTS', ids, one) == 1 then redis.call('HSET', ids, one, other) end
+end
+if is_changed then redis.call('ZADD', sessions, now, ARGV[1]) end
+return {{'ok'}}
+""")
+
+SUBMIT = LuaScript("""
+-- id, id of the line, its row, whether it needs room, size of an inbox of which it is not known,
+-- for how many ms its sender answers questions, if that is what it says
+local known = redis.call('HGET', ids, ARGV[2])
+if known then return {'known', known} end
+local of = redis.call('HMGET', meta, 'format', 'until', 'size', 'waiting')
+if not of[1] then return {'none'} end
+if is_newer(of[1]) then return {'newer'} end
+local until_ = tonumber(of[2] or '0')
+if ARGV[6] ~= '' then
+  local answers = math.max(now + ARGV[6], tonumber(redis.call('HGET', meta, 'answers') or '0'))
+  redis.call('HSET', meta, 'answers', answers)
+  if until_ <= now then return {'queued'} end
+end
+if ARGV[4] == '1' and redis.call('XLEN', lines) + (of[4] or 0) >= tonumber(of[3] or ARGV[5]) then return {'full'} end
+redis.call('XADD', lines, '*', 'j', ARGV[3])
+redis.call('HSET', ids, ARGV[2], '{"state":"queued"}')
+want_worker(ARGV[1], math.max(until_, now))
+return {'queued'}
+""")
+
+DELETE = LuaScript("""
+-- id, whether that is wanted only of one that nobody has changed since so many ms, or ''
+if held_until() > now then return {'held'} end
+if ARGV[2] ~= '' then
+  local changed = tonumber(redis.call('ZSCORE', sessions, ARGV[1]) or '0')
+  if changed > now - ARGV[2] or redis.call('ZSCORE', due, ARGV[1]) or is_newer() then return {'kept'} end
+end
+redis.call('DEL', meta, lines, journal, events, ids, files)
+redis.call('ZREM', due, ARGV[1])
+return {redis.call('ZREM', sessions, ARGV[1]) == 1 and 'ok' or 'none'}
+""")
+
+DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2])")
+
+OLD = LuaScript("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")

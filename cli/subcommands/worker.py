@@ -1,0 +1,48 @@
+"""``chain worker``: runs the sessions of a Redis that machines share, until a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from chain import Tool
+from chain.app.session_worker import Worker, WorkerLimits
+from chain.config.load import Settings
+from chain.sessions import shown_address
+from chain.tasks import during
+from cli.ending import LEAVING, code_of, exit_at_once, received_signals
+
+
+def work(
+    settings: Settings,
+    state: Path,
+    limits: WorkerLimits,
+    tools: Sequence[Tool],
+    report: Callable[[str], object],
+) -> int:
+    """Run sessions until a signal, then hand them over; the exit code. Raises ``UserError``.
+
+    A second signal ends the process at once: other workers go on when its leases end.
+    """
+    settings.model()  # an error in it is reported before a session suffers from it
+    worker = Worker(settings, settings.state, state, limits, report, tools=tools)
+
+    async def run() -> None:
+        async with during(leave_at_signal), during(say_ready):
+            await worker.run()
+
+    async def say_ready() -> None:
+        await worker.ready.wait()
+        report(f"waiting for sessions of {shown_address(settings.state)}")
+
+    async def leave_at_signal() -> None:
+        with received_signals(*LEAVING) as signals:
+            await anext(signals)
+            worker.leave()
+            report("handing over what runs")
+            exit_at_once(code_of(await anext(signals)))
+
+    trio.run(run)
+    return 0

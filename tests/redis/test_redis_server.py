@@ -1,0 +1,237 @@
+"""What is wrong with a server, or with its address, is said in one sentence, before anything is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import trio
+from support import redis
+
+from chain.app.remote import remote_session
+from chain.errors import SessionError
+from chain.journal import records
+from chain.redis import redis_server, scripts
+from chain.redis.redis_server import Address, connected, read_address
+from chain.redis.redis_store import RedisStore
+
+pytestmark = [
+    pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT),
+    # coredis leaves the streams of a connection that could not be made to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SECRET = "hush-hush"
+
+
+def test_an_address_is_shown_without_credentials() -> None:
+    found = read_address(f"rediss://me:{SECRET}%40@db.example:7000/3")
+    assert (found.username, found.password, found.is_tls) == ("me", f"{SECRET}@", True)
+    assert str(found) == "rediss://db.example:7000/3"
+    assert SECRET not in f"{found!r} {found}"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "/a/folder", "http://host/0", "redis://", "redis://h:port/0", "redis://h/x", "redis://h/0?a=b"]
+)
+def test_what_is_no_address_is_refused_without_being_shown(wrong: str) -> None:
+    with pytest.raises(SessionError, match="is no address of a Redis; write redis://") as raised:
+        read_address(wrong.replace("redis://", f"redis://u:{SECRET}@"))
+    assert SECRET not in str(raised.value)
+
+
+async def problem(address: Address) -> str:
+    with pytest.raises(SessionError) as raised:
+        async with connected(address):
+            pytest.fail("it was connected")
+    said = str(raised.value)
+    assert len(said.splitlines()) == 1
+    assert SECRET not in said
+    return said
+
+
+def test_who_keeps_sessions_in_a_folder_imports_nothing_of_this(tmp_path: Path) -> None:
+    program = """
+import sys
+from cli.main import main
+assert main(["-p", "hello", "--model", "offline", "--no-stdin"]) == 0
+assert main(["sessions"]) == 0
+assert not [name for name in sys.modules if "coredis" in name or name.startswith("chain.redis")]
+"""
+    environ = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    environ.pop("CHAIN_STATE", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr[-2000:]) == (0, done.stderr[-2000:])
+
+
+async def test_no_server() -> None:
+    assert "does not answer; is it running" in await problem(read_address("redis://127.0.0.1:1/0"))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--appendonly", "no"), "set appendonly yes and appendfsync always in redis.conf"),
+        ((*redis.SAFE, "--maxmemory-policy", "allkeys-lru"), "set maxmemory-policy noeviction"),
+        ((*redis.SAFE, "--replicaof", "127.0.0.1 1"), "is a read-only replica"),
+        ((*redis.SAFE, "--requirepass", "other"), "refuses the user name or the password"),
+    ],
+)
+async def test_a_server_that_cannot_keep_sessions(tmp_path: Path, options: Sequence[str], why: str) -> None:
+    with redis.own_redis(tmp_path / "r", options) as server:
+        assert why in await problem(
+            read_address(f"redis://:{SECRET}@127.0.0.1:{server.port}/0" if "pass" in why else server.address)
+        )
+
+
+async def test_a_password_that_is_missing_and_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r", (*redis.SAFE, "--requirepass", SECRET)) as server:
+        assert "wants a password" in await problem(read_address(server.address))
+        right = f"redis://:{SECRET}@127.0.0.1:{server.port}"
+        assert "has no database of that number" in await problem(read_address(f"{right}/99"))
+        async with connected(read_address(f"{right}/2")):
+            pass
+
+
+async def test_tls_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_server, "ANSWER_S", 0.5)
+    with redis.own_redis(tmp_path / "r") as server:
+        said = await problem(read_address(server.address.replace("redis:", "rediss:")))
+        assert "TLS" in said or "does not answer" in said
+
+
+async def test_one_that_only_syncs_each_second_is_waited_for_where_it_can_be_asked_to(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r", ("--appendonly", "yes", "--appendfsync", "everysec")) as server:
+        if b"ERR" in server.command("WAITAOF", "0", "0", "1"):
+            assert "may lose the last second" in await problem(read_address(server.address))
+            return
+        store = RedisStore(server.address, lease_s=1.0)
+        async with store.begin(Path("/")) as held:
+            held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
+            await held.journal.sync()
+            assert held.journal.failure is None
+            server.kill()  # at once: what was written is there
+        server.start()
+        with store.rows(held.journal.id) as rows:
+            assert len(list(rows)) == 1
+
+
+async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | None:
+    """Why a session could not be written to when something had been done to its server."""
+    async with store.begin(Path("/")) as held:
+        held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
+        await held.journal.sync()
+        assert held.journal.failure is None
+        spoil(held.journal.id)
+        held.journal.record(records.Line("L1", "x" * 1000, "redirect", "next", "main"))
+        await held.journal.sync()
+        return held.journal.failure
+
+
+@pytest.mark.parametrize(
+    ("commands", "why"),
+    [
+        ([("CONFIG", "SET", "maxmemory", "1")], "has no memory left"),
+        ([("REPLICAOF", "127.0.0.1", "1")], "is a read-only replica"),
+        ([("DEL", "JOURNAL"), ("SET", "JOURNAL", "x")], "has keys of another program in the place of ours"),
+        ([("HSET", "META", "token", "another")], "another process has taken the session over"),
+    ],
+)
+async def test_a_server_that_changes_while_a_session_is_open(
+    tmp_path: Path, commands: Sequence[Sequence[str]], why: str
+) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+
+        def spoil(id: str) -> None:
+            keys = {part.upper(): scripts.key(id, part) for part in ("journal", "meta")}
+            for command in commands:
+                server.command(*(keys.get(word, word) for word in command))
+
+        found = await recorded(RedisStore(server.address, lease_s=3.0), spoil)
+        assert found is not None
+        assert why in found
+        assert SECRET not in found
+
+
+async def test_a_session_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.begin(Path("/")) as held:
+            id = held.journal.id
+        server.command("HSET", scripts.key(id, "meta"), "format", "99")
+        with pytest.raises(SessionError, match="was written by a newer chain"):
+            async with store.resume(id):
+                pytest.fail("it was opened")
+
+
+async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_server, "ANSWER_S", 0.3)
+    said: list[str] = []
+    with redis.own_redis(tmp_path / "r") as server:
+        async with (
+            remote_session(server.address, id="", workspace=tmp_path, is_new=True, say=said.append) as session,
+            trio.open_nursery() as nursery,
+        ):
+            server.signal(signal.SIGSTOP)
+            nursery.start_soon(session.send, "hello")
+            while not said:  # noqa: ASYNC110 - what comes of a time limit
+                await trio.sleep(0.01)
+            server.signal(signal.SIGCONT)
+        assert "it is not known yet whether it was taken" in said[0]
+        assert b":1\r\n" in server.command("XLEN", scripts.key(session.id, "lines"))
+
+
+async def test_a_session_is_lost_when_its_lease_may_have_ended_and_no_earlier(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        async with RedisStore(server.address, lease_s=2.0).begin(Path("/")) as held:
+            held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
+            await held.journal.sync()
+            server.kill()
+            begun = trio.current_time()
+            held.journal.record(records.Model("other"))
+            await held.journal.sync()
+            assert held.journal.failure is not None
+            assert 0.5 < trio.current_time() - begun < 4
+
+
+async def test_a_short_outage_is_waited_for(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.begin(Path("/")) as held:
+            held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
+            await held.journal.sync()
+            server.kill()
+            held.journal.record(records.Model("other"))
+            server.start()
+            await held.journal.sync()
+            assert held.journal.failure is None
+        with store.rows(held.journal.id) as rows:
+            assert len(list(rows)) == 2
+
+
+async def test_old_sessions_are_deleted_and_others_are_kept(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            old, due, new = [await store.create(link, "/") for _ in range(3)]
+            await store.submit(link, due, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            for id in (old, due):
+                server.command("ZADD", scripts.SESSIONS, "1000", id)
+            async with store.resume(new):
+                await store.delete_old(link, 3600)
+        left = {each.id for each in await trio.to_thread.run_sync(store.summaries)}
+        assert left == {due, new}

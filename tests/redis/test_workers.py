@@ -1,0 +1,330 @@
+"""Workers in one process with the test: what they begin, go on with, hand over and give up."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from support import redis
+
+from chain import FunctionTool, ToolContext, tool
+from chain.app.remote import RemoteSession, remote_session
+from chain.app.session_worker import Worker, WorkerLimits
+from chain.config.load import Settings, load_settings
+from chain.errors import ToolError
+from chain.redis import scripts
+from chain.redis.redis_store import RedisStore
+from chain.text.wording import GO_ON
+
+pytestmark = [
+    pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT),
+    # coredis leaves the streams of a connection that could not be made to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+RULES = Path(__file__).parents[1] / "support/redis_rules.yaml"
+CONFIG = f"""
+models: {{default: test, definitions: {{test: {{provider: scripted, script: {RULES}}}}}}}
+chains: {{default: {{model: test, system_prompt: null, tools: [todo, ask], max_iterations: 50}}}}
+inbox: {{size: 3}}
+instructions: []
+"""
+DEADLINE_S = 30.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[redis.OwnRedis]:
+    with redis.own_redis(tmp_path / "redis") as found:
+        yield found
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path, flags={})
+
+
+class Steps:
+    """The tool ``step``, which waits until it may go on."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.gate = trio.Event()
+        self.has_begun = trio.Event()
+
+    @property
+    def tool(self) -> FunctionTool:
+        @tool(name="step", read_only=True)
+        async def step(context: ToolContext) -> str:
+            """Take a step."""
+            self.begun += 1
+            self.has_begun.set()
+            await self.gate.wait()
+            return "stepped"
+
+        return step
+
+
+class Reports(list[str]):
+    """What a worker reports."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = trio.Event()
+
+    def add(self, what: str) -> None:
+        self.append(what)
+        self.came.set()
+
+
+@asynccontextmanager
+async def working(
+    address: str, settings: Settings, folder: Path, steps: Steps, *, lease_s: float = 2.0, **limits: Any
+) -> AsyncIterator[tuple[Worker, Reports, trio.CancelScope]]:
+    """A worker beside the block, and what it reports. Cancelling its scope is no end in good order."""
+    said = Reports()
+    worker = Worker(
+        settings, address, folder / "state", WorkerLimits(**limits), said.add, tools=[steps.tool], lease_s=lease_s
+    )
+    scope = trio.CancelScope()
+
+    async def run() -> None:
+        with scope:
+            await worker.run()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        yield worker, said, scope
+        worker.leave()
+
+
+def reached(address: str, folder: Path, *, id: str = "", is_new: bool = True) -> Any:
+    return remote_session(address, id=id, workspace=folder, is_new=is_new, say=lambda what: None)
+
+
+async def event(session: RemoteSession, wanted: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
+    """The first event of this kind."""
+    with trio.fail_after(DEADLINE_S):
+        async for row in session.events():
+            if wanted(row):
+                return row
+    raise AssertionError
+
+
+def ended(row: Mapping[str, Any]) -> bool:
+    return row["type"] == "result"
+
+
+async def test_a_line_starts_a_run_and_its_sender_hears_what_became_of_it(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    steps = Steps()
+    steps.gate.set()
+    async with working(server.address, settings, tmp_path, steps), reached(server.address, tmp_path) as session:
+        id, known = await session.send("work on it")
+        assert known.state == "queued"
+        assert (await session.outcome(id)).state == "delivered"
+        result = await event(session, ended)
+        assert (result["status"], result["result"]) == ("done", "Done: work on it")
+        assert steps.begun == 4
+        id, _ = await session.send("status")
+        assert "nothing is running" in (await session.outcome(id)).reason
+        id, _ = await session.send("stop")
+        assert (await session.outcome(id)).state == "handled"
+
+
+async def test_lines_of_anybody_interrupt_the_run_that_is_active_and_a_full_inbox_refuses_all_but_stops(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    steps = Steps()
+    async with working(server.address, settings, tmp_path, steps), reached(server.address, tmp_path) as session:
+        await session.send("work on it")
+        await steps.has_begun.wait()
+        sent = [await session.send(f"note {n}") for n in range(4)]
+        assert [known.state for _, known in sent] == ["queued"] * 3 + ["refused"]
+        assert "full" in sent[-1][1].reason
+        async with reached(server.address, tmp_path, id=session.id, is_new=False) as another:
+            stop, known = await another.send("stop")
+            assert known.state == "queued"
+            assert (await another.outcome(stop)).state == "handled"
+        steps.gate.set()
+        states = {(await session.outcome(id)).state for id, _ in sent[:3]}
+        assert states <= {"delivered", "returned"}, "a stop returns what waits"
+
+
+async def test_the_same_line_sent_twice_is_one(server: redis.OwnRedis, settings: Settings, tmp_path: Path) -> None:
+    store, steps = RedisStore(server.address), Steps()
+    steps.gate.set()
+    async with store.connected() as link:
+        id = await store.create(link, str(tmp_path))
+        row = {"id": "one", "type": "line", "text": "hello"}
+        for _ in range(2):
+            assert (await store.submit(link, id, row, needs_room=True)).state == "queued"
+        async with working(server.address, settings, tmp_path, steps):
+            async with reached(server.address, tmp_path, id=id, is_new=False) as session:
+                assert (await session.outcome("one")).state == "delivered"
+                await event(session, ended)
+            assert (await store.submit(link, id, row, needs_room=True)).state == "delivered"
+    assert len([row for row in rows(store, id) if b'"type":"line"' in row]) == 1
+
+
+def rows(store: RedisStore, id: str) -> list[bytes]:
+    with store.rows(id) as found:
+        return list(found)
+
+
+async def test_another_worker_goes_on_where_one_was_cut_off(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    """The first one is cut off from the server, as by a network: what it still does is not written."""
+    first, second = Steps(), Steps()
+    second.gate.set()
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, first, lease_s=30) as (_, said, scope),
+    ):
+        await session.send("work on it")
+        await first.has_begun.wait()
+        note, _ = await session.send("note: as well")
+        await waits(session)
+        begun = time.monotonic()
+        server.command("HSET", scripts.key(session.id, "meta"), "until", "0")  # as if its time were over
+        server.command("ZADD", scripts.DUE, "0", session.id)
+        async with working(server.address, settings, tmp_path, second):
+            result = await event(session, lambda row: ended(row) and row["status"] == "done")
+            assert GO_ON in result["result"]
+            assert time.monotonic() - begun < DEADLINE_S
+            assert (await session.outcome(note)).state == "delivered"
+        first.gate.set()
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
+        assert "another process has taken the session over" in said[0]
+        scope.cancel()
+    store = RedisStore(server.address)
+    written = b"".join(rows(store, session.id))
+    assert b"[Interrupted: stopped while running, it may have had effects]" in written
+    assert written.count(b'"type":"session"') == 2
+
+
+async def waits(session: RemoteSession) -> None:
+    await event(session, lambda row: row["type"] == "line_queued")
+
+
+async def test_who_is_to_leave_hands_over_at_the_next_safe_point(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    first, second = Steps(), Steps()
+    second.gate.set()
+    async with reached(server.address, tmp_path) as session:
+        async with working(server.address, settings, tmp_path, first, lease_s=60) as (worker, said, _):
+            await session.send("work on it")
+            await first.has_begun.wait()
+            worker.leave()
+            first.gate.set()
+        assert first.begun == 1, "the call that ran has ended, and no other began"
+        assert not said
+        async with working(server.address, settings, tmp_path, second):
+            result = await event(session, lambda row: ended(row) and row["status"] == "done")
+        assert GO_ON in result["result"], "at once, and not when a minute is over"
+    written = b"".join(rows(RedisStore(server.address), session.id))
+    assert b"[Interrupted:" not in written
+    assert b'"text":"stepped"' in written
+
+
+async def test_a_worker_leaves_sessions_of_other_folders_alone(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    steps = Steps()
+    steps.gate.set()
+    async with (
+        working(server.address, settings, tmp_path, steps, only=str(tmp_path / "mine")),
+        reached(server.address, tmp_path) as theirs,
+        reached(server.address, tmp_path / "mine") as mine,
+    ):
+        await theirs.send("hello")
+        await mine.send("hello")
+        await event(mine, ended)
+    found = await trio.to_thread.run_sync(RedisStore(server.address).find, theirs.id)
+    assert not found.was_used
+
+
+async def test_what_is_no_row_of_ours_is_passed_over(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    steps = Steps()
+    steps.gate.set()
+    async with reached(server.address, tmp_path) as session:
+        lines = scripts.key(session.id, "lines")
+        for row in ("no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y","client":2}'):
+            server.command("XADD", lines, "*", "j", row)
+        server.command("XADD", lines, "*", "other", "{")
+        async with working(server.address, settings, tmp_path, steps) as (_, said, _scope):
+            id, _ = await session.send("hello")
+            assert (await session.outcome(id)).state == "delivered"
+            await event(session, ended)
+        assert not said
+
+
+async def test_a_folder_that_is_not_there_is_said_and_the_session_waits_for_another_worker(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store = RedisStore(server.address)
+    async with store.connected() as link, working(server.address, settings, tmp_path, Steps()) as (_, said, _scope):
+        id = await store.create(link, "/not/there")
+        await store.submit(link, id, {"id": "one", "type": "line", "text": "hello"}, needs_room=True)
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
+        assert "/not/there" in said[0]
+        (due,) = await link.ask((b"ZSCORE", scripts.DUE, id))
+        assert due is not None
+    assert (await trio.to_thread.run_sync(store.find, id)).is_open is False
+
+
+class Asking:
+    """The tool ``step``, which asks."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    @property
+    def tool(self) -> FunctionTool:
+        @tool(name="step", kind="ask", timeout_s=math.inf)
+        async def step(context: ToolContext) -> str:
+            """Take a step."""
+            try:
+                self.heard.append(await context.asking.choose("Which?", ["red", "blue"]))
+            except ToolError:
+                self.heard.append("nobody")
+            return "stepped"
+
+        return step
+
+
+async def test_questions_are_asked_of_who_says_that_it_answers_and_else_the_allowances_decide(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    async with reached(server.address, tmp_path) as session:
+        asking = Asking()
+        worker = Worker(settings, server.address, tmp_path / "state", WorkerLimits(), print, tools=[asking.tool])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.run)
+            await session.send("work on it")
+            await event(session, ended)
+            assert asking.heard == ["nobody"] * 4
+            nursery.start_soon(session.answer_questions)
+            await trio.testing.wait_all_tasks_blocked(0.2)
+            await session.send("work on it")
+            for n in range(5, 9):
+                await event(session, lambda row, n=n: row["type"] == "question" and row["id"] == f"Q{n}")
+                await session.submit(type="answer", question=f"Q{n}", text="blue")
+            await event(session, ended)
+            assert asking.heard[4:] == ["blue"] * 4
+            nursery.cancel_scope.cancel()

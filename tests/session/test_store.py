@@ -1,0 +1,132 @@
+"""What every store keeps its word on: each of these is held for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import trio
+from support import redis
+
+from chain import sessions
+from chain.errors import SessionError
+from chain.journal import records
+from chain.journal.journal import Journal
+from chain.messages import Image, Message, Text
+from chain.redis.redis_store import RedisStore
+from chain.session.store import FileStore, Store
+
+PIXEL = b"\x89PNG\r\n\x1a\nnot much of an image"
+DIGEST = sha256(PIXEL).hexdigest()
+
+
+needs_redis = pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)
+
+
+@pytest.fixture(params=["files", pytest.param("redis", marks=needs_redis)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "files":
+        yield FileStore(tmp_path / "state")
+    else:
+        with redis.own_redis(tmp_path / "redis") as server:
+            yield RedisStore(server.address)
+
+
+async def written(journal: Journal, *more: records.Record, workspace: Path | str = "/somewhere") -> str:
+    """A session with one line that waits; its id."""
+    journal.record(records.Session(journal.id, "1", "m", str(workspace)))
+    for record in (records.Line("L1", "First row", "redirect", "next", "main"), *more):
+        journal.record(record)
+    await journal.sync()
+    assert journal.failure is None
+    return journal.id
+
+
+async def begun(store: Store, *more: records.Record, workspace: Path | str = "/somewhere") -> str:
+    async with store.begin(Path(workspace)) as held:
+        assert held.read is None
+        return await written(held.journal, *more, workspace=workspace)
+
+
+async def test_a_session_is_there_again_with_all_that_was_recorded(store: Store) -> None:
+    id = await begun(store)
+    async with store.resume(id) as held:
+        assert held.read is not None
+        assert list(held.read.restored.lines) == ["L1"]
+        assert (held.journal.id, held.journal.seq, held.read.complaints) == (id, 2, ())
+        held.journal.record(records.Receipt("L1", "dropped", "main", 0))
+        await held.journal.sync()
+    async with store.resume(id) as held:
+        assert held.read is not None
+        assert held.read.restored.lines["L1"].state == "dropped"
+
+
+async def test_only_one_writes_a_session_and_whoever_comes_second_hears_who_can_help(store: Store) -> None:
+    async with store.begin(Path("/")) as held:
+        id = await written(held.journal)
+        assert (await find(store, id)).is_open
+        with pytest.raises(SessionError, match=r"is open.*chain watch.*chain send"):
+            async with store.resume(id):
+                pytest.fail("it is open")
+        with pytest.raises(SessionError, match="is open"):
+            await trio.to_thread.run_sync(store.delete, id)
+    assert not (await find(store, id)).is_open
+
+
+async def find(store: Store, id: str) -> sessions.Summary:
+    return await trio.to_thread.run_sync(store.find, id)
+
+
+async def test_sessions_are_listed_the_latest_first_and_by_workspace(store: Store, tmp_path: Path) -> None:
+    assert await trio.to_thread.run_sync(store.summaries) == []
+    first = await begun(store, workspace=tmp_path)
+    second = await begun(store)
+    listed = await trio.to_thread.run_sync(store.summaries)
+    assert [each.id for each in listed] == [second, first]
+    assert [(each.query, each.open_lines, each.was_used) for each in listed] == [("First row", ("L1",), True)] * 2
+    here = await trio.to_thread.run_sync(sessions.latest, store, tmp_path)
+    assert here is not None
+    assert here.id == first
+    assert len(await trio.to_thread.run_sync(lambda: store.summaries(latest=1))) == 1
+
+
+async def test_the_beginning_or_the_end_of_an_id_names_a_session_and_nothing_else_does(store: Store) -> None:
+    one, other = await begun(store), await begun(store)
+    for part in (one, one[-6:]):
+        assert await trio.to_thread.run_sync(store.whole_id, part) == one
+    with pytest.raises(SessionError, match="could be any of 2 sessions"):
+        await trio.to_thread.run_sync(store.whole_id, one[:4])
+    for wrong in ("nothing", "", "*", "../x"):
+        with pytest.raises(SessionError, match="there is no session"):
+            await trio.to_thread.run_sync(store.whole_id, wrong)
+    assert (await find(store, other[-6:])).id == other
+
+
+async def test_one_that_was_deleted_is_gone(store: Store) -> None:
+    one, other = await begun(store), await begun(store)
+    await trio.to_thread.run_sync(store.delete, one)
+    assert [each.id for each in await trio.to_thread.run_sync(store.summaries)] == [other]
+    with pytest.raises(SessionError, match="there is no session"):
+        async with store.resume(one):
+            pytest.fail("it is gone")
+
+
+async def test_an_image_is_kept_beside_the_journal_once_and_is_read_back(store: Store) -> None:
+    from base64 import b64encode
+
+    image = Image("image/png", DIGEST, "it", b64encode(PIXEL).decode())
+    message = Message("user", (Text("see"), image))
+    id = await begun(store, records.Message(message, "main", 0), records.Message(message, "main", 0))
+    assert await trio.to_thread.run_sync(store.kept, id, DIGEST) == PIXEL
+    assert await trio.to_thread.run_sync(store.kept, id, "0" * 64) is None
+    document = await trio.to_thread.run_sync(lambda: "".join(sessions.export(store, id, "json")))
+    assert b64encode(PIXEL).decode() in document
+
+
+async def test_what_is_shown_and_exported_is_what_was_recorded(store: Store) -> None:
+    id = await begun(store)
+    told = await trio.to_thread.run_sync(lambda: list(sessions.told_again(store, id)))
+    assert [event.type for event in told] == ["init", "line_queued"]
+    assert id in await trio.to_thread.run_sync(lambda: "".join(sessions.export(store, id, "md")))

@@ -1,0 +1,47 @@
+"""A worker that is a process of its own, for tests that kill it: ADDRESS STATE CONFIG LOG LEASE_S AT_ONCE.
+
+Its tool ``step`` takes a moment, and notes in the file LOG that it began.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import trio
+
+from chain import ToolContext, load_settings, tool
+from chain.app.session_worker import Worker, WorkerLimits
+
+
+@tool(read_only=True)
+async def step(context: ToolContext) -> str:
+    """Take a step."""
+    os.write(LOG, f"{os.getpid()} {context.workspace.name} {context.call_id}\n".encode())
+    await trio.sleep(0.1)
+    return "stepped"
+
+
+async def main() -> None:
+    settings = load_settings(config=Path(config), environ={}, cwd=Path(state), flags={})
+    limits = WorkerLimits(int(at_once))
+    worker = Worker(settings, address, Path(state), limits, say, tools=[step], lease_s=float(lease_s))
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM) as signals:
+            nursery.start_soon(worker.run)
+            async for _ in signals:
+                worker.leave()
+                break
+
+
+def say(what: str) -> None:
+    sys.stderr.write(f"{os.getpid()} {what}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    address, state, config, log, lease_s, at_once = sys.argv[1:]
+    LOG = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    trio.run(main)
