@@ -7,7 +7,7 @@ run, never nothing. Everything that happens comes out as events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -363,16 +363,25 @@ class Chain:
         if self._servers is not None:
             await self._servers.settled()
 
-    def start_prompt(self, server: str, prompt: str, words: Sequence[str]) -> None:
+    def start_prompt(
+        self,
+        server: str,
+        prompt: str,
+        words: Sequence[str],
+        *,
+        then: Callable[[str], object] | None = None,
+        failed: Callable[[str], object] | None = None,
+    ) -> None:
         """Start a run with a prompt of a server, once that has given it; what keeps it from that is told by a notice.
 
-        Raises ``UserError`` if there is no such server, or a run is active.
+        A front end may do something else ``then`` with its text, or where that ``failed`` with the reason. Raises
+        ``UserError`` if there is no such server, or a run is active.
         """
         if self._servers is None or all(view.name != server for view in self.servers):
             raise UserError(f"there is no server {server:.40}")
         if self._session.active is not None:
             raise UserError("a run is active; wait for it to end")
-        self._servers.ask_prompt(server, prompt, words, self.start)
+        self._servers.ask_prompt(server, prompt, words, then or self.start, failed)
 
     @property
     def instructions(self) -> InstructionsRead:

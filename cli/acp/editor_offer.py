@@ -6,17 +6,17 @@ editor at the next event, and is carried out like the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError, UserError
-from cli.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, RpcError
+from cli.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcError
 from cli.acp.shown_calls import as_title, in_fence
 from cli.acp.updates import Update
 from cli.input.address import is_command
-from cli.terminal.slash import Commands
+from cli.terminal.slash import PROMPT, Commands
 
 MODEL, CHAIN = "model", "chain"
 """The ids of the options."""
@@ -27,6 +27,7 @@ class EditorOffer:
 
     def __init__(self, chain: Chain, settings: Settings) -> None:
         self.settings = settings
+        self._chain = chain
         self._commands = Commands(chain, settings, has_keys=False, origin="acp")
         self._told_model = self._commands.model
         self._told_commands: Sequence[tuple[str, str, str]] = ()
@@ -57,6 +58,18 @@ class EditorOffer:
         """Whether a text is one of the commands; any other that begins with a slash is a line."""
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.anywhere}
 
+    def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
+        """Whether a text is a prompt of a server, whose own text ``then`` gets. Raises ``RpcError``."""
+        name, *words = text.split() or [""]
+        if name not in dict(self._commands.prompts):
+            return False
+        server, _, prompt = name.removeprefix(PROMPT).partition(":")
+        try:
+            self._chain.start_prompt(server, prompt, words, then=then, failed=failed)
+        except UserError as error:
+            raise RpcError(INVALID_REQUEST, str(error)) from None
+        return True
+
     def carry_out(self, command: str) -> str:
         """Carry out a command; what is to be said."""
         return in_fence(self._commands.run(command).text or "Done.")
@@ -67,7 +80,8 @@ class EditorOffer:
         if self._told_model != self._commands.model:
             self._told_model = self._commands.model
             found.append({"sessionUpdate": "config_option_update", "configOptions": self.options})
-        if (offered := self._commands.anywhere) != self._told_commands:
+        prompts = [(name, "[...]", about) for name, about in self._commands.prompts]
+        if (offered := [*self._commands.anywhere, *prompts]) != self._told_commands:
             self._told_commands = offered
             found.append(
                 {

@@ -129,8 +129,8 @@ class EditorSession:
         """
         if self.offer.has(text):
             self._carry_out(call, text)
-            return
-        self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
+        elif not self._starts_prompt(call, text):
+            self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
 
     def steer(self, call: IncomingCall, text: str, images: Images = (), *, needs_turn: bool) -> None:
         """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
@@ -228,6 +228,22 @@ class EditorSession:
             self._turns.add(call, "", run=begun)
         if begun is None:
             self._say(Submitted("handled", message=said), call)
+
+    def _starts_prompt(self, call: IncomingCall, text: str) -> bool:
+        """Whether a text is a prompt of a server: its run answers it, once the server has given the text."""
+
+        def begin(text: str) -> None:
+            answer = self.chain.start(text, origin="acp")
+            if answer.what == "refused":
+                failed(answer.message)
+            else:
+                self._teller.expect(answer.id)
+                self._turns.add(call, answer.id)
+
+        def failed(why: str) -> None:
+            call.fail(RpcError(INTERNAL_ERROR, why))
+
+        return self.offer.start_prompt(text, begin, failed)
 
     def _prompt(self, call: IncomingCall, text: str, images: Images) -> None:
         answer = self._submit(text, images)

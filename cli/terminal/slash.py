@@ -219,7 +219,7 @@ class Commands:
         folded = typed.casefold()
         found = [(f"{n} {self._commands[n].argument}".rstrip(), self._commands[n].about) for n in self._offered()]
         found = [entry for entry in found if entry[0].startswith(folded)]
-        return [*found, *((n, about) for n, about in self._prompts() if len(typed) > 1 and n.startswith(typed))]
+        return [*found, *((n, about) for n, about in self.prompts if len(typed) > 1 and n.startswith(typed))]
 
     def _offered(self) -> list[str]:
         """The commands that are of use here: that for servers is, where there are some."""
@@ -269,7 +269,7 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._offered(), *(name for name, _ in self._prompts())]
+                known = [*self._offered(), *(name for name, _ in self.prompts)]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -439,14 +439,15 @@ class Commands:
     def _server_names(self) -> list[str]:
         return [view.name for view in self._chain.servers]
 
-    def _prompts(self) -> list[tuple[str, str]]:
+    @property
+    def prompts(self) -> list[tuple[str, str]]:
         """The commands that servers' prompts are, and what each does."""
         views = self._chain.servers
         return [(f"{PROMPT}{view.name}:{name}", flat(about)) for view in views for name, about in view.prompts]
 
     def _prompt(self, name: str, argument: str) -> CommandAnswer:
-        if name not in dict(self._prompts()):
-            near = nearest(name, [each for each, _ in self._prompts()])
+        if name not in dict(self.prompts):
+            near = nearest(name, [each for each, _ in self.prompts])
             return _not_understood(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
         server, _, prompt = name.removeprefix(PROMPT).partition(":")
         self._require_idle()

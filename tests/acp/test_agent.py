@@ -710,6 +710,21 @@ async def test_servers_of_the_editor_are_started_as_they_stand(tmp_path: Path) -
     assert "tools/list" in heard(log)
 
 
+async def test_a_prompt_of_a_server_is_a_command_whose_run_answers_it(tmp_path: Path) -> None:
+    rules = "rules: [{when: {user: Greet Ada}, text: Good day.}, {text: Hello.}]"
+    entry = {**entry_of(tmp_path / "log"), "name": "h"}
+    async with connected(opener(tmp_path / "home", rules)) as editor:
+        await editor.initialize()
+        session = (await editor.call("session/new", cwd=str(tmp_path), mcpServers=[entry]))["sessionId"]
+        assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
+        offered = editor.updates("available_commands_update")[-1]["availableCommands"]
+        assert {"name": "mcp:h:greet", "description": "A greeting.", "input": {"hint": "[...]"}} in offered
+        assert (await editor.result(editor.prompt(session, "/mcp:h:greet Ada")))["stopReason"] == "end_turn"
+        assert "Good day." in editor.text()
+        asked = {"sessionId": session, "prompt": [{"type": "text", "text": "/mcp:h:greet"}]}
+        assert "needs who" in (await editor.error("session/prompt", **asked)).message
+
+
 async def test_instructions_of_the_project_are_named(editor: Editor, tmp_path: Path) -> None:
     (tmp_path / "ws/CLAUDE.md").write_text("Use make.")
     os.mkfifo(tmp_path / "ws/AGENTS.md")

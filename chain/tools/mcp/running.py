@@ -136,14 +136,21 @@ class Servers:
             raise ToolError(f"There is no server {server} any more.")
         return await self._servers[server].call(name, context, input)
 
-    def ask_prompt(self, server: str, prompt: str, words: Sequence[str], then: Callable[[str], object]) -> None:
-        """Ask a server for one of its prompts, and hand its text to ``then``; a failure is told."""
+    def ask_prompt(
+        self,
+        server: str,
+        prompt: str,
+        words: Sequence[str],
+        then: Callable[[str], object],
+        failed: Callable[[str], object] | None,
+    ) -> None:
+        """Ask a server for one of its prompts, and hand its text to ``then``; a failure to ``failed``, or tell it."""
 
         async def ask() -> None:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                self._notice(f"{server}: {error}")
+                (failed or self._notice)(f"{server}: {error}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
