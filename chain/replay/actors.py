@@ -59,6 +59,7 @@ class Actors:
         self.before_asking: Callable[[], None] = lambda: None
         """Called before a tool asks once more."""
         self.script = script
+        self._had_servers = any(isinstance(entry.record, records.ServerTools) for entry in script.entries)
         self._tools: dict[int, Tool] = {}
 
     # ------------------------------------------------------------------------------------------------- for the wiring
@@ -121,7 +122,10 @@ class Actors:
         return recorded if isinstance(recorded, records.InstructionsRead) else latest
 
     async def server_tools(self, latest: records.ServerTools) -> records.ServerTools:
-        """The tools of servers as they were; no server is started."""
+        """The tools of servers as they were; no server is started. It takes as long as it did to wait for them."""
+        if latest.tools or self._had_servers:
+            head = self.tape.head(MAIN)
+            await self.turn(None if math.isinf(head) else int(head))
         recorded = self.tape.next_of(MAIN)
         return recorded if isinstance(recorded, records.ServerTools) else latest
 

@@ -277,6 +277,7 @@ class SessionRuns:
             told = self._journal.record(offered)
             self.use_server_tools(offered)
             self._journal.in_order(told.emit)
+            self._journal.look(self.spec.name)  # it was waited for
 
     def use_server_tools(self, offered: records.ServerTools) -> None:
         """Have these tools of servers from now on; no run has taken its first step."""
