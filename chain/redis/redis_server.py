@@ -42,7 +42,7 @@ class Unreachable(SessionError):
 
 
 @dataclass(frozen=True)
-class Address:
+class RedisAddress:
     """Where a server is, and what it wants to hear; ``str`` is without credentials."""
 
     host: str
@@ -58,7 +58,7 @@ class Address:
         return f"redis{'s' if self.is_tls else ''}://{host}{port}/{self.database}"
 
 
-def read_address(text: str, source: str = "--state") -> Address:
+def read_address(text: str, source: str = "--state") -> RedisAddress:
     """The address that a text says. Raises ``SessionError``, which shows nothing of it: a part may be a secret."""
     try:
         parts = urlsplit(text.strip())
@@ -71,13 +71,13 @@ def read_address(text: str, source: str = "--state") -> Address:
         raise SessionError(f"{source} is no address of a Redis; {FORM}")
     assert parts.hostname is not None
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    return Address(parts.hostname, port, int(database), parts.scheme == "rediss", user, password)
+    return RedisAddress(parts.hostname, port, int(database), parts.scheme == "rediss", user, password)
 
 
 class RedisServer:
     """A Redis that is connected. Made by ``connected``."""
 
-    def __init__(self, address: Address, pool: Any) -> None:  # noqa: ANN401 - coredis is imported only where it is used
+    def __init__(self, address: RedisAddress, pool: Any) -> None:  # noqa: ANN401 - coredis is imported only where it is used
         self.address = address
         self._pool = pool
         self._connection: Any = None
@@ -168,7 +168,7 @@ class RedisServer:
 
 
 @asynccontextmanager
-async def connected(address: Address) -> AsyncIterator[RedisServer]:
+async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
     """A server for the block, checked. What cancels the block lets it be, so that the last of it can still be said.
 
     Raises ``SessionError``.
@@ -213,7 +213,7 @@ class _NoSuchScript(Exception):
 class _Translated:
     """Says what the library raises in the block in a sentence of ours."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self._address = address
 
     def __enter__(self) -> None:
@@ -245,7 +245,7 @@ _SENTENCES: Sequence[tuple[str, str]] = (
 _FOR_NOW = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN")
 
 
-def _sentence(error: BaseException, address: Address) -> SessionError:
+def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
     from coredis import exceptions
 
     causes = [error]

@@ -21,7 +21,7 @@ from chain.journal.journal import Journal
 from chain.redis import scripts
 from chain.redis.lease import LEASE_S, Lease, claim, kept_up
 from chain.redis.mailbox import Mailbox, entries
-from chain.redis.redis_server import Address, RedisServer, connected, read_address
+from chain.redis.redis_server import RedisAddress, RedisServer, connected, read_address
 from chain.redis.scripts import key
 from chain.session.listing import Summary, one_of, summary_of
 from chain.session.resume import ReadBack, read_back
@@ -57,7 +57,7 @@ class RedisStore:
     """
 
     def __init__(self, address: str, *, source: str = "the address", lease_s: float = LEASE_S) -> None:
-        self.address: Address = read_address(address, source)
+        self.address: RedisAddress = read_address(address, source)
         self.lease_s = lease_s
         self._server: RedisServer | None = None
         self.claimed: dict[str, Lease] = {}
