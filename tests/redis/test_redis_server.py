@@ -17,7 +17,7 @@ from chain.app.remote import remote_session
 from chain.errors import SessionError
 from chain.journal import records
 from chain.redis import redis_server, scripts
-from chain.redis.redis_server import Address, connected, read_address
+from chain.redis.redis_server import RedisAddress, connected, read_address
 from chain.redis.redis_store import RedisStore
 
 pytestmark = [
@@ -45,7 +45,7 @@ def test_what_is_no_address_is_refused_without_being_shown(wrong: str) -> None:
     assert SECRET not in str(raised.value)
 
 
-async def problem(address: Address) -> str:
+async def problem(address: RedisAddress) -> str:
     with pytest.raises(SessionError) as raised:
         async with connected(address):
             pytest.fail("it was connected")
