@@ -174,8 +174,8 @@ class _Running:
         """Set when it is known why the connection ended."""
         self._asking = trio.Lock()
         self._waiting = 0
-        self._calls: list[tuple[ToolContext, trio.CancelScope]] = []
-        """The calls at work, the last one last: what the server asks meanwhile is asked for that."""
+        self._calls: list[tuple[ToolContext, set[trio.CancelScope]]] = []
+        """The calls at work, the last one last: what the server asks meanwhile is asked for that, in such scopes."""
 
     @property
     def view(self) -> ServerView:
@@ -299,29 +299,32 @@ class _Running:
 
     @contextmanager
     def _at_work(self, context: ToolContext) -> Iterator[None]:
-        scope = trio.CancelScope()  # that of what the server asks: it ends with the call
-        self._calls.append((context, scope))
+        questions: set[trio.CancelScope] = set()  # what the server asks ends with the call
+        self._calls.append((context, questions))
         try:
             yield
         finally:
-            self._calls.remove((context, scope))
-            scope.cancel()
+            self._calls.remove((context, questions))
+            for question in questions:
+                question.cancel()
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
         """Ask the user for a server, as if the call had asked that began last."""
         if not self._calls or self._waiting >= MAX_ASKING:
             return "decline", None
-        context, scope = self._calls[-1]
+        context, questions = self._calls[-1]
+        question = trio.CancelScope()
+        questions.add(question)
         self._waiting += 1
         try:
-            async with self._asking:
-                if not scope.cancel_called:
-                    with scope:
-                        return await content.answer_of(self.server.name, message, schema, url, context.asking.choose)
+            with question:
+                async with self._asking:
+                    return await content.answer_of(self.server.name, message, schema, url, context.asking.choose)
         except ToolError:  # nobody is there, or the user stops
             pass
         finally:
             self._waiting -= 1
+            questions.remove(question)
         return "cancel", None
 
 
