@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from chain.errors import ToolError
 from chain.messages import Image
 from chain.text.plain import sanitize
+from chain.text.wording import NOBODY_CHOOSES
 from chain.tools.named_files import image_of
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolOutput
@@ -114,8 +115,10 @@ async def answer_of(
         about = field if isinstance(field, dict) else {}
         title = sanitize(str(about.get("description") or about.get("title") or name))[:MAX_MESSAGE]
         options = _options(about)
-        answer = await choose(f"{said}\n{title}", [*options, DECLINE])
-        if answer == DECLINE:
+        # A number chooses an option. Where a text or a number is wanted there is none, or it could not be answered.
+        asked = f"{said}\n{title}" if options else f"{said}\n{title} ({DECLINE} gives nothing)"
+        answer = await choose(asked, [*options, DECLINE] if options else [])
+        if answer.strip().casefold() == DECLINE or answer == NOBODY_CHOOSES:
             return DECLINE, None
         found[name] = _typed(answer, about)
     return ACCEPT, found

@@ -1,0 +1,54 @@
+"""What a server gives back, and what it asks for: pure, with an answerer that is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chain.text.wording import NOBODY_CHOOSES
+from chain.tools.mcp.content import answer_of
+
+
+class Answerer:
+    """Gives these answers, as the session does: a number is an option."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = [*answers]
+        self.asked: list[tuple[str, Sequence[str]]] = []
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        self.asked.append((question, options))
+        answer = self._answers.pop(0)
+        is_number = answer.isdecimal() and 1 <= int(answer) <= len(options)
+        return options[int(answer) - 1] if is_number else answer
+
+
+async def fill_in(fields: dict[str, Any], *answers: str, message: str = "Well?", **schema: Any) -> Any:
+    answerer = Answerer(*answers)
+    found = await answer_of("h", message, {"properties": fields, **schema}, "", answerer.choose)
+    return found, answerer.asked
+
+
+@pytest.mark.parametrize(
+    ("field", "answer", "value"),
+    [
+        ({"type": "integer"}, "1", 1),
+        ({"type": "number"}, "1.5", 1.5),
+        ({"type": "string"}, "1", "1"),
+        ({"type": "string", "enum": ["red", "blue"]}, "2", "blue"),
+        ({"type": "boolean"}, "1", True),
+    ],
+)
+async def test_a_number_answers_a_field(field: dict[str, Any], answer: str, value: object) -> None:
+    found, _ = await fill_in({"a": field}, answer)
+    assert found == ("accept", {"a": value})
+
+
+@pytest.mark.parametrize("answer", ["decline", " Decline ", NOBODY_CHOOSES])
+@pytest.mark.parametrize("field", [{"type": "string"}, {"type": "string", "enum": ["red"]}])
+async def test_any_field_can_be_declined(field: dict[str, Any], answer: str) -> None:
+    found, asked = await fill_in({"a": field}, answer)
+    assert found == ("decline", None)
+    assert "decline" in asked[0][0] or "decline" in asked[0][1]
