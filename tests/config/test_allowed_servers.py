@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import not_started, remember_answer, servers_of
 from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
@@ -77,3 +78,16 @@ def test_a_configuration_that_was_found_may_name_no_server_before_it_is_trusted(
     (tmp_path / "config.yaml").write_text("chains: {default: {}}\nmcp: {git: {command: x}, web: true}\n")
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
     assert {"mcp.git", "mcp.web"} <= {*settings.untrusted}
+
+
+def test_a_secret_of_an_own_server_is_given_to_nobody_else(tmp_path: Path) -> None:
+    entry = '{url: "https://x", headers: {Authorization: "Bearer ${TRACKER_PAT}"}}'
+    settings = read(tmp_path, f'{{tracker: {entry}, git: {{command: "${{HOME}}/git", args: ["${{GIT_WORD}}"]}}}}')
+    assert settings.key_variables >= {"TRACKER_PAT", "GIT_WORD"}
+    assert "HOME" not in settings.key_variables
+    environ = {"TRACKER_PAT": "word", "GIT_WORD": "word", "HOME": "/home/me"}
+    assert shell_rules(settings).environment(environ) == {"HOME": "/home/me"}
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "x", "args": ["${TRACKER_PAT}"]}}}')
+    (near,) = servers_of(settings, tmp_path, tmp_path / "state").unasked
+    with pytest.raises(ConfigError, match="asks for TRACKER_PAT"):
+        near.filled(environ, settings.key_variables)
