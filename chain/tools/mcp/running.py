@@ -233,7 +233,8 @@ class _Running:
     async def _list(self, connection: ServerConnection) -> None:
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
-        found, self.left_out = await _THREADS.run(partial(offers.tools_of, self.server, tools))
+        judge = partial(offers.tools_of, self.server, tools)
+        found, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
         if found != self.tools:
             self.tools = found
         self._prompts = tuple(each for each in prompts if _is_prompt(each))
