@@ -191,6 +191,8 @@ for row in sys.stdin:
             info = {"name": "hostile", "version": "1"}
             version = message["params"]["protocolVersion"]
             send({"id": id, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}})
+        case "tools/list" if changed and "slow-list" in ACTS:
+            ACTS.remove("slow-list")
         case "tools/list":
             send({"id": id, "result": {"tools": tools()}})
         case "prompts/list":

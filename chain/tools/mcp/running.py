@@ -216,6 +216,7 @@ class _Running:
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what it has. Raises ``ToolError``."""
+        self._is_stale = False
         await self._list(connection)
         self._connection, self._ended = connection, trio.Event()
         self.settled.set()
@@ -226,9 +227,13 @@ class _Running:
     async def list_anew(self) -> None:
         """List again what has changed."""
         if self._is_stale and self._connection is not None:
-            self._is_stale = False
+            self._is_stale = False  # it may change again meanwhile
             with suppress(ToolError):  # then it has ended, which is told by itself
-                await self._list(self._connection)
+                try:
+                    await self._list(self._connection)
+                except BaseException:
+                    self._is_stale = True
+                    raise
 
     async def _list(self, connection: ServerConnection) -> None:
         tools = await connection.listed("tools") if connection.has_tools else []

@@ -193,6 +193,18 @@ async def test_a_list_that_changes_counts_when_the_next_run_begins(log: Path) ->
         assert "h__look" not in after
 
 
+async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life, "LIST_S", 0.1)
+    async with running(log.parent, hostile(log, "slow-list")) as made:
+        await made.tools()
+        await made.call("h__change")
+        await until_async(lambda: made.servers._servers["h"]._is_stale)
+        assert "h__new" not in await made.tools()
+        assert "h__new" in await made.tools()
+
+
 @pytest.mark.parametrize("act", ["gush", "huge"])
 async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) -> None:
     async with running(log.parent, hostile(log)) as made:
