@@ -118,15 +118,16 @@ class Servers:
 
     async def now(self, latest: ServerTools) -> ServerTools:
         """What they offer to the run that begins. The first one waits for those that have not started yet."""
-        seconds, self._is_first = (FIRST_S if self._is_first else LIST_S), False
-        with trio.move_on_after(seconds):
-            if seconds == FIRST_S:
+        with trio.move_on_after(FIRST_S if self._is_first else LIST_S):
+            if self._is_first:
                 await self.settled()
             for server in self._servers.values():
                 await server.list_anew()
+        self._is_first = False
         for server in self._servers.values():
-            for sentence in server.news(seconds):
+            for sentence in server.news():
                 self._notice(sentence)
+            server.try_again()
         return ServerTools(tuple(tool for server in self._servers.values() for tool in server.tools))
 
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
@@ -184,17 +185,18 @@ class _Running:
         prompts = tuple((sanitize(str(p["name"])), sanitize(str(p.get("description", "")))) for p in self._prompts)
         return ServerView(self.server.name, self.server.written, state, names, prompts, self._error)
 
-    def news(self, waited_s: float) -> Iterator[str]:
+    def news(self) -> Iterator[str]:
         """What is to be told that was not told yet, in sentences."""
-        if not self.settled.is_set():
-            yield f"The server {self.server.name} has not started within {waited_s:g} s: this run goes without it."
-        elif self._connection is None and self._error not in self._told:
-            self._told.add(self._error)
+        name, told = self.server.name, ""
+        if self.settled.is_set() and self._connection is None:
             again = "; its next call starts it again" if self.tools else ""
-            yield f"The server {self.server.name} is not there: {self._error}{again}"
-        if self.left_out and self.left_out not in self._told:
-            self._told.add(self.left_out)
-            yield self.left_out
+            told = f"The server {name} is not there: {self._error}{again}"
+        elif not self.settled.is_set() and not self._error:
+            told = f"The server {name} has not started within {FIRST_S:g} s: what begins goes without it until it has."
+        for sentence in filter(None, (told, self.left_out)):
+            if sentence not in self._told:
+                self._told.add(sentence)
+                yield sentence
 
     # ------------------------------------------------------------------------------------------------------- its life
 
@@ -235,6 +237,22 @@ class _Running:
                     self._is_stale = True
                     raise
 
+    def try_again(self) -> None:
+        """Start it again if it failed at its start: no call can ask for that. The next run has its tools."""
+        if self.settled.is_set() and self._connection is None and not self.tools and not self._wait_s():
+            self._start_again()
+
+    def _start_again(self) -> None:
+        self._starts.append(trio.current_time())
+        self.settled = trio.Event()
+        self._wanted.set()
+
+    def _wait_s(self) -> float:
+        """Seconds until it may be started again."""
+        if len(self._starts) < MAX_STARTS:
+            return 0
+        return max(PER_S - (trio.current_time() - self._starts[0]), 0)
+
     async def _list(self, connection: ServerConnection) -> None:
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
@@ -249,16 +267,11 @@ class _Running:
         if self._connection is not None and self._connection.is_gone:
             await self._ended.wait()
         if self.settled.is_set() and self._connection is None:
-            now = trio.current_time()
-            if len(self._starts) == MAX_STARTS and now - self._starts[0] < PER_S:
-                again = math.ceil(PER_S - (now - self._starts[0]))
+            if wait_s := self._wait_s():
                 why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
-                raise ToolError(
-                    f"The server {self.server.name} is not there; {why}; it may be tried again in {again} s."
-                )
-            self._starts.append(now)
-            self.settled = trio.Event()
-            self._wanted.set()
+                again = f"it may be tried again in {math.ceil(wait_s)} s"
+                raise ToolError(f"The server {self.server.name} is not there; {why}; {again}.")
+            self._start_again()
         await self.settled.wait()
         if self._connection is None:
             raise ToolError(f"The server {self.server.name} could not be started: {self._error}")

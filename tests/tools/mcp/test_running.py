@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 from support.processes import until_async
-from support.servers import heard, hostile, left_by, running, server, until_heard
+from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard
 
 from chain.errors import ToolError
 from chain.tools.mcp import running as life
@@ -183,6 +183,43 @@ async def test_a_run_goes_without_one_that_is_late(log: Path, monkeypatch: pytes
         assert await made.tools() == []
 
 
+async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_server_is_told_once(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life, "FIRST_S", 0.2)
+    async with running(log.parent, hostile(log, "silent")) as made:
+        with trio.move_on_after(0.01) as limit:
+            await made.tools()
+        assert limit.cancelled_caught
+        assert made.notices == []
+        for _ in range(3):
+            await made.tools()
+        assert made.notices == ["The server h has not started within 0.2 s: what begins goes without it until it has."]
+
+
+async def test_one_that_failed_at_its_start_is_tried_again_when_a_run_begins(log: Path) -> None:
+    program = log.with_name("program")
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    async with running(log.parent, server({"command": str(program), "args": entry_of(log)["args"]})) as made:
+        assert await made.tools() == []
+        await made.servers.settled()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        assert await made.tools() == []
+        await made.servers.settled()
+        assert "h__echo" in await made.tools()
+        assert len(made.notices) == 1
+
+
+async def test_one_that_always_fails_is_tried_three_times_a_minute(log: Path) -> None:
+    async with running(log.parent, hostile(log, "die-first")) as made:
+        for _ in range(6):
+            await made.tools()
+            await made.servers.settled()
+        assert len(made.servers._servers["h"]._starts) == 3
+        assert len(made.notices) == 1
+
+
 async def test_a_list_that_changes_counts_when_the_next_run_begins(log: Path) -> None:
     async with running(log.parent, hostile(log)) as made:
         assert "h__look" in await made.tools()
@@ -202,6 +239,7 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
         await made.call("h__change")
         await until_async(lambda: made.servers._servers["h"]._is_stale)
         assert "h__new" not in await made.tools()
+        monkeypatch.undo()
         assert "h__new" in await made.tools()
 
 
