@@ -110,8 +110,8 @@ async def test_what_a_server_asks_is_a_question(tmp_path: Path) -> None:
 
 
 async def test_a_server_asks_twice_in_a_call(tmp_path: Path) -> None:
-    servers = [hostile(tmp_path / "log")]
-    async with open_session(calling("ask-again"), use=ALLOWED, interactive=True, servers=servers) as session:
+    servers = [hostile(tmp_path / "log", "ask-again")]
+    async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=servers) as session:
         with session.chain.answering():
             session.chain.submit("Go")
             for question in ("Q2", "Q3"):  # Q1 is the approval, which is settled

@@ -39,9 +39,10 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
             raise ConfigError(f"flag --mcp: there is no server {name!r:.60}; {did_you_mean(name, known, all_known)}")
     allowed, unasked = list(own), []
     for server in found:
-        if known[server.name] is not server or wishes.get(server.name) is False:
+        is_named = server.name in named
+        if known[server.name] is not server or (wishes.get(server.name) is False and not is_named):
             continue
-        if server.name in named or wishes.get(server.name) or _is_remembered(server, workspace, state, "yes"):
+        if is_named or wishes.get(server.name) or _is_remembered(server, workspace, state, "yes"):
             allowed.append(server)
         elif not _is_remembered(server, workspace, state, "no"):
             unasked.append(server)

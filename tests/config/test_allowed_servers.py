@@ -66,6 +66,7 @@ def test_the_configuration_says_yes_or_no_and_its_own_server_comes_first(tmp_pat
     which = servers_of(settings, tmp_path, tmp_path / "state")
     assert [(each.name, each.written) for each in which.allowed] == [("git", "own"), ("web", "x")]
     assert which.unasked == ()
+    assert names(tmp_path, settings, "db") == (["git", "web", "db"], [])  # a flag goes before the configuration
 
 
 def test_a_name_that_no_server_has_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ PLAIN: list[Any] = [
     {"name": "look", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}},
     *({"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}}
       for name in ("hang", "die", "fail", "picture", "everything", "huge", "rows", "ask", "steps", "spawn", "change",
-                   "late", "empty", "wrong", "gush", "ask-again")),
+                   "late", "empty", "wrong", "gush")),
 ]  # fmt: skip
 
 WRONG: list[Any] = [
@@ -127,11 +127,9 @@ def call(id: int, params: dict[str, Any]) -> None:
         case "gush":
             while True:
                 send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
-        case "ask" | "ask-again":
+        case "ask":
             schema = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}}}
             asked[1000 + id] = id
-            if name == "ask-again":
-                again.add(1000 + id)
             params = {"message": "Which \x1b[31mcolour?", "requestedSchema": schema}
             send({"id": 1000 + id, "method": "elicitation/create", "params": params})
         case "steps":
@@ -160,7 +158,6 @@ def call(id: int, params: dict[str, Any]) -> None:
 
 changed = False
 asked: dict[int, int] = {}
-again: set[int] = set()
 late: list[int] = []
 if "spawn-first" in ACTS:
     leave_behind()
@@ -210,8 +207,8 @@ for row in sys.stdin:
                 send({"id": each, "result": text("Too late.")})
         case "answer" if id in asked:
             log(f"answered {json.dumps(message.get('result'))}")
-            if id in again:
-                again.remove(id)
+            if "ask-again" in ACTS:
+                ACTS.remove("ask-again")
                 call(id, {"name": "ask"})
                 continue
             first = asked.pop(id)
