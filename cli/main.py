@@ -305,7 +305,8 @@ def _ask_for_servers(
     for server in found.unasked:
         is_allowed, more = ask_for_server(server, ascii=ascii)
         typed += more
-        remember_answer(server, place.workspace, state, is_allowed=is_allowed)
+        if is_allowed is not None:
+            remember_answer(server, place.workspace, state, is_allowed=is_allowed)
     return servers_of(settings, place.workspace, state, args.mcp), typed
 
 

@@ -57,7 +57,9 @@ def test_a_no_is_remembered_too_and_a_flag_goes_before_it(tmp_path: Path) -> Non
     remember_answer(servers_of(settings, tmp_path, tmp_path / "state").unasked[0], tmp_path, tmp_path / "state",
                     is_allowed=False)  # fmt: skip
     assert names(tmp_path, settings) == ([], [])
+    assert "--mcp git" in servers_of(settings, tmp_path, tmp_path / "state").notes[0]
     assert names(tmp_path, settings, "git") == (["git"], [])
+    assert servers_of(settings, tmp_path, tmp_path / "state", ["git"]).notes == ()
 
 
 def test_the_configuration_says_yes_or_no_and_its_own_server_comes_first(tmp_path: Path) -> None:
