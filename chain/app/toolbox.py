@@ -174,7 +174,8 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
     for n, text in enumerate(settings.allow):
         try:
             allowance = parse_allowance(text, subjects)
-            if groups.get(name := allowance.tool) != ():  # a group of one tool, which this system lacks
+            name = allowance.tool
+            if name == SERVERS or groups.get(name) != ():  # a group of one tool, which this system lacks
                 # A tool may ask in the middle of its work, as a program's own may, about whatever it likes.
                 _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
@@ -187,6 +188,9 @@ def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bo
     """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match."""
     if is_of_servers(found.tool) and found.pattern is None:
         return
+    group, _, server = found.tool.partition(":")
+    if group == SERVERS:
+        raise UserError(f"{found.tool} is a group of tools; mcp__{f'{server}__' if server else ''}* allows all of them")
     if found.tool not in known:
         hint = did_you_mean(found.tool, known, f"the tools are {', '.join(sorted(known))}")
         raise UserError(f"there is no tool {found.tool!r}; {hint}")

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support import settings
 from support.servers import server
 
+from chain.app.toolbox import read_allowances, tool_groups
+from chain.errors import ConfigError
 from chain.tools.mcp import offers
 
 SERVER = server({"command": "x"})
@@ -81,3 +84,12 @@ def test_a_mistake_is_told_where_there_is_one(schema: dict[str, Any], why: str) 
     told = offers.mistake("t", schema, {"b": 1})
     assert why in told
     assert bool(told) == bool(why)
+
+
+@pytest.mark.parametrize(("allowed", "instead"), [("mcp", r"mcp__\*"), ("mcp:git", r"mcp__git__\*")])
+def test_a_group_is_no_allowance(allowed: str, instead: str) -> None:
+    use = settings(allow=allowed)
+    with pytest.raises(ConfigError, match=f"{allowed} is a group of tools; {instead} allows"):
+        read_allowances(use, (), tool_groups(use))
+    use = settings(allow="mcp__*")
+    assert [str(each) for each in read_allowances(use, (), tool_groups(use))] == ["mcp__*"]
