@@ -148,6 +148,13 @@ def call(id: int, params: dict[str, Any]) -> None:
             send({"id": id, "result": text("Changed.")})
         case "late":
             late.append(id)
+        case "empty" if "deaf" in ACTS:
+            os.close(0)
+            send({"id": id, "result": {}})
+            time.sleep(600)
+        case "empty" if "mute" in ACTS:
+            os.close(1)
+            time.sleep(600)
         case "empty":
             send({"id": id, "result": {}})
         case "wrong":

@@ -119,7 +119,8 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
     async with trio.open_nursery() as nursery:
         try:
             async with guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program:
-                reader, writer, tail = RowReader(program), RowWriter(program), ErrorTail(program)
+                reader, tail = RowReader(program), ErrorTail(program)
+                writer = RowWriter(program, reader.gone)
                 try:
                     nursery.start_soon(writer.run)
                     nursery.start_soon(tail.run)
@@ -127,9 +128,12 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
                         await _converse(reader, writer, host, reader.gone)
                     except Exception as error:  # noqa: BLE001 - told, or raised again
                         problem = _problem(error)
+                    if reader.is_closed or writer.is_broken:
+                        problem = f"it closed its {'input' if writer.is_broken else 'output'}"
                     with trio.move_on_after(ENDING_S):
                         problem = reader.fault or await program.end()
-                    problem = f"{problem} ({tail.last_row})" if tail.last_row else problem
+                    if beside := tail.last_row or reader.noise:
+                        problem = f"{problem} ({beside})"
                 finally:
                     nursery.cancel_scope.cancel()
         except ToolError as error:  # there is no guard

@@ -252,6 +252,31 @@ async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) ->
         assert await made.call("h__echo", text="on") == "on"
 
 
+async def test_one_that_closes_its_output_but_lives_is_ended(log: Path) -> None:
+    async with running(log.parent, hostile(log, "mute")) as made:
+        await made.tools()
+        with pytest.raises(ToolError, match="ended in the call.*: it closed its output"):
+            await made.call("h__empty")
+        assert await made.call("h__echo", text="on") == "on"
+
+
+async def test_one_that_closes_its_input_but_lives_is_ended(log: Path) -> None:
+    async with running(log.parent, hostile(log, "deaf")) as made:
+        await made.tools()
+        await made.call("h__empty")
+        with pytest.raises(ToolError, match="ended in the call.*: it closed its input"):
+            await made.call("h__echo", text="x")
+        assert await made.call("h__echo", text="on") == "on"
+
+
+async def test_noise_is_not_why_it_ended(log: Path) -> None:
+    async with running(log.parent, hostile(log, "not-json")) as made:
+        await made.tools()
+        await made.call("h__rows")
+        with pytest.raises(ToolError, match=r": it ended with exit code 7$"):
+            await made.call("h__die")
+
+
 @pytest.mark.parametrize("acts", [("spawn-first",), ("spawn-first", "hang-at-end"), ("hang-at-end",)])
 async def test_nothing_is_left_of_it(log: Path, acts: tuple[str, ...]) -> None:
     async with running(log.parent, hostile(log, *acts)) as made:
