@@ -182,6 +182,8 @@ class HttpNotes:
 
     def __init__(self) -> None:
         self.fault = ""
+        self.is_unknown = False
+        """Whether it answered that there is no such session, as one does that was started again."""
 
     async def note(self, response: httpx2.Response) -> None:
         """Note one, and bound what is read of it."""
@@ -191,6 +193,7 @@ class HttpNotes:
         if response.request.method != "POST":
             return  # for what the server says unasked, which not every one has
         self.fault = ""
+        self.is_unknown = response.status_code == 404 and "mcp-session-id" in response.request.headers
         if response.status_code in (401, 403):
             self.fault = (
                 f"it wants a login ({response.status_code}): OAuth is not supported; give a token in its headers"

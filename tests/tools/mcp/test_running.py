@@ -255,7 +255,7 @@ async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) ->
 async def test_one_that_closes_its_output_but_lives_is_ended(log: Path) -> None:
     async with running(log.parent, hostile(log, "mute")) as made:
         await made.tools()
-        with pytest.raises(ToolError, match="ended in the call.*: it closed its output"):
+        with pytest.raises(ToolError, match=r"ended in the call.*: it closed its output"):
             await made.call("h__empty")
         assert await made.call("h__echo", text="on") == "on"
 
@@ -264,7 +264,7 @@ async def test_one_that_closes_its_input_but_lives_is_ended(log: Path) -> None:
     async with running(log.parent, hostile(log, "deaf")) as made:
         await made.tools()
         await made.call("h__empty")
-        with pytest.raises(ToolError, match="ended in the call.*: it closed its input"):
+        with pytest.raises(ToolError, match=r"ended in the call.*: it closed its input"):
             await made.call("h__echo", text="x")
         assert await made.call("h__echo", text="on") == "on"
 
