@@ -17,6 +17,8 @@ from chain.tools.tool import ToolOutput
 
 MAX_IMAGES = 10
 """Pictures of a result."""
+MAX_IMAGE_BYTES = 10_000_000
+"""Bytes of all pictures of a result: services refuse requests of 32 MB, and one has those of earlier results too."""
 MAX_FIELDS = 10
 """What a server may ask for at once."""
 MAX_MESSAGE = 2_000
@@ -74,7 +76,9 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
     except ValueError:
         return f"[{kind} {media_type[:40]}, which is no base64: left out]"
     name = f"image {len(images) + 1}"
-    image = image_of(name, content) if len(images) < MAX_IMAGES else None
+    so_far = sum(len(each.data) for each in images) * 3 // 4
+    has_room = len(images) < MAX_IMAGES and so_far + len(content) <= MAX_IMAGE_BYTES
+    image = image_of(name, content) if has_room else None
     if image is None:
         return f"[{kind} {media_type[:40]}, {len(content):,} bytes: left out]"
     images.append(image)

@@ -51,7 +51,8 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
     faults: list[str] = []
     chars = values = 0
     for n, raw in enumerate(listed):
-        name, hints, schema = raw.get("name"), raw.get("annotations"), raw.get("inputSchema")
+        name, hints = raw.get("name"), raw.get("annotations")
+        schema: Any = raw.get("inputSchema")
         full, description = f"{PREFIX}{server.name}__{name}", _description(server, raw)
         if len(found) == MAX_TOOLS or n >= MAX_JUDGED:
             fault = f"there are more than {MAX_TOOLS}"

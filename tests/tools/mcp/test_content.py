@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from chain.text.wording import NOBODY_CHOOSES
-from chain.tools.mcp.content import answer_of
+from chain.tools.mcp.content import answer_of, texts_of
+
+
+def test_the_pictures_of_a_result_are_bounded_together() -> None:
+    data = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4_000_000)).decode()
+    texts, images = texts_of([{"type": "image", "mimeType": "image/png", "data": data}] * 4)
+    assert len(images) == 2
+    assert [text.endswith("left out]") for text in texts] == [False, False, True, True]
 
 
 class Answerer:
