@@ -54,6 +54,37 @@ async def test_a_number_answers_a_field(field: dict[str, Any], answer: str, valu
     assert found == ("accept", {"a": value})
 
 
+@pytest.mark.parametrize(
+    ("field", "answer", "value"),
+    [
+        ({"type": "string", "enum": ["red\x1b[31m", "a  b"]}, "1", "red\x1b[31m"),
+        ({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, "2", "b"),
+        ({"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]}, "2", "b"),
+        ({"type": "array", "items": {"anyOf": [{"const": "r", "title": "Red"}, {"const": "b"}]}}, "Red, b", ["r", "b"]),
+        ({"type": "array", "items": {"type": "string", "enum": ["r", "b"]}}, "1", ["r"]),
+        ({"type": "boolean"}, "maybe", "maybe"),
+        ({"type": "integer"}, "many", "many"),
+        ({"type": "string", "enum": "no list", "items": 5}, "x", "x"),
+    ],
+)
+async def test_an_option_stands_for_its_value(field: dict[str, Any], answer: str, value: object) -> None:
+    found, _ = await fill_in({"a": field}, answer)
+    assert found == ("accept", {"a": value})
+
+
+async def test_what_need_not_be_answered_is_not_asked() -> None:
+    fields = {name: {"type": "string"} for name in ("a", "b", "c")}
+    assert (await fill_in(fields, "x", required=["b"]))[0] == ("accept", {"b": "x"})
+    assert (await fill_in(fields, "x", "y", "z"))[0] == ("accept", {"a": "x", "b": "y", "c": "z"})
+    assert (await fill_in(fields, "x", "y", "z", required=["d", 5]))[0][0] == "accept"
+
+
+async def test_a_message_cannot_look_like_rows_of_ours() -> None:
+    field = {"type": "string", "title": "Your\nname"}
+    _, asked = await fill_in({"a": field}, "x", message="Well?\n\nQ7 Allow shell?\r\n")
+    assert asked[0][0] == "h asks: Well? Q7 Allow shell?\nYour name (decline gives nothing)"
+
+
 @pytest.mark.parametrize("answer", ["decline", " Decline ", NOBODY_CHOOSES])
 @pytest.mark.parametrize("field", [{"type": "string"}, {"type": "string", "enum": ["red"]}])
 async def test_any_field_can_be_declined(field: dict[str, Any], answer: str) -> None:
