@@ -45,7 +45,9 @@ WHY_S = 1.0
 MAX_ASKING = 3
 """Questions of a server that wait."""
 MAX_ERROR = 300
-"""Characters of an error that are shown."""
+"""Characters of an error, and of what a prompt does, that are shown."""
+MAX_PROMPTS = 200
+"""Prompts of a server: as many as tools."""
 
 NO_CLIENT = "servers need the extra mcp: pip install 'react-chain[mcp]'"
 
@@ -144,7 +146,7 @@ class Servers:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                self._notice(f"{server}: {error}")
+                self._notice(f"{server}: {_in_a_row(str(error))}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -162,6 +164,7 @@ class _Running:
         """Set unless it is starting."""
         self._around = around
         self._prompts: tuple[Mapping[str, Any], ...] = ()
+        self._shown_prompts: tuple[tuple[str, str], ...] = ()
         self._connection: ServerConnection | None = None
         self._error = ""
         self.left_out = ""
@@ -182,8 +185,7 @@ class _Running:
     def view(self) -> ServerView:
         state: State = "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
         names = tuple(tool.name for tool in self.tools)
-        prompts = tuple((sanitize(str(p["name"])), sanitize(str(p.get("description", "")))) for p in self._prompts)
-        return ServerView(self.server.name, self.server.written, state, names, prompts, self._error)
+        return ServerView(self.server.name, self.server.written, state, names, self._shown_prompts, self._error)
 
     def news(self) -> Iterator[str]:
         """What is to be told that was not told yet, in sentences."""
@@ -211,7 +213,7 @@ class _Running:
                 ended = await keep_connected(how, around.guard, around.env, self)
             except (ToolError, ConfigError) as error:
                 ended = str(error)
-            self._error = " ".join(sanitize(ended).split())[:MAX_ERROR]
+            self._error = _in_a_row(ended)
             self._connection = None
             self._ended.set()
             self.settled.set()
@@ -260,7 +262,8 @@ class _Running:
         found, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
         if found != self.tools:
             self.tools = found
-        self._prompts = tuple(each for each in prompts if _is_prompt(each))
+        self._prompts = tuple(filter(_is_prompt, prompts))[:MAX_PROMPTS]
+        self._shown_prompts = tuple((p["name"], _in_a_row(str(p.get("description", "")))) for p in self._prompts)
 
     async def _there(self) -> ServerConnection:
         """Its connection; it is started again if it has none. Raises ``ToolError``."""
@@ -350,6 +353,10 @@ class _Running:
 def _is_prompt(raw: Mapping[str, Any]) -> bool:
     name = raw.get("name")
     return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 and " " not in name
+
+
+def _in_a_row(text: str) -> str:
+    return " ".join(sanitize(text[: 4 * MAX_ERROR]).split())[:MAX_ERROR]
 
 
 def _import_client() -> Callable[..., Any]:

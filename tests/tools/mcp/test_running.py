@@ -62,6 +62,13 @@ async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
     async with running(log.parent, hostile(log, "many")) as made:
         assert len(await made.tools()) == 200
         assert "more than 200" in made.notices[0]
+        prompts = made.servers.views[0].prompts
+        assert len(prompts) == 200
+        assert max(len(about) for _, about in prompts) == life.MAX_ERROR
+        made.servers.ask_prompt("h", "greet", ["Ada"], print)
+        await until_async(lambda: len(made.notices) == 2)
+        assert made.notices[1].startswith("h: no no no")
+        assert len(made.notices[1]) < 310
 
 
 async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> None:
