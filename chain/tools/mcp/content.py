@@ -138,7 +138,9 @@ def _asked_for(schema: _Json) -> dict[str, _Json]:
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return {}
-    fields = {str(name): field if isinstance(field, dict) else {} for name, field in properties.items()}
+    fields: dict[str, _Json] = {
+        str(name): field if isinstance(field, dict) else {} for name, field in properties.items()
+    }
     wanted = required if isinstance(required, list) else []
     return {name: field for name, field in fields.items() if name in wanted} or fields
 
@@ -154,7 +156,7 @@ def _options(field: _Json) -> dict[str, object]:
         names = names if isinstance(names, list) and len(names) == len(values) else values
         pairs = list(zip(names, values, strict=True))
     else:
-        parts = next((field[key] for key in ("oneOf", "anyOf") if isinstance(field.get(key), list)), [])
+        parts: Sequence[Any] = next((field[key] for key in ("oneOf", "anyOf") if isinstance(field.get(key), list)), [])
         pairs = [(p.get("title") or p["const"], p["const"]) for p in parts if isinstance(p, dict) and "const" in p]
     return {shown: value for name, value in pairs if (shown := _in_a_row(str(name)))}
 

@@ -118,7 +118,7 @@ async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, 
     try:
         async with http_streams(how, notes) as (read, write):
             await _converse(read, write, host, trio.Event(), notes)
-    except Exception as error:  # noqa: BLE001 - told, or raised again
+    except Exception as error:  # noqa: BLE001 - told
         return notes.fault or _problem(error)
     return notes.fault or "it ended"
 
@@ -135,7 +135,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
                     nursery.start_soon(tail.run)
                     try:
                         await _converse(reader, writer, host, reader.gone)
-                    except Exception as error:  # noqa: BLE001 - told, or raised again
+                    except Exception as error:  # noqa: BLE001 - told
                         problem = _problem(error)
                     if reader.is_closed or writer.is_broken:
                         problem = f"it closed its {'input' if writer.is_broken else 'output'}"
@@ -151,7 +151,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong, in a row. Raises the error again if it is a mistake of ours."""
+    """What went wrong, in a row."""
     leaf = next(calling.leaves_of(error))
     match leaf:
         case MCPError():
@@ -164,8 +164,8 @@ def _problem(error: Exception) -> str:
             text = "what it said first is not what the protocol has"
         case OSError() | trio.BrokenResourceError() | trio.ClosedResourceError():
             text = "the connection broke"
-        case _:
-            raise error
+        case _:  # of the client, brought about by what the server sent: it ends that server, and no session
+            text = f"what it sent could not be understood ({type(leaf).__name__})"
     return text.strip().partition("\n")[0]
 
 

@@ -304,6 +304,18 @@ async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
     assert all(offered[name].needs_approval for name in ("mcp__h__echo", "mcp__i__look"))
 
 
+async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def once(session: server_connection.ClientSession) -> object:
+        monkeypatch.undo()
+        raise KeyError
+
+    monkeypatch.setattr(server_connection.ClientSession, "initialize", once)
+    async with running(log.parent, hostile(log), hostile(log.with_name("i"), name="i")) as made:
+        names = {name.partition("__")[0] for name in await made.tools()}
+        assert len(names) == 1
+        assert made.notices[0].endswith(" is not there: what it sent could not be understood (KeyError)")
+
+
 async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "chain.tools.mcp.server_connection", None)
     async with running(log.parent, hostile(log)) as made:
