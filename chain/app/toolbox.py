@@ -15,7 +15,6 @@ from chain.tools import calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects, is_of_servers, parse_allowance
 from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
-from chain.tools.mcp.offers import server_of
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 from chain.values import MissingVariable
@@ -56,11 +55,11 @@ def tool_kinds(settings: Settings, registered: Iterable[Tool]) -> Mapping[str, T
     return {tool.name: kind_of(tool) for tools in groups for tool in tools}
 
 
-def with_servers(groups: ToolGroups, tools: Iterable[Tool]) -> ToolGroups:
-    """The groups with these tools of servers."""
+def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str, str]) -> ToolGroups:
+    """The groups with these tools of ``servers``, which are by the names of the tools."""
     found: dict[str, tuple[Tool, ...]] = {SERVERS: tuple(tools)}
     for tool in found[SERVERS]:
-        name = f"{SERVERS}:{server_of(tool.name)}"
+        name = f"{SERVERS}:{servers[tool.name]}"
         found[name] = (*found.get(name, ()), tool)
     return {**groups, **found}
 

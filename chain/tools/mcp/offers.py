@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from chain.events import OfferedTool
 from chain.servers import ToolServer
 from chain.text.plain import sanitize
+from chain.tools.tool import SERVER_PREFIX
 
 MAX_TOOLS = 200
 """Tools of a server: more would fill the window of the model before it has done anything."""
@@ -30,19 +31,12 @@ MAX_LEVELS = 30
 MAX_TOLD = 3
 """Tools that are named of those that were left out."""
 
-PREFIX = "mcp__"
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_NAME = 64
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _UNIONS = ("oneOf", "anyOf", "allOf")
 
 _Json: TypeAlias = Mapping[str, Any]
-
-
-def server_of(tool: str) -> str:
-    """The server of a tool, by the name that the model knows it by."""
-    return tool.removeprefix(PREFIX).partition("__")[0]
 
 
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
@@ -53,7 +47,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
     for n, raw in enumerate(listed):
         name, hints = raw.get("name"), raw.get("annotations")
         schema: Any = raw.get("inputSchema")
-        full, description = f"{PREFIX}{server.name}__{name}", _description(server, raw)
+        full, description = f"{SERVER_PREFIX}{server.name}__{name}", _description(server, raw)
         if len(found) == MAX_TOOLS or n >= MAX_JUDGED:
             fault = f"there are more than {MAX_TOOLS}"
         elif full in found:
@@ -68,7 +62,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             continue
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         schema = {"properties": {}, **{key: value for key, value in schema.items() if key != "$schema"}}
-        found[full] = OfferedTool(full, description, schema, read_only=only_reads, needs_approval=not only_reads)
+        found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, str(name))
     return tuple(found.values()), _left_out(server, faults)
 
 

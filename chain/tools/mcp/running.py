@@ -25,7 +25,6 @@ from chain.servers import ToolServer
 from chain.text.plain import sanitize
 from chain.threads import Threads
 from chain.tools.mcp import content, offers
-from chain.tools.mcp.offers import PREFIX
 from chain.tools.tool import ToolContext, ToolOutput
 
 if TYPE_CHECKING:
@@ -132,12 +131,11 @@ class Servers:
             server.try_again()
         return ServerTools(tuple(tool for server in self._servers.values() for tool in server.tools))
 
-    async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call a tool by the name that the model knows. Raises ``ToolError``."""
-        server, _, name = tool.removeprefix(PREFIX).partition("__")
+    async def call(self, server: str, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
+        """Call a tool of a server by its own name. Raises ``ToolError``."""
         if server not in self._servers:
             raise ToolError(f"There is no server {server} any more.")
-        return await self._servers[server].call(name, context, input)
+        return await self._servers[server].call(tool, context, input)
 
     def ask_prompt(self, server: str, prompt: str, words: Sequence[str], then: Callable[[str], object]) -> None:
         """Ask a server for one of its prompts, and hand its text to ``then``; a failure is told."""
@@ -417,4 +415,4 @@ class ServerTool:
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """Call the server. Raises ``ToolError``."""
-        return await self.servers.call(self.name, context, input)
+        return await self.servers.call(self.offered.server, self.offered.tool, context, input)
