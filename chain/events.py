@@ -239,13 +239,15 @@ class Receipt(_Event):
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool that a server offers, by the name that the model calls it by."""
+    """A tool that a server offers, by the name that the model calls it by; ``tool`` is its own."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
     read_only: bool = False
     needs_approval: bool = True
+    server: str = ""
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

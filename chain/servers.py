@@ -20,8 +20,8 @@ from chain.yamlfile import Node, printable
 FILE = ".mcp.json"
 """The file of a workspace that names its servers, as several programs read it."""
 
-_NAME = re.compile(r"(?!.*__)[A-Za-z0-9][A-Za-z0-9_-]{0,30}")
-"""A tool is called ``mcp__SERVER__TOOL``, in 64 of these characters."""
+_NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
+"""A tool is called ``mcp__SERVER__TOOL``, in 64 of these characters: the first ``__`` ends the name."""
 
 _STDIO, _HTTP = ("command", "args", "env"), ("url", "headers")
 _OURS = ("type", *_STDIO, *_HTTP, "trust_hints")
@@ -108,7 +108,7 @@ class ToolServer:
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
     """A server, by its entry, in which keys of others are passed over if it was found. Raises ``ConfigError``."""
     if not _NAME.fullmatch(name):
-        allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row"
+        allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row or one at its end"
         raise ConfigError(
             f"{printable(name)} cannot be a server: its name is {allowed}", file=entry.file, line=entry.line
         )

@@ -143,7 +143,8 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         rows, is_good = check(settings, _store_to_check(settings), tools)
         if is_good:
-            served, all_there = trio.run(check_servers, settings, state_folder(os.environ), args.mcp)
+            where = Path(args.workspace or ".")
+            served, all_there = trio.run(check_servers, settings, where, state_folder(os.environ), args.mcp)
             more, is_good = trio.run(check_service, settings) if all_there else ([], False)
             rows += [*served, *more]
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
@@ -358,7 +359,8 @@ def _ask_for_servers(
     for server in found.unasked:
         is_allowed, more = ask_for_server(server, ascii=ascii)
         typed += more
-        remember_answer(server, place.workspace, state, is_allowed=is_allowed)
+        if is_allowed is not None:
+            remember_answer(server, place.workspace, state, is_allowed=is_allowed)
     return servers_of(settings, place.workspace, state, args.mcp), typed
 
 

@@ -98,7 +98,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.diff": PURE | {"chain.hunks"},
     "chain.tools.replace": {"chain.tools.paths"},
     "chain.tools.seen": {"trio"},
-    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.mcp.offers", "chain.tools.tool"},
+    "chain.tools.allowances": {"chain.errors", "chain.listed", "chain.tools.tool"},
     # These two are imported with the client of servers, when one is to be started.
     "chain.tools.mcp.server_connection": TOOLS | {"chain.servers", "chain.version", "httpx2", "mcp", "mcp_types"},
     "chain.tools.mcp.streams": TOOLS | {"chain.servers", "httpx2", "mcp", "mcp_types"},

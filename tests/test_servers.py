@@ -41,7 +41,7 @@ def test_an_entry_that_is_none_is_refused_where_it_stands(entry: Any, why: str) 
     assert str(raised.value).startswith("test.yaml:1: ")
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a__b", "a.b", "x" * 32, "-a", "a\n"])
+@pytest.mark.parametrize("name", ["", "a b", "a__b", "a.b", "x" * 32, "-a", "a_", "_a", "a\n"])
 def test_a_name_has_room_in_that_of_a_tool(name: str) -> None:
     with pytest.raises(ConfigError, match="its name is"):
         server(RUN, name)

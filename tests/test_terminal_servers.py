@@ -95,12 +95,15 @@ def test_a_server_of_the_workspace_from_its_question_to_its_end(start: Start, wo
     send(asked(start()), "n")
 
 
-def test_a_no_starts_nothing_and_holds(start: Start, work: Path, tmp_path: Path) -> None:
+def test_a_no_starts_nothing_and_holds_and_enter_is_none(start: Start, work: Path, tmp_path: Path) -> None:
+    screen = asked(start())
+    send(screen, "")
+    quit(idle(screen))
     screen = asked(start())
     send(screen, "n")
     send(idle(screen), "/mcp").until("There is no server")
     quit(idle(screen))
-    screen = idle(start())
+    screen = idle(start().until("--mcp h starts it"))
     assert ASKED not in screen.everything
     quit(screen)
     assert heard(tmp_path / "log") == []

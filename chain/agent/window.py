@@ -251,14 +251,15 @@ def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
 
 
 def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
-    """The ids of the oldest results whose texts come to as many characters, as far as there are any."""
+    """The ids of the oldest results that come to as many characters, as far as there are any."""
     found: list[str] = []
     for result in (result for message in messages for result in message.results):
         if chars <= 0:
             break
-        if len(result.text) >= LEAST_STUBBED:
+        length = len(result.text) + IMAGE_CHARS * len(result.images)
+        if length >= LEAST_STUBBED:
             found.append(result.id)
-            chars -= len(result.text)
+            chars -= length
     return tuple(found)
 
 
@@ -269,8 +270,9 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
     names = {call.id: call.name for message in messages for call in message.calls}
 
     def stub(result: ToolResult) -> ToolResult:
-        removed = f"{len(result.text):,} characters removed to make room"
-        return replace(result, text=f"[{names.get(result.id, 'tool')}: {removed}]")
+        images = f" and {counted(len(result.images), 'image')}" if result.images else ""
+        removed = f"{len(result.text):,} characters{images} removed to make room"
+        return replace(result, text=f"[{names.get(result.id, 'tool')}: {removed}]", images=())
 
     return [
         Message(m.role, tuple(stub(b) if isinstance(b, ToolResult) and b.id in ids else b for b in m.blocks))
@@ -362,6 +364,6 @@ def view_of(
             chars["user's words"] += words
             chars["named files"] += length_of(message) - words
         for result in message.results:
-            chars[f"results of {names.get(result.id, 'tools')}"] += len(result.text)
+            chars[f"results of {names.get(result.id, 'tools')}"] += len(result.text) + IMAGE_CHARS * len(result.images)
     parts = tuple((name, fill.estimate(n)) for name, n in chars.items())
     return WindowView(0 if window is None else window.tokens, fill.tokens, parts)

@@ -178,7 +178,8 @@ async def open_chain(
             def with_server_tools(offered: ServerTools) -> Registry:
                 assert running is not None
                 made: Sequence[Tool] = [ServerTool(tool, running) for tool in offered.tools]
-                now = with_servers(groups, made if actors is None else actors.tools(made, ()))
+                made = made if actors is None else actors.tools(made, ())
+                now = with_servers(groups, made, {tool.name: tool.server for tool in offered.tools})
                 registry = Registry.of([*configured_tools(settings, settings.chain(), tools, now), *tools])
                 kinds.use_tools(registry, now)
                 return registry

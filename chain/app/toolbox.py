@@ -15,7 +15,6 @@ from chain.tools import calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects, is_of_servers, parse_allowance
 from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
-from chain.tools.mcp.offers import server_of
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 from chain.values import MissingVariable
@@ -56,11 +55,11 @@ def tool_kinds(settings: Settings, registered: Iterable[Tool]) -> Mapping[str, T
     return {tool.name: kind_of(tool) for tools in groups for tool in tools}
 
 
-def with_servers(groups: ToolGroups, tools: Iterable[Tool]) -> ToolGroups:
-    """The groups with these tools of servers."""
+def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str, str]) -> ToolGroups:
+    """The groups with these tools of ``servers``, which are by the names of the tools."""
     found: dict[str, tuple[Tool, ...]] = {SERVERS: tuple(tools)}
     for tool in found[SERVERS]:
-        name = f"{SERVERS}:{server_of(tool.name)}"
+        name = f"{SERVERS}:{servers[tool.name]}"
         found[name] = (*found.get(name, ()), tool)
     return {**groups, **found}
 
@@ -174,7 +173,8 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
     for n, text in enumerate(settings.allow):
         try:
             allowance = parse_allowance(text, subjects)
-            if groups.get(name := allowance.tool) != ():  # a group of one tool, which this system lacks
+            name = allowance.tool
+            if name == SERVERS or groups.get(name) != ():  # a group of one tool, which this system lacks
                 # A tool may ask in the middle of its work, as a program's own may, about whatever it likes.
                 _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
@@ -187,6 +187,9 @@ def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bo
     """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match."""
     if is_of_servers(found.tool) and found.pattern is None:
         return
+    group, _, server = found.tool.partition(":")
+    if group == SERVERS:
+        raise UserError(f"{found.tool} is a group of tools; mcp__{f'{server}__' if server else ''}* allows all of them")
     if found.tool not in known:
         hint = did_you_mean(found.tool, known, f"the tools are {', '.join(sorted(known))}")
         raise UserError(f"there is no tool {found.tool!r}; {hint}")

@@ -37,15 +37,18 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         if name not in known:
             all_known = f"the servers are {', '.join(known)}" if known else f"there is no server in {FILE}"
             raise ConfigError(f"flag --mcp: there is no server {name!r:.60}; {did_you_mean(name, known, all_known)}")
-    allowed, unasked = list(own), []
+    allowed, unasked, refused = list(own), list[ToolServer](), list[str]()
     for server in found:
-        if known[server.name] is not server or wishes.get(server.name) is False:
+        is_named = server.name in named
+        if known[server.name] is not server or (wishes.get(server.name) is False and not is_named):
             continue
-        if server.name in named or wishes.get(server.name) or _is_remembered(server, workspace, state, "yes"):
+        if is_named or wishes.get(server.name) or _is_remembered(server, workspace, state, "yes"):
             allowed.append(server)
-        elif not _is_remembered(server, workspace, state, "no"):
+        elif _is_remembered(server, workspace, state, "no"):
+            refused.append(f"you said no to the server {server.name} of {FILE}: --mcp {server.name} starts it")
+        else:
             unasked.append(server)
-    return FoundServers(tuple(allowed), tuple(unasked), notes)
+    return FoundServers(tuple(allowed), tuple(unasked), (*notes, *refused))
 
 
 def not_started(servers: Collection[ToolServer]) -> tuple[str, ...]:

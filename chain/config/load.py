@@ -45,6 +45,9 @@ _NAME = re.compile(r"\w[\w.-]*")
 """Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
 end a line or steer a terminal."""
 
+_NO_KEYS = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER"})
+"""What an entry of a server may name as well, as in ``${HOME}/bin/server``, and no command could do without."""
+
 _VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow", "state")}
 """What a flag may set, with the environment variable that may set it as well."""
 
@@ -162,11 +165,12 @@ class Settings:
 
     @property
     def key_variables(self) -> frozenset[str]:
-        """The environment variables that models' definitions take keys, headers and the like from."""
+        """The environment variables that models' definitions and the user's own servers take keys and the like from."""
         definitions = self._root.entries("models", "definitions").values()
         nodes = [definition.entries().get(key) for definition in definitions for key in trust.sensitive_keys()]
         usual = {each.usual.strip("${}") for each in providers().values()} - {""}
-        return frozenset({*usual, *(name for node in nodes for name in variables_within(node))})
+        given = {name for server in self.servers for name in variables_within(server.entry)} - _NO_KEYS
+        return frozenset({*usual, *given, *(name for node in nodes for name in variables_within(node))})
 
     def model(self, name: str | None = None) -> ModelSettings:
         """A definition with its variables filled in, by default that of the default chain.

@@ -21,8 +21,7 @@ from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
-from chain.tools.mcp.offers import PREFIX
-from chain.tools.tool import Preview, Subject
+from chain.tools.tool import SERVER_PREFIX, Preview, Subject
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 
@@ -63,7 +62,7 @@ class Allowance:
 
 def is_of_servers(tool: str) -> bool:
     """Whether a name is one of a server's tool, or with ``*`` of several, which are known once it has started."""
-    return tool.startswith(PREFIX)
+    return tool.startswith(SERVER_PREFIX)
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:

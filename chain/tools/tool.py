@@ -39,6 +39,9 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
 """What a tool is for, as front ends show it. One that delegates hands its task to another agent."""
 
+SERVER_PREFIX = "mcp__"
+"""The names of tools of servers begin so."""
+
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
 

@@ -144,7 +144,11 @@ def unclear(question: events.Question, text: str) -> str:
     """
     said = text.strip().casefold()
     if question.kind == "choice":
-        is_there = not said.isdecimal() or 1 <= int(said[:9]) <= len(question.options) or said in question.options
+        is_there = (
+            not (question.options and said.isdecimal())
+            or 1 <= int(said[:9]) <= len(question.options)
+            or said in question.options
+        )
         return "" if is_there else f"a number from 1 to {len(question.options)} chooses, or say it in words"
     is_slip = (len(said) < SHORTEST_REASON and said.isascii()) or said.isdecimal() or bool(bare_command(said))
     if said in _ANSWERS or not is_slip:

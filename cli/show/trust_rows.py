@@ -25,7 +25,7 @@ ASKING = "Trust it? [y/N] "
 
 LOCAL = "It is a program that can do all that you can, from its start on and whenever a tool of it is called."
 REMOTE = "It gets what the chain hands to its tools, and these headers."
-SERVER_CHOICES = "y starts it here for as long as its entry says the same; n or Enter goes on without it."
+SERVER_CHOICES = "y starts it here, n never, for as long as its entry says the same; Enter goes on without it for now."
 STARTING = "Start it? [y/N] "
 
 

@@ -194,10 +194,12 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
     return [f"All is well: no problem was found, {that} {verdict.message}"], True
 
 
-async def check_servers(settings: Settings, state: Path, named: Sequence[str]) -> tuple[list[str], bool]:
-    """Start the servers that may start; returns what each has, a verdict if one has nothing, and whether all do."""
+async def check_servers(
+    settings: Settings, workspace: Path, state: Path, named: Sequence[str]
+) -> tuple[list[str], bool]:
+    """Start the servers that may start in this workspace; returns what each has, a verdict if one has nothing, and whether all do."""
     try:
-        found = servers_of(settings, Path.cwd(), state, named)
+        found = servers_of(settings, workspace, state, named)
     except ConfigError as error:
         return [f"1 problem: {error}"], False
     rows = [f"note: {note}" for note in (*found.notes, *not_started(found.unasked))]
@@ -205,7 +207,7 @@ async def check_servers(settings: Settings, state: Path, named: Sequence[str]) -
     if found.allowed:
         from chain.app.serving import servers_started
 
-        views, notes = await servers_started(settings, found.allowed, Path.cwd())
+        views, notes = await servers_started(settings, found.allowed, workspace.resolve())
         for view in views:
             has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
             rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'has nothing'}")

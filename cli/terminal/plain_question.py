@@ -48,23 +48,24 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
-    return _ask_for_yes(rows, trust_rows.ASKING, ascii=ascii)
+    is_trusted, typed = _ask_for_yes(rows, trust_rows.ASKING, ascii=ascii)
+    return bool(is_trusted), typed
 
 
-def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool, bytes]:
+def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
     with tty.quiet() as typed_ahead:
         _show(rows, ascii=ascii)
         typed = typed_ahead()
     while True:
-        answer = _ask(asking)
-        if answer is None:
-            return False, typed
-        if (said := answer.strip().casefold()) in ("y", "yes", "n", "no", ""):
+        said = (_ask(asking) or "").strip().casefold()
+        if not said:
+            return None, typed
+        if said in ("y", "yes", "n", "no"):
             return said in ("y", "yes"), typed
 
 
-def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool, bytes]:
-    """Whether a server that came with the workspace may start, as ``ask_for_trust`` asks."""
+def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool | None, bytes]:
+    """Whether a server that came with the workspace may start, as ``ask_for_trust`` asks; ``None``: not this time."""
     return _ask_for_yes(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import not_started, remember_answer, servers_of
 from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
@@ -56,7 +57,9 @@ def test_a_no_is_remembered_too_and_a_flag_goes_before_it(tmp_path: Path) -> Non
     remember_answer(servers_of(settings, tmp_path, tmp_path / "state").unasked[0], tmp_path, tmp_path / "state",
                     is_allowed=False)  # fmt: skip
     assert names(tmp_path, settings) == ([], [])
+    assert "--mcp git" in servers_of(settings, tmp_path, tmp_path / "state").notes[0]
     assert names(tmp_path, settings, "git") == (["git"], [])
+    assert servers_of(settings, tmp_path, tmp_path / "state", ["git"]).notes == ()
 
 
 def test_the_configuration_says_yes_or_no_and_its_own_server_comes_first(tmp_path: Path) -> None:
@@ -65,6 +68,7 @@ def test_the_configuration_says_yes_or_no_and_its_own_server_comes_first(tmp_pat
     which = servers_of(settings, tmp_path, tmp_path / "state")
     assert [(each.name, each.written) for each in which.allowed] == [("git", "own"), ("web", "x")]
     assert which.unasked == ()
+    assert names(tmp_path, settings, "db") == (["git", "web", "db"], [])  # a flag goes before the configuration
 
 
 def test_a_name_that_no_server_has_is_refused(tmp_path: Path) -> None:
@@ -77,3 +81,16 @@ def test_a_configuration_that_was_found_may_name_no_server_before_it_is_trusted(
     (tmp_path / "config.yaml").write_text("chains: {default: {}}\nmcp: {git: {command: x}, web: true}\n")
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
     assert {"mcp.git", "mcp.web"} <= {*settings.untrusted}
+
+
+def test_a_secret_of_an_own_server_is_given_to_nobody_else(tmp_path: Path) -> None:
+    entry = '{url: "https://x", headers: {Authorization: "Bearer ${TRACKER_PAT}"}}'
+    settings = read(tmp_path, f'{{tracker: {entry}, git: {{command: "${{HOME}}/git", args: ["${{GIT_WORD}}"]}}}}')
+    assert settings.key_variables >= {"TRACKER_PAT", "GIT_WORD"}
+    assert "HOME" not in settings.key_variables
+    environ = {"TRACKER_PAT": "word", "GIT_WORD": "word", "HOME": "/home/me"}
+    assert shell_rules(settings).environment(environ) == {"HOME": "/home/me"}
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "x", "args": ["${TRACKER_PAT}"]}}}')
+    (near,) = servers_of(settings, tmp_path, tmp_path / "state").unasked
+    with pytest.raises(ConfigError, match="asks for TRACKER_PAT"):
+        near.filled(environ, settings.key_variables)

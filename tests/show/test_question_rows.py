@@ -74,6 +74,10 @@ def test_a_number_that_a_choice_does_not_have_is_asked_back(text: str, is_unclea
     assert bool(unclear(replace(asked(), kind="choice", options=("left", "right")), text)) is is_unclear
 
 
+def test_a_number_answers_a_choice_without_options() -> None:
+    assert unclear(replace(asked(), kind="choice", options=()), "7") == ""
+
+
 def test_what_is_approved_is_never_left_out_by_chance() -> None:
     """What a call is about stands in the title unless it begins the rows below it."""
     products = asked("deploy", "Allow deploy: prod", preview="Restarts all products")

@@ -12,7 +12,7 @@ import pytest
 from chain.config.load import Settings, load_settings
 from chain.session.store import FileStore
 from chain.tools.processes import fence
-from cli.subcommands.check import check, check_service
+from cli.subcommands.check import check, check_servers, check_service
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -467,3 +467,12 @@ def test_a_kind_that_needs_trust_is_not_shown(reviewing: Path) -> None:
     assert not ok
     assert "agents.reviewer.prompt" in rows[-1]
     assert "secret" not in "\n".join(rows)
+
+
+async def test_the_servers_are_those_of_the_workspace_that_was_given(folder: Path) -> None:
+    work = folder / "work"
+    work.mkdir()
+    (work / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "/no/such/program"}}}')
+    rows, is_good = await check_servers(read(folder), work, folder / "state", ["near"])
+    assert "mcp.near: has nothing" in rows
+    assert not is_good

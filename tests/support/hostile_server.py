@@ -151,6 +151,13 @@ def call(id: int, params: dict[str, Any]) -> None:
             send({"id": id, "result": text("Changed.")})
         case "late":
             late.append(id)
+        case "empty" if "deaf" in ACTS:
+            os.close(0)
+            send({"id": id, "result": {}})
+            time.sleep(600)
+        case "empty" if "mute" in ACTS:
+            os.close(1)
+            time.sleep(600)
         case "empty":
             send({"id": id, "result": {}})
         case "wrong":
@@ -191,11 +198,18 @@ for row in sys.stdin:
             info = {"name": "hostile", "version": "1"}
             version = message["params"]["protocolVersion"]
             send({"id": id, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}})
+        case "tools/list" if changed and "slow-list" in ACTS:
+            ACTS.remove("slow-list")
         case "tools/list":
             send({"id": id, "result": {"tools": tools()}})
         case "prompts/list":
             prompt = {"name": "greet", "description": "A greeting.", "arguments": [{"name": "who", "required": True}]}
-            send({"id": id, "result": {"prompts": [prompt]}})
+            more = [
+                {**prompt, "name": f"p{n}", "description": "x" * 1_000} for n in range(5_000 if "many" in ACTS else 0)
+            ]
+            send({"id": id, "result": {"prompts": [prompt, *more]}})
+        case "prompts/get" if "many" in ACTS:
+            send({"id": id, "error": {"code": -32602, "message": "no\n" * 10_000}})
         case "prompts/get":
             said = f"Greet {message['params']['arguments']['who']}."
             content = {"role": "user", "content": {"type": "text", "text": said}}
@@ -212,7 +226,12 @@ for row in sys.stdin:
             send({"id": id - 1000, "method": "elicitation/create", "params": sure})
         case "answer" if id in asked:
             log(f"answered {json.dumps(message.get('result'))}")
-            send({"id": asked.pop(id), "result": text(f"You said {json.dumps(message.get('result'))}.")})
+            if "ask-again" in ACTS:
+                ACTS.remove("ask-again")
+                call(id, {"name": "ask"})
+                continue
+            first = asked.pop(id)
+            send({"id": asked.pop(first, first), "result": text(f"You said {json.dumps(message.get('result'))}.")})
         case "ping":
             send({"id": id, "result": {}})
         case "answer":

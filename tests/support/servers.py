@@ -81,7 +81,8 @@ class Running:
 
     async def call(self, tool: str, report: Callable[[str], None] = lambda text: None, **input: Any) -> str:
         """The text of what a call gives back."""
-        return (await self.servers.call(f"mcp__{tool}", context(self.workspace, report), input)).text
+        server, _, name = tool.partition("__")
+        return (await self.servers.call(server, name, context(self.workspace, report), input)).text
 
 
 @asynccontextmanager

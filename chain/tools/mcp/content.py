@@ -10,12 +10,15 @@ from typing import Any, TypeAlias
 from chain.errors import ToolError
 from chain.messages import Image
 from chain.text.plain import sanitize
+from chain.text.wording import NOBODY_CHOOSES
 from chain.tools.named_files import image_of
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolOutput
 
 MAX_IMAGES = 10
 """Pictures of a result."""
+MAX_IMAGE_BYTES = 10_000_000
+"""Bytes of all pictures of a result: services refuse requests of 32 MB, and one has those of earlier results too."""
 MAX_FIELDS = 10
 """What a server may ask for at once."""
 MAX_MESSAGE = 2_000
@@ -73,7 +76,9 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
     except ValueError:
         return f"[{kind} {media_type[:40]}, which is no base64: left out]"
     name = f"image {len(images) + 1}"
-    image = image_of(name, content) if len(images) < MAX_IMAGES else None
+    so_far = sum(len(each.data) for each in images) * 3 // 4
+    has_room = len(images) < MAX_IMAGES and so_far + len(content) <= MAX_IMAGE_BYTES
+    image = image_of(name, content) if has_room else None
     if image is None:
         return f"[{kind} {media_type[:40]}, {len(content):,} bytes: left out]"
     images.append(image)
@@ -100,46 +105,77 @@ async def answer_of(
 
     Raises ``ToolError`` where nobody answers.
     """
-    said = f"{server} asks: {sanitize(message)[:MAX_MESSAGE].strip()}"
+    said = f"{server} asks: {_in_a_row(message)}"
     if url:
-        answer = await choose(f"{said}\nIt wants you to open {sanitize(url)[:MAX_MESSAGE]}", ["done", DECLINE])
+        answer = await choose(f"{said}\nIt wants you to open {_in_a_row(url)}", ["done", DECLINE])
         return (ACCEPT, None) if answer == "done" else (DECLINE, None)
-    fields = schema.get("properties")
-    if not isinstance(fields, dict) or not fields:
+    fields = _asked_for(schema)
+    if not fields:
         return (ACCEPT, {}) if await choose(said, [ACCEPT, DECLINE]) == ACCEPT else (DECLINE, None)
     if len(fields) > MAX_FIELDS:
         return DECLINE, None
     found: dict[str, Any] = {}
     for name, field in fields.items():
-        about = field if isinstance(field, dict) else {}
-        title = sanitize(str(about.get("description") or about.get("title") or name))[:MAX_MESSAGE]
-        options = _options(about)
-        answer = await choose(f"{said}\n{title}", [*options, DECLINE])
-        if answer == DECLINE:
+        title = _in_a_row(str(field.get("description") or field.get("title") or name))
+        options = _options(field)
+        shown = list(options)[:MAX_FIELDS]
+        # A number chooses an option. Where a text or a number is wanted there is none, or it could not be answered.
+        asked = f"{said}\n{title}" if shown else f"{said}\n{title} ({DECLINE} gives nothing)"
+        answer = (await choose(asked, [*shown, DECLINE] if shown else [])).strip()
+        if answer.casefold() == DECLINE or answer == NOBODY_CHOOSES:
             return DECLINE, None
-        found[name] = _typed(answer, about)
+        found[name] = _value(answer, field, options)
     return ACCEPT, found
 
 
-def _options(field: _Json) -> list[str]:
+def _in_a_row(text: str) -> str:
+    """A text of a server without its line ends, which could make it look like rows of ours."""
+    return " ".join(sanitize(text[: 2 * MAX_MESSAGE]).split())[:MAX_MESSAGE]
+
+
+def _asked_for(schema: _Json) -> dict[str, _Json]:
+    """The fields of a form: those that are required, or all if none is."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return {}
+    fields: dict[str, _Json] = {
+        str(name): field if isinstance(field, dict) else {} for name, field in properties.items()
+    }
+    wanted = required if isinstance(required, list) else []
+    return {name: field for name, field in fields.items() if name in wanted} or fields
+
+
+def _options(field: _Json) -> dict[str, object]:
+    """What can be chosen for a field: how it is shown, and the value that it stands for."""
     if field.get("type") == "boolean":
-        return ["yes", "no"]
-    options = field.get("enum")
-    return [sanitize(str(each)) for each in options[:MAX_FIELDS]] if isinstance(options, list) else []
+        return {"yes": True, "no": False}
+    if isinstance(items := field.get("items"), dict):
+        return _options(items)
+    values, names = field.get("enum"), field.get("enumNames")
+    if isinstance(values, list):
+        names = names if isinstance(names, list) and len(names) == len(values) else values
+        pairs = list(zip(names, values, strict=True))
+    else:
+        parts: Sequence[Any] = next((field[key] for key in ("oneOf", "anyOf") if isinstance(field.get(key), list)), [])
+        pairs = [(p.get("title") or p["const"], p["const"]) for p in parts if isinstance(p, dict) and "const" in p]
+    return {shown: value for name, value in pairs if (shown := _in_a_row(str(name)))}
 
 
-def _typed(answer: str, field: _Json) -> object:
+def _value(answer: str, field: _Json, options: Mapping[str, object]) -> object:
     """An answer as the value that is wanted, as far as it can be one; else the server says what is wrong with it."""
+    if field.get("type") == "array":
+        parts = [answer] if answer in options else [part.strip() for part in answer.split(",")]
+        return [options.get(part, part) for part in parts]
+    if answer in options:
+        return options[answer]
     try:
         match field.get("type"):
             case "boolean":
-                return answer.strip().casefold() in ("y", "yes", "true")
+                return {"y": True, "true": True, "n": False, "false": False}.get(answer.casefold(), answer)
             case "integer":
                 return int(answer)
             case "number":
                 return float(answer)
-            case "array":
-                return [each.strip() for each in answer.split(",")]
             case _:
                 return answer
     except ValueError:

@@ -13,18 +13,23 @@ from typing import Any, TypeAlias
 from chain.events import OfferedTool
 from chain.servers import ToolServer
 from chain.text.plain import sanitize
+from chain.tools.tool import SERVER_PREFIX
 
 MAX_TOOLS = 200
 """Tools of a server: more would fill the window of the model before it has done anything."""
 MAX_DESCRIPTION = 10_000
 MAX_SCHEMA = 30_000
 """Characters of each."""
+MAX_CHARS = 300_000
+"""Characters of all descriptions and schemas of a server."""
+MAX_VALUES, MAX_ALL_VALUES = 2_000, 10_000
+"""Values in a schema, and in all of a server with those that are wrong: to judge so many takes 2 s at most."""
+MAX_JUDGED = 2 * MAX_TOOLS
+"""Tools of a list that are looked at."""
 MAX_LEVELS = 30
 """Levels of a schema."""
 MAX_TOLD = 3
 """Tools that are named of those that were left out."""
-
-PREFIX = "mcp__"
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_NAME = 64
@@ -34,28 +39,30 @@ _UNIONS = ("oneOf", "anyOf", "allOf")
 _Json: TypeAlias = Mapping[str, Any]
 
 
-def server_of(tool: str) -> str:
-    """The server of a tool, by the name that the model knows it by."""
-    return tool.removeprefix(PREFIX).partition("__")[0]
-
-
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
     """The tools, and in a sentence which were left out and why; empty if none was."""
     found: dict[str, OfferedTool] = {}
     faults: list[str] = []
-    for raw in listed:
+    chars = values = 0
+    for n, raw in enumerate(listed):
         name, hints = raw.get("name"), raw.get("annotations")
-        full = f"{PREFIX}{server.name}__{name}"
-        fault = "it is one more of that name" if full in found else _fault(full, raw)
-        if not fault and len(found) == MAX_TOOLS:
+        schema: Any = raw.get("inputSchema")
+        full, description = f"{SERVER_PREFIX}{server.name}__{name}", _description(server, raw)
+        if len(found) == MAX_TOOLS or n >= MAX_JUDGED:
             fault = f"there are more than {MAX_TOOLS}"
+        elif full in found:
+            fault = "it is one more of that name"
+        elif not (fault := _form_fault(full, raw, description)):
+            chars += len(description) + len(json.dumps(schema))
+            values += _count(schema)
+            is_much = chars > MAX_CHARS or values > MAX_ALL_VALUES
+            fault = "there is too much of them all" if is_much else _schema_fault(schema)
         if fault:
             faults.append(f"{str(name)[:40]!r} ({fault})")
             continue
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
-        description = str(raw.get("description") or raw.get("title") or f"{name}, a tool of {server.name}.")
-        schema = {"properties": {}, **{key: value for key, value in raw["inputSchema"].items() if key != "$schema"}}
-        found[full] = OfferedTool(full, description, schema, read_only=only_reads, needs_approval=not only_reads)
+        schema = {"properties": {}, **{key: value for key, value in schema.items() if key != "$schema"}}
+        found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, str(name))
     return tuple(found.values()), _left_out(server, faults)
 
 
@@ -66,26 +73,33 @@ def _left_out(server: ToolServer, faults: Sequence[str]) -> str:
     return f"Of the tools of {server.name} were left out: {named}."
 
 
-def _fault(full: str, raw: _Json) -> str:
-    """Why a tool is left out; empty if it need not be."""
-    name, description, schema = raw.get("name"), raw.get("description"), raw.get("inputSchema")
+def _description(server: ToolServer, raw: _Json) -> str:
+    texts = (text for key in ("description", "title") if isinstance(text := raw.get(key), str) and text.strip())
+    return next(texts, f"{raw.get('name')}, a tool of {server.name}.")
+
+
+def _form_fault(full: str, raw: _Json, description: str) -> str:
+    """Why a tool is left out, as far as that is seen at once; empty if it need not be."""
+    name, schema = raw.get("name"), raw.get("inputSchema")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(full) > _MAX_NAME:
         return f"a whole name has at most {_MAX_NAME} of the characters a-z, A-Z, 0-9, _ and -"
-    if isinstance(description, str) and len(description) > MAX_DESCRIPTION:
+    if len(description) > MAX_DESCRIPTION:
         return f"its description has more than {MAX_DESCRIPTION:,} characters"
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "its input is no object"
     try:
-        return _schema_fault(schema)
+        if len(json.dumps(schema)) > MAX_SCHEMA:
+            return f"its schema has more than {MAX_SCHEMA:,} characters"
+        if _count(schema) > MAX_VALUES:
+            return f"its schema has more than {MAX_VALUES:,} values"
+        is_deep = _levels(schema) > MAX_LEVELS
     except RecursionError:
-        return f"its schema has more than {MAX_LEVELS} levels"
+        is_deep = True
+    return f"its schema has more than {MAX_LEVELS} levels" if is_deep else ""
 
 
 def _schema_fault(schema: dict[str, Any]) -> str:
-    if len(json.dumps(schema)) > MAX_SCHEMA:
-        return f"its schema has more than {MAX_SCHEMA:,} characters"
-    if _levels(schema) > MAX_LEVELS:
-        return f"its schema has more than {MAX_LEVELS} levels"
+    """The same by its schema, which takes a while."""
     if union := next((key for key in _UNIONS if key in schema), ""):
         return f"its schema has {union} at its top"
     properties = schema.get("properties", {})
@@ -106,6 +120,11 @@ def _schema_fault(schema: dict[str, Any]) -> str:
 def _levels(value: object) -> int:
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max(map(_levels, inside), default=0)
+
+
+def _count(value: object) -> int:
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_count, inside))
 
 
 def _references(value: object) -> Iterator[str]:
@@ -144,6 +163,7 @@ def mistake(name: str, schema: _Json, input: _Json) -> str:
     """Why an input does not fit a schema, as far as it is easily seen: the server looks at the rest of it."""
     properties = schema.get("properties", {})
     missing = [key for key in schema.get("required", ()) if key not in input]
-    unknown = [key for key in input if key not in properties] if schema.get("additionalProperties") is False else []
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    unknown = [key for key in input if key not in properties] if is_closed else []
     faults = [f"{key} is missing" for key in missing] + [f"there is no {key}" for key in unknown]
     return f"The input of {name} does not fit its schema: {'; '.join(faults)}." if faults else ""

@@ -25,7 +25,6 @@ from chain.servers import ToolServer
 from chain.text.plain import sanitize
 from chain.threads import Threads
 from chain.tools.mcp import content, offers
-from chain.tools.mcp.offers import PREFIX
 from chain.tools.tool import ToolContext, ToolOutput
 
 if TYPE_CHECKING:
@@ -45,7 +44,9 @@ WHY_S = 1.0
 MAX_ASKING = 3
 """Questions of a server that wait."""
 MAX_ERROR = 300
-"""Characters of an error that are shown."""
+"""Characters of an error, and of what a prompt does, that are shown."""
+MAX_PROMPTS = 200
+"""Prompts of a server: as many as tools."""
 
 NO_CLIENT = "servers need the extra mcp: pip install 'react-chain[mcp]'"
 
@@ -118,23 +119,23 @@ class Servers:
 
     async def now(self, latest: ServerTools) -> ServerTools:
         """What they offer to the run that begins. The first one waits for those that have not started yet."""
-        seconds, self._is_first = (FIRST_S if self._is_first else LIST_S), False
-        with trio.move_on_after(seconds):
-            if seconds == FIRST_S:
+        with trio.move_on_after(FIRST_S if self._is_first else LIST_S):
+            if self._is_first:
                 await self.settled()
             for server in self._servers.values():
                 await server.list_anew()
+        self._is_first = False
         for server in self._servers.values():
-            for sentence in server.news(seconds):
+            for sentence in server.news():
                 self._notice(sentence)
+            server.try_again()
         return ServerTools(tuple(tool for server in self._servers.values() for tool in server.tools))
 
-    async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call a tool by the name that the model knows. Raises ``ToolError``."""
-        server, _, name = tool.removeprefix(PREFIX).partition("__")
+    async def call(self, server: str, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
+        """Call a tool of a server by its own name. Raises ``ToolError``."""
         if server not in self._servers:
             raise ToolError(f"There is no server {server} any more.")
-        return await self._servers[server].call(name, context, input)
+        return await self._servers[server].call(tool, context, input)
 
     def ask_prompt(
         self,
@@ -150,7 +151,7 @@ class Servers:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {error}")
+                (failed or self._notice)(f"{server}: {_in_a_row(str(error))}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -180,6 +181,7 @@ class _Running:
         """Set unless it is starting."""
         self._around = around
         self._prompts: tuple[Mapping[str, Any], ...] = ()
+        self._shown_prompts: tuple[tuple[str, str], ...] = ()
         self._connection: ServerConnection | None = None
         self._error = ""
         self.left_out = ""
@@ -200,20 +202,20 @@ class _Running:
     def view(self) -> ServerView:
         state: State = "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
         names = tuple(tool.name for tool in self.tools)
-        prompts = tuple((sanitize(str(p["name"])), sanitize(str(p.get("description", "")))) for p in self._prompts)
-        return ServerView(self.server.name, self.server.written, state, names, prompts, self._error)
+        return ServerView(self.server.name, self.server.written, state, names, self._shown_prompts, self._error)
 
-    def news(self, waited_s: float) -> Iterator[str]:
+    def news(self) -> Iterator[str]:
         """What is to be told that was not told yet, in sentences."""
-        if not self.settled.is_set():
-            yield f"The server {self.server.name} has not started within {waited_s:g} s: this run goes without it."
-        elif self._connection is None and self._error not in self._told:
-            self._told.add(self._error)
+        name, told = self.server.name, ""
+        if self.settled.is_set() and self._connection is None:
             again = "; its next call starts it again" if self.tools else ""
-            yield f"The server {self.server.name} is not there: {self._error}{again}"
-        if self.left_out and self.left_out not in self._told:
-            self._told.add(self.left_out)
-            yield self.left_out
+            told = f"The server {name} is not there: {self._error}{again}"
+        elif not self.settled.is_set() and not self._error:
+            told = f"The server {name} has not started within {FIRST_S:g} s: what begins goes without it until it has."
+        for sentence in filter(None, (told, self.left_out)):
+            if sentence not in self._told:
+                self._told.add(sentence)
+                yield sentence
 
     # ------------------------------------------------------------------------------------------------------- its life
 
@@ -228,13 +230,14 @@ class _Running:
                 ended = await keep_connected(how, around.guard, around.env, self)
             except (ToolError, ConfigError) as error:
                 ended = str(error)
-            self._error = " ".join(sanitize(ended).split())[:MAX_ERROR]
+            self._error = _in_a_row(ended)
             self._connection = None
             self._ended.set()
             self.settled.set()
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what it has. Raises ``ToolError``."""
+        self._is_stale = False
         await self._list(connection)
         self._connection, self._ended = connection, trio.Event()
         self.settled.set()
@@ -245,33 +248,50 @@ class _Running:
     async def list_anew(self) -> None:
         """List again what has changed."""
         if self._is_stale and self._connection is not None:
-            self._is_stale = False
+            self._is_stale = False  # it may change again meanwhile
             with suppress(ToolError):  # then it has ended, which is told by itself
-                await self._list(self._connection)
+                try:
+                    await self._list(self._connection)
+                except BaseException:
+                    self._is_stale = True
+                    raise
+
+    def try_again(self) -> None:
+        """Start it again if it failed at its start: no call can ask for that. The next run has its tools."""
+        if self.settled.is_set() and self._connection is None and not self.tools and not self._wait_s():
+            self._start_again()
+
+    def _start_again(self) -> None:
+        self._starts.append(trio.current_time())
+        self.settled = trio.Event()
+        self._wanted.set()
+
+    def _wait_s(self) -> float:
+        """Seconds until it may be started again."""
+        if len(self._starts) < MAX_STARTS:
+            return 0
+        return max(PER_S - (trio.current_time() - self._starts[0]), 0)
 
     async def _list(self, connection: ServerConnection) -> None:
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
-        found, self.left_out = await _THREADS.run(partial(offers.tools_of, self.server, tools))
+        judge = partial(offers.tools_of, self.server, tools)
+        found, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
         if found != self.tools:
             self.tools = found
-        self._prompts = tuple(each for each in prompts if _is_prompt(each))
+        self._prompts = tuple(filter(_is_prompt, prompts))[:MAX_PROMPTS]
+        self._shown_prompts = tuple((p["name"], _in_a_row(str(p.get("description", "")))) for p in self._prompts)
 
     async def _there(self) -> ServerConnection:
         """Its connection; it is started again if it has none. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
             await self._ended.wait()
         if self.settled.is_set() and self._connection is None:
-            now = trio.current_time()
-            if len(self._starts) == MAX_STARTS and now - self._starts[0] < PER_S:
-                again = math.ceil(PER_S - (now - self._starts[0]))
+            if wait_s := self._wait_s():
                 why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
-                raise ToolError(
-                    f"The server {self.server.name} is not there; {why}; it may be tried again in {again} s."
-                )
-            self._starts.append(now)
-            self.settled = trio.Event()
-            self._wanted.set()
+                again = f"it may be tried again in {math.ceil(wait_s)} s"
+                raise ToolError(f"The server {self.server.name} is not there; {why}; {again}.")
+            self._start_again()
         await self.settled.wait()
         if self._connection is None:
             raise ToolError(f"The server {self.server.name} could not be started: {self._error}")
@@ -350,6 +370,10 @@ def _is_prompt(raw: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 and " " not in name
 
 
+def _in_a_row(text: str) -> str:
+    return " ".join(sanitize(text[: 4 * MAX_ERROR]).split())[:MAX_ERROR]
+
+
 def _import_client() -> Callable[..., Any]:
     """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
     was_on = gc.isenabled()
@@ -408,4 +432,4 @@ class ServerTool:
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """Call the server. Raises ``ToolError``."""
-        return await self.servers.call(self.name, context, input)
+        return await self.servers.call(self.offered.server, self.offered.tool, context, input)

@@ -30,8 +30,10 @@ from chain.version import VERSION
 
 START_S = 30.0
 """Seconds for a server to say what it has."""
-SESSION_LOST = "Session terminated"
-"""What the client says where a server of HTTP was started again: only a new connection helps."""
+UNEXPLAINED = ("Session terminated", "Server returned an error response")
+"""What the client says where an answer of HTTP says nothing but its status."""
+CLOSED = "Connection closed"
+"""The same where the connection broke."""
 ENDING_S = 0.1
 """Seconds for what a server says last, which may be on its way."""
 MAX_PAGES, MAX_LISTED = 50, 10_000
@@ -66,6 +68,7 @@ class ServerConnection:
 
     _dispatcher: JSONRPCDispatcher[Any]
     _gone: trio.Event
+    _notes: HttpNotes | None
     has_tools: bool
     has_prompts: bool
 
@@ -80,9 +83,15 @@ class ServerConnection:
             options = CallOptions(on_progress=progress) if progress else CallOptions()
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
-            if error.error.message == SESSION_LOST:
-                self._gone.set()
-            raise ToolError(error.error.message) from None
+            message = error.error.message
+            if self._notes is not None:
+                if message == CLOSED:
+                    self._gone.set()  # which it is a little later
+                if self._notes.is_unknown and error.error.code != types.METHOD_NOT_FOUND:
+                    self._gone.set()  # only a new connection helps
+                if message in UNEXPLAINED:
+                    message = self._notes.fault or message
+            raise ToolError(message) from None
 
     async def listed(self, what: str) -> list[Json]:
         """The tools or prompts, page after page. Raises ``ToolError``."""
@@ -108,8 +117,8 @@ async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, 
     notes = HttpNotes()
     try:
         async with http_streams(how, notes) as (read, write):
-            await _converse(read, write, host, trio.Event())
-    except Exception as error:  # noqa: BLE001 - told, or raised again
+            await _converse(read, write, host, trio.Event(), notes)
+    except Exception as error:  # noqa: BLE001 - told
         return notes.fault or _problem(error)
     return notes.fault or "it ended"
 
@@ -119,17 +128,21 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
     async with trio.open_nursery() as nursery:
         try:
             async with guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program:
-                reader, writer, tail = RowReader(program), RowWriter(program), ErrorTail(program)
+                reader, tail = RowReader(program), ErrorTail(program)
+                writer = RowWriter(program, reader.gone)
                 try:
                     nursery.start_soon(writer.run)
                     nursery.start_soon(tail.run)
                     try:
                         await _converse(reader, writer, host, reader.gone)
-                    except Exception as error:  # noqa: BLE001 - told, or raised again
+                    except Exception as error:  # noqa: BLE001 - told
                         problem = _problem(error)
+                    if reader.is_closed or writer.is_broken:
+                        problem = f"it closed its {'input' if writer.is_broken else 'output'}"
                     with trio.move_on_after(ENDING_S):
                         problem = reader.fault or await program.end()
-                    problem = f"{problem} ({tail.last_row})" if tail.last_row else problem
+                    if beside := tail.last_row or reader.noise:
+                        problem = f"{problem} ({beside})"
                 finally:
                     nursery.cancel_scope.cancel()
         except ToolError as error:  # there is no guard
@@ -138,7 +151,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong, in a row. Raises the error again if it is a mistake of ours."""
+    """What went wrong, in a row."""
     leaf = next(calling.leaves_of(error))
     match leaf:
         case MCPError():
@@ -151,12 +164,18 @@ def _problem(error: Exception) -> str:
             text = "what it said first is not what the protocol has"
         case OSError() | trio.BrokenResourceError() | trio.ClosedResourceError():
             text = "the connection broke"
-        case _:
-            raise error
+        case _:  # of the client, brought about by what the server sent: it ends that server, and no session
+            text = f"what it sent could not be understood ({type(leaf).__name__})"
     return text.strip().partition("\n")[0]
 
 
-async def _converse(read: Any, write: Any, host: ServerHost, gone: trio.Event) -> None:  # noqa: ANN401 - streams of either kind
+async def _converse(
+    read: Any,  # noqa: ANN401 - streams of either kind
+    write: Any,  # noqa: ANN401
+    host: ServerHost,
+    gone: trio.Event,
+    notes: HttpNotes | None = None,
+) -> None:
     """Say hello, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
     async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
@@ -183,7 +202,9 @@ async def _converse(read: Any, write: Any, host: ServerHost, gone: trio.Event) -
     async with session:
         with trio.move_on_after(START_S) as limit:
             has = (await session.initialize()).capabilities
-            await host.on_connected(ServerConnection(dispatcher, gone, has.tools is not None, has.prompts is not None))
+            await host.on_connected(
+                ServerConnection(dispatcher, gone, notes, has.tools is not None, has.prompts is not None)
+            )
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {START_S:g} s")
         await gone.wait()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +51,18 @@ class _MessageStream:
 
 
 class RowReader(_MessageStream):
-    """The messages of a program. Rows that are none are passed over, and the first is kept to be told."""
+    """The messages of a program. Rows that are none are passed over."""
 
     def __init__(self, program: GuardedProgram) -> None:
         self.gone = trio.Event()
         """Set when there is no more to read, before anybody who waits for an answer hears that there will be none."""
         self.fault = ""
-        """Why it was read no further, or what there was that was no message."""
+        """Why it was read no further, though there was more."""
+        self.noise = ""
+        """What it wrote before its first message: it may say why there was none."""
+        self.is_closed = False
+        """Whether it writes no more."""
+        self._has_spoken = False
         self._program = program
         self._read = bytearray()
         self._count, self._since = 0, -math.inf
@@ -88,9 +93,12 @@ class RowReader(_MessageStream):
                 raise StopAsyncIteration
             if row.strip():
                 try:
-                    return SessionMessage(jsonrpc_message_adapter.validate_json(row, by_name=False))
+                    message = SessionMessage(jsonrpc_message_adapter.validate_json(row, by_name=False))
+                    self._has_spoken, self.noise = True, ""
+                    return message
                 except ValueError:
-                    self.fault = f"it wrote what is no message: {row[:80].decode(errors='replace')!r}"
+                    if not self._has_spoken:
+                        self.noise = f"it wrote what is no message: {row[:80].decode(errors='replace')!r}"
                     if (asked := _asked(row)) is not None:
                         # Whoever waits for that answer would wait until the time limit.
                         error = ErrorData(code=PARSE_ERROR, message=WRONG_ANSWER)
@@ -105,6 +113,7 @@ class RowReader(_MessageStream):
                 raise StopAsyncIteration
             piece = await self._program.receive()
             if not piece:
+                self.is_closed = True
                 raise StopAsyncIteration
             self._read += piece
         row = bytes(self._read[:end])
@@ -115,8 +124,11 @@ class RowReader(_MessageStream):
 class RowWriter(_MessageStream):
     """Messages to a program. One that is cut off would spoil all after it, so a task of its own writes them."""
 
-    def __init__(self, program: GuardedProgram) -> None:
+    def __init__(self, program: GuardedProgram, gone: trio.Event) -> None:
+        self.is_broken = False
+        """Whether it reads no more."""
         self._program = program
+        self._gone = gone
         self._sender, self._waiting = trio.open_memory_channel[SessionMessage](MAX_WAITING)
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -124,11 +136,14 @@ class RowWriter(_MessageStream):
         await self._sender.send(item)
 
     async def run(self) -> None:
-        """Write what is sent."""
-        with suppress(trio.BrokenResourceError):  # who reads no more has ended, which the reader hears of
+        """Write what is sent. Sets ``gone`` if it reads no more: there would be no answer."""
+        try:
             async for item in self._waiting:
                 row = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await self._program.send(row.encode() + b"\n")
+        except trio.BrokenResourceError:
+            self.is_broken = True
+            self._gone.set()
 
 
 def _asked(row: bytes) -> int | str | None:
@@ -167,6 +182,8 @@ class HttpNotes:
 
     def __init__(self) -> None:
         self.fault = ""
+        self.is_unknown = False
+        """Whether it answered that there is no such session, as one does that was started again."""
 
     async def note(self, response: httpx2.Response) -> None:
         """Note one, and bound what is read of it."""
@@ -176,6 +193,7 @@ class HttpNotes:
         if response.request.method != "POST":
             return  # for what the server says unasked, which not every one has
         self.fault = ""
+        self.is_unknown = response.status_code == 404 and "mcp-session-id" in response.request.headers
         if response.status_code in (401, 403):
             self.fault = (
                 f"it wants a login ({response.status_code}): OAuth is not supported; give a token in its headers"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 from support.processes import until_async
-from support.servers import heard, hostile, left_by, running, server, until_heard
+from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard
 
 from chain.errors import ToolError
 from chain.tools.mcp import running as life
@@ -62,6 +62,13 @@ async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
     async with running(log.parent, hostile(log, "many")) as made:
         assert len(await made.tools()) == 200
         assert "more than 200" in made.notices[0]
+        prompts = made.servers.views[0].prompts
+        assert len(prompts) == 200
+        assert max(len(about) for _, about in prompts) == life.MAX_ERROR
+        made.servers.ask_prompt("h", "greet", ["Ada"], print)
+        await until_async(lambda: len(made.notices) == 2)
+        assert made.notices[1].startswith("h: no no no")
+        assert len(made.notices[1]) < 310
 
 
 async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> None:
@@ -183,6 +190,43 @@ async def test_a_run_goes_without_one_that_is_late(log: Path, monkeypatch: pytes
         assert await made.tools() == []
 
 
+async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_server_is_told_once(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life, "FIRST_S", 0.2)
+    async with running(log.parent, hostile(log, "silent")) as made:
+        with trio.move_on_after(0.01) as limit:
+            await made.tools()
+        assert limit.cancelled_caught
+        assert made.notices == []
+        for _ in range(3):
+            await made.tools()
+        assert made.notices == ["The server h has not started within 0.2 s: what begins goes without it until it has."]
+
+
+async def test_one_that_failed_at_its_start_is_tried_again_when_a_run_begins(log: Path) -> None:
+    program = log.with_name("program")
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    async with running(log.parent, server({"command": str(program), "args": entry_of(log)["args"]})) as made:
+        assert await made.tools() == []
+        await made.servers.settled()
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        assert await made.tools() == []
+        await made.servers.settled()
+        assert "h__echo" in await made.tools()
+        assert len(made.notices) == 1
+
+
+async def test_one_that_always_fails_is_tried_three_times_a_minute(log: Path) -> None:
+    async with running(log.parent, hostile(log, "die-first")) as made:
+        for _ in range(6):
+            await made.tools()
+            await made.servers.settled()
+        assert len(made.servers._servers["h"]._starts) == 3
+        assert len(made.notices) == 1
+
+
 async def test_a_list_that_changes_counts_when_the_next_run_begins(log: Path) -> None:
     async with running(log.parent, hostile(log)) as made:
         assert "h__look" in await made.tools()
@@ -193,6 +237,19 @@ async def test_a_list_that_changes_counts_when_the_next_run_begins(log: Path) ->
         assert "h__look" not in after
 
 
+async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life, "LIST_S", 0.1)
+    async with running(log.parent, hostile(log, "slow-list")) as made:
+        await made.tools()
+        await made.call("h__change")
+        await until_async(lambda: made.servers._servers["h"]._is_stale)
+        assert "h__new" not in await made.tools()
+        monkeypatch.undo()
+        assert "h__new" in await made.tools()
+
+
 @pytest.mark.parametrize("act", ["gush", "huge"])
 async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) -> None:
     async with running(log.parent, hostile(log)) as made:
@@ -200,6 +257,31 @@ async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) ->
         with pytest.raises(ToolError, match="it sent "):
             await made.call(f"h__{act}")
         assert await made.call("h__echo", text="on") == "on"
+
+
+async def test_one_that_closes_its_output_but_lives_is_ended(log: Path) -> None:
+    async with running(log.parent, hostile(log, "mute")) as made:
+        await made.tools()
+        with pytest.raises(ToolError, match=r"ended in the call.*: it closed its output"):
+            await made.call("h__empty")
+        assert await made.call("h__echo", text="on") == "on"
+
+
+async def test_one_that_closes_its_input_but_lives_is_ended(log: Path) -> None:
+    async with running(log.parent, hostile(log, "deaf")) as made:
+        await made.tools()
+        await made.call("h__empty")
+        with pytest.raises(ToolError, match=r"ended in the call.*: it closed its input"):
+            await made.call("h__echo", text="x")
+        assert await made.call("h__echo", text="on") == "on"
+
+
+async def test_noise_is_not_why_it_ended(log: Path) -> None:
+    async with running(log.parent, hostile(log, "not-json")) as made:
+        await made.tools()
+        await made.call("h__rows")
+        with pytest.raises(ToolError, match=r": it ended with exit code 7$"):
+            await made.call("h__die")
 
 
 @pytest.mark.parametrize("acts", [("spawn-first",), ("spawn-first", "hang-at-end"), ("hang-at-end",)])
@@ -220,6 +302,18 @@ async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
     assert not offered["mcp__h__look"].needs_approval
     assert offered["mcp__h__look"].read_only
     assert all(offered[name].needs_approval for name in ("mcp__h__echo", "mcp__i__look"))
+
+
+async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def once(session: server_connection.ClientSession) -> object:
+        monkeypatch.undo()
+        raise KeyError
+
+    monkeypatch.setattr(server_connection.ClientSession, "initialize", once)
+    async with running(log.parent, hostile(log), hostile(log.with_name("i"), name="i")) as made:
+        names = {name.partition("__")[0] for name in await made.tools()}
+        assert len(names) == 1
+        assert made.notices[0].endswith(" is not there: what it sent could not be understood (KeyError)")
 
 
 async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,99 @@
+"""A server of tools over HTTP, in the test's own process, that can be started again and refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+
+from chain.servers import ToolServer
+
+from .servers import server
+
+
+class HttpServer:
+    """Knows one session at a time. ``status`` is what it answers calls with, 0 for hanging up."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.session = 0
+        self.status = 200
+        self.body: dict[str, Any] = {}
+        """What stands in an answer that refuses."""
+
+    def entry(self, name: str = "h") -> ToolServer:
+        """As a configuration names it."""
+        return server({"url": f"http://127.0.0.1:{self.port}/mcp"}, name)
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """Answer the requests of a connection."""
+        read = b""
+        try:
+            while True:
+                while b"\r\n\r\n" not in read:
+                    if not (piece := await stream.receive_some()):
+                        return
+                    read += piece
+                head, _, read = read.partition(b"\r\n\r\n")
+                lines = head.decode().split("\r\n")
+                headers = {n.lower(): v for n, v in (line.split(": ", 1) for line in lines[1:])}
+                while len(read) < (length := int(headers.get("content-length", "0"))):
+                    read += await stream.receive_some()
+                body, read = read[:length], read[length:]
+                answer = self._answer(lines[0].split()[0], headers.get("mcp-session-id"), body)
+                if not answer:
+                    await stream.aclose()
+                    return
+                await stream.send_all(answer)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+    def _answer(self, verb: str, session: str | None, body: bytes) -> bytes:
+        if verb != "POST":
+            return _response(405, b"")
+        asked = json.loads(body)
+        method, id = asked["method"], asked.get("id")
+        if method != "initialize" and session != str(self.session):
+            return _json(404, {"id": None, "error": {"code": -32001, "message": "Session not found"}})
+        match method:
+            case "initialize":
+                self.session += 1
+                result = {
+                    "protocolVersion": asked["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "h", "version": "1"},
+                }
+                return _json(200, {"id": id, "result": result}, f"mcp-session-id: {self.session}\r\n")
+            case "tools/list":
+                return _json(200, {"id": id, "result": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}})
+            case "tools/call" if self.status == 0:
+                return b""
+            case "tools/call" if self.status != 200:
+                return _json(self.status, {"id": id, **self.body}) if self.body else _response(self.status, b"")
+            case "tools/call":
+                return _json(200, {"id": id, "result": {"content": [{"type": "text", "text": "Done."}]}})
+            case _:
+                return _response(202, b"")
+
+
+def _json(status: int, message: dict[str, Any], more: str = "") -> bytes:
+    body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+    return _response(status, body, f"content-type: application/json\r\n{more}")
+
+
+def _response(status: int, body: bytes, more: str = "") -> bytes:
+    return f"HTTP/1.1 {status} Status\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body
+
+
+@asynccontextmanager
+async def http_server(made: HttpServer) -> AsyncIterator[HttpServer]:
+    """Serve at an address of this machine."""
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        made.port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, made.serve, [listener])
+        yield made
+        nursery.cancel_scope.cancel()

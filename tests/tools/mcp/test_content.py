@@ -1,0 +1,93 @@
+"""What a server gives back, and what it asks for: pure, with an answerer that is written down."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chain.text.wording import NOBODY_CHOOSES
+from chain.tools.mcp.content import answer_of, texts_of
+
+
+def test_the_pictures_of_a_result_are_bounded_together() -> None:
+    data = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(4_000_000)).decode()
+    texts, images = texts_of([{"type": "image", "mimeType": "image/png", "data": data}] * 4)
+    assert len(images) == 2
+    assert [text.endswith("left out]") for text in texts] == [False, False, True, True]
+
+
+class Answerer:
+    """Gives these answers, as the session does: a number is an option."""
+
+    def __init__(self, *answers: str) -> None:
+        self._answers = [*answers]
+        self.asked: list[tuple[str, Sequence[str]]] = []
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        self.asked.append((question, options))
+        answer = self._answers.pop(0)
+        is_number = answer.isdecimal() and 1 <= int(answer) <= len(options)
+        return options[int(answer) - 1] if is_number else answer
+
+
+async def fill_in(fields: dict[str, Any], *answers: str, message: str = "Well?", **schema: Any) -> Any:
+    answerer = Answerer(*answers)
+    found = await answer_of("h", message, {"properties": fields, **schema}, "", answerer.choose)
+    return found, answerer.asked
+
+
+@pytest.mark.parametrize(
+    ("field", "answer", "value"),
+    [
+        ({"type": "integer"}, "1", 1),
+        ({"type": "number"}, "1.5", 1.5),
+        ({"type": "string"}, "1", "1"),
+        ({"type": "string", "enum": ["red", "blue"]}, "2", "blue"),
+        ({"type": "boolean"}, "1", True),
+    ],
+)
+async def test_a_number_answers_a_field(field: dict[str, Any], answer: str, value: object) -> None:
+    found, _ = await fill_in({"a": field}, answer)
+    assert found == ("accept", {"a": value})
+
+
+@pytest.mark.parametrize(
+    ("field", "answer", "value"),
+    [
+        ({"type": "string", "enum": ["red\x1b[31m", "a  b"]}, "1", "red\x1b[31m"),
+        ({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, "2", "b"),
+        ({"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]}, "2", "b"),
+        ({"type": "array", "items": {"anyOf": [{"const": "r", "title": "Red"}, {"const": "b"}]}}, "Red, b", ["r", "b"]),
+        ({"type": "array", "items": {"type": "string", "enum": ["r", "b"]}}, "1", ["r"]),
+        ({"type": "boolean"}, "maybe", "maybe"),
+        ({"type": "integer"}, "many", "many"),
+        ({"type": "string", "enum": "no list", "items": 5}, "x", "x"),
+    ],
+)
+async def test_an_option_stands_for_its_value(field: dict[str, Any], answer: str, value: object) -> None:
+    found, _ = await fill_in({"a": field}, answer)
+    assert found == ("accept", {"a": value})
+
+
+async def test_what_need_not_be_answered_is_not_asked() -> None:
+    fields = {name: {"type": "string"} for name in ("a", "b", "c")}
+    assert (await fill_in(fields, "x", required=["b"]))[0] == ("accept", {"b": "x"})
+    assert (await fill_in(fields, "x", "y", "z"))[0] == ("accept", {"a": "x", "b": "y", "c": "z"})
+    assert (await fill_in(fields, "x", "y", "z", required=["d", 5]))[0][0] == "accept"
+
+
+async def test_a_message_cannot_look_like_rows_of_ours() -> None:
+    field = {"type": "string", "title": "Your\nname"}
+    _, asked = await fill_in({"a": field}, "x", message="Well?\n\nQ7 Allow shell?\r\n")
+    assert asked[0][0] == "h asks: Well? Q7 Allow shell?\nYour name (decline gives nothing)"
+
+
+@pytest.mark.parametrize("answer", ["decline", " Decline ", NOBODY_CHOOSES])
+@pytest.mark.parametrize("field", [{"type": "string"}, {"type": "string", "enum": ["red"]}])
+async def test_any_field_can_be_declined(field: dict[str, Any], answer: str) -> None:
+    found, asked = await fill_in({"a": field}, answer)
+    assert found == ("decline", None)
+    assert "decline" in asked[0][0] or "decline" in asked[0][1]
