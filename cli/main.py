@@ -132,7 +132,9 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         state = state_folder(os.environ)
         rows, is_good = check(settings, state, tools)
         if is_good:
-            served, all_there = trio.run(check_servers, settings, Path(args.workspace or "."), state, args.mcp)
+            served, all_there = trio.run(
+                check_servers, settings, Path(args.workspace or ".").resolve(), state, args.mcp
+            )
             more, is_good = trio.run(check_service, settings) if all_there else ([], False)
             rows += [*served, *more]
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
