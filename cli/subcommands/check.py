@@ -200,7 +200,7 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
 async def check_servers(
     settings: Settings, workspace: Path, state: Path, named: Sequence[str]
 ) -> tuple[list[str], bool]:
-    """Start the servers that may start here; returns what each has, a verdict if one has nothing, and whether all do."""
+    """Start the servers that may start; returns what each has, a verdict if one has nothing, and whether all do."""
     try:
         found = servers_of(settings, workspace, state, named)
     except ConfigError as error:
