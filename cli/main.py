@@ -143,7 +143,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         rows, is_good = check(settings, _store_to_check(settings), tools)
         if is_good:
-            where = Path(args.workspace or ".")
+            where = Path(args.workspace or ".").resolve()
             served, all_there = trio.run(check_servers, settings, where, state_folder(os.environ), args.mcp)
             more, is_good = trio.run(check_service, settings) if all_there else ([], False)
             rows += [*served, *more]

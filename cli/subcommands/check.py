@@ -197,7 +197,7 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
 async def check_servers(
     settings: Settings, workspace: Path, state: Path, named: Sequence[str]
 ) -> tuple[list[str], bool]:
-    """Start the servers that may start in this workspace; returns what each has, a verdict if one has nothing, and whether all do."""
+    """Start the servers that may start; returns what each has, a verdict if one has nothing, and whether all do."""
     try:
         found = servers_of(settings, workspace, state, named)
     except ConfigError as error:
@@ -207,7 +207,7 @@ async def check_servers(
     if found.allowed:
         from chain.app.serving import servers_started
 
-        views, notes = await servers_started(settings, found.allowed, workspace.resolve())
+        views, notes = await servers_started(settings, found.allowed, workspace)
         for view in views:
             has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
             rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'has nothing'}")
