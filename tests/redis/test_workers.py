@@ -52,10 +52,11 @@ def settings(tmp_path: Path) -> Settings:
 
 
 class Steps:
-    """The tool ``step``, which waits until it may go on."""
+    """The tool ``step``, which waits until it may go on; one that is ``deaf`` does so also where it is cancelled."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_deaf: bool = False) -> None:
         self.begun = 0
+        self.is_deaf = is_deaf
         self.gate = trio.Event()
         self.has_begun = trio.Event()
 
@@ -66,7 +67,8 @@ class Steps:
             """Take a step."""
             self.begun += 1
             self.has_begun.set()
-            await self.gate.wait()
+            with trio.move_on_after(DEADLINE_S, shield=self.is_deaf):
+                await self.gate.wait()
             return "stepped"
 
         return step
@@ -195,8 +197,7 @@ async def test_another_worker_goes_on_where_one_was_cut_off(
         note, _ = await session.send("note: as well")
         await waits(session)
         begun = time.monotonic()
-        server.command("HSET", scripts.key(session.id, "meta"), "until", "0")  # as if its time were over
-        server.command("ZADD", scripts.DUE, "0", session.id)
+        end_lease(server, session)
         async with working(server.address, settings, tmp_path, second):
             result = await event(session, lambda row: ended(row) and row["status"] == "done")
             assert GO_ON in result["result"]
@@ -211,6 +212,41 @@ async def test_another_worker_goes_on_where_one_was_cut_off(
     written = b"".join(rows(store, session.id))
     assert b"[Interrupted: stopped while running, it may have had effects]" in written
     assert written.count(b'"type":"session"') == 2
+
+
+def end_lease(server: redis.OwnRedis, session: RemoteSession) -> None:
+    """As if the holder had been silent for so long."""
+    server.command("HSET", scripts.key(session.id, "meta"), "until", "0")
+    server.command("ZADD", scripts.DUE, "0", session.id)
+
+
+@pytest.mark.parametrize("row", [{"type": "line", "text": "stop"}, {"type": "interrupt"}], ids=["stop", "interrupt"])
+async def test_a_run_that_was_stopped_is_not_gone_on_with_after_its_worker(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path, row: Mapping[str, str]
+) -> None:
+    first, second = Steps(is_deaf=True), Steps()
+    second.gate.set()
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, first, lease_s=30) as (_, said, _scope),
+    ):
+        await session.send("work on it")
+        await first.has_begun.wait()
+        note, _ = await session.send("note: as well")
+        await waits(session)
+        stop, _ = await session.submit(**row)
+        assert (await session.outcome(stop)).state == "handled"
+        end_lease(server, session)
+        async with working(server.address, settings, tmp_path, second):
+            assert (await session.outcome(note)).state == "returned"
+            next_, _ = await session.send("hello")
+            result = await event(session, lambda row: ended(row) and row["status"] == "done")
+            assert result["result"] == "Done: hello"
+            assert (await session.outcome(next_)).state == "delivered"
+        assert second.begun == 0
+        first.gate.set()
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
 
 
 async def waits(session: RemoteSession) -> None:
