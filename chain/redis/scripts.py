@@ -120,7 +120,9 @@ return {'ok'}
 APPEND = LuaScript(f"""
 -- id, token, number of the group, lines that wait in the journal or '', then what to do, each in three parts
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {{'fenced'}} end
-if redis.call('HGET', meta, 'batch') == ARGV[3] then return {{'ok'}} end
+local batch = tonumber(redis.call('HGET', meta, 'batch') or '0')
+if batch == tonumber(ARGV[3]) then return {{'ok'}} end
+if batch + 1 ~= tonumber(ARGV[3]) then return {{'fenced'}} end -- a group is missing, which was acknowledged
 redis.call('HSET', meta, 'batch', ARGV[3])
 if ARGV[4] ~= '' then redis.call('HSET', meta, 'waiting', ARGV[4]) end
 local is_changed = false

@@ -208,6 +208,17 @@ async def test_a_session_is_lost_when_its_lease_may_have_ended_and_no_earlier(tm
             assert 0.5 < trio.current_time() - begun < 4
 
 
+async def test_a_group_is_written_once_and_none_after_a_gap(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+            for number, said in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
+                assert await link.run(scripts.APPEND, id, "t", number, "", "row", "{}", "") == [said]
+        assert b":2\r\n" in server.command("XLEN", scripts.key(id, "journal"))
+
+
 async def test_a_short_outage_is_waited_for(tmp_path: Path) -> None:
     with redis.own_redis(tmp_path / "r") as server:
         store = RedisStore(server.address)
