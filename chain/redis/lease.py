@@ -35,9 +35,9 @@ RELEASED = "the session was given back"
 TAKEN_OVER = "another process has taken the session over"
 CUT_OFF = "the server did not answer for so long that another process may have taken the session over"
 
-How: TypeAlias = Literal["idle", "over"] | int
-"""Why a lease ends: there is nothing left to do (refused if a line has come), its holder goes, or another worker is
-wanted in so many milliseconds."""
+How: TypeAlias = Literal["idle", "over", "handed"] | int
+"""Why a lease ends: there is nothing left to do (refused if a line has come), its holder goes, another worker is to go
+on at once, or one is wanted in so many milliseconds."""
 
 _RECEIPT = b'{"type":"receipt",'
 _TOLD_OF = ("state", "agent", "iteration", "point", "reason")
@@ -52,6 +52,10 @@ class Lease:
         self.workspace = ""
         self.answers_s = 0.0
         """For how long somebody answers questions, who said so before."""
+        self.goes_on = False
+        """Whether a run that is open was cut just now, or handed over."""
+        self.takeovers = 0
+        """How many workers have died with the session since a run of it came to its end."""
         self.lost = trio.Event()
         """Set when nothing can be written any more."""
         self.why = ""
@@ -106,6 +110,12 @@ class Lease:
     def tell(self, event: str) -> None:
         """Tell those who watch of an event. Raises ``OSError`` when nothing can be written any more."""
         self._do("told", event, "")
+
+    def end_run(self) -> None:
+        """Say that a run has come to its end, so that the workers that died before do not count any more."""
+        if self.takeovers:
+            self.takeovers = 0
+            self._do("ended", "", "")
 
     def close(self) -> None:
         """Accept nothing more to write; what waits is still written. It is as if the process ended here."""
@@ -233,6 +243,7 @@ async def claim(
     if said != b"ok":
         return "none" if said == b"none" else "newer" if said == b"newer" else "held"
     lease.workspace, lease.answers_s = more[0].decode(errors="replace"), int(more[1]) / 1000
+    lease.goes_on, lease.takeovers = bool(int(more[2])), int(more[3])
     return lease
 
 

@@ -6,7 +6,8 @@ changes is changed only as long as the token is its own, so one that was merely 
 All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a session::
 
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
-              answers (until when somebody answers questions)
+              answers (until when somebody answers questions), is_worker (whether one holds it), goes_on (whether a run
+              that is open is to be gone on with), takeovers (from workers that died, since a run came to its end)
     lines     a stream: what was sent and the holder has not read yet
     journal   a stream: the records, as the rows of a file
     events    a stream: the latest events, for those who watch
@@ -89,11 +90,16 @@ if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return
 if is_newer() then redis.call('ZREM', due, ARGV[1]); return {'newer'} end
 if held_until() > now then return {'held'} end
 if ARGV[4] == '1' and not redis.call('ZSCORE', due, ARGV[1]) then return {'held'} end
-redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'batch', 0, 'size', ARGV[5])
+if redis.call('HEXISTS', meta, 'token') == 1 and redis.call('HGET', meta, 'is_worker') == '1' then
+  redis.call('HSET', meta, 'goes_on', 1)
+  redis.call('HINCRBY', meta, 'takeovers', 1)
+end
+redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'batch', 0, 'size', ARGV[5], 'is_worker', ARGV[4])
 if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
 else redis.call('ZREM', due, ARGV[1]) end
 local answers = tonumber(redis.call('HGET', meta, 'answers') or '0')
-return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - now, 0)}
+return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - now, 0),
+  redis.call('HEXISTS', meta, 'goes_on'), tonumber(redis.call('HGET', meta, 'takeovers') or '0')}
 """)
 
 RENEW = LuaScript("""
@@ -106,13 +112,16 @@ return {'ok'}
 """)
 
 RELEASE = LuaScript("""
--- id, token, how: 'idle' only if no line is left to read, 'over' in any case, else in how many ms a worker is wanted
+-- id, token, how: 'idle' only if no line is left to read, 'over' in any case, 'handed' to a worker that goes on at
+-- once, else in how many ms a worker is wanted
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
 local left = redis.call('XLEN', lines)
 if ARGV[3] == 'idle' and left > 0 then return {'more'} end
 redis.call('HDEL', meta, 'token', 'until')
 redis.call('ZREM', due, ARGV[1])
 local is_done = ARGV[3] == 'idle' or ARGV[3] == 'over'
+if is_done then redis.call('HDEL', meta, 'goes_on', 'takeovers') end
+if ARGV[3] == 'handed' then redis.call('HSET', meta, 'goes_on', 1) end
 if left > 0 or not is_done then want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0)) end
 return {'ok'}
 """)
@@ -131,6 +140,7 @@ for i = 5, #ARGV, 3 do
   if what == 'row' then redis.call('XADD', journal, '*', 'r', one); is_changed = true
   elseif what == 'keep' then redis.call('HSETNX', files, one, other)
   elseif what == 'read' then redis.call('XDEL', lines, one)
+  elseif what == 'ended' then redis.call('HDEL', meta, 'takeovers')
   elseif what == 'told' then redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
   elseif redis.call('HEXISTS', ids, one) == 1 then redis.call('HSET', ids, one, other) end
 end

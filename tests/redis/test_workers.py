@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import trio.testing
 from support import redis
 
 from chain import FunctionTool, ToolContext, tool
+from chain.app import session_worker
 from chain.app.remote import RemoteSession, remote_session
-from chain.app.session_worker import Worker, WorkerLimits
+from chain.app.session_worker import DEADLY, MAX_TAKEOVERS, Worker, WorkerLimits
 from chain.config.load import Settings, load_settings
 from chain.errors import ToolError
 from chain.redis import scripts
@@ -249,6 +250,53 @@ async def test_a_run_that_was_stopped_is_not_gone_on_with_after_its_worker(
             await said.came.wait()
 
 
+async def test_a_run_that_kills_its_workers_does_not_go_through_all_of_them(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    async with reached(server.address, tmp_path) as session, AsyncExitStack() as stack:
+        await session.send("work on it")
+        dead: list[Steps] = []
+        for _ in range(MAX_TAKEOVERS + 1):
+            dead.append(steps := Steps())
+            await stack.enter_async_context(working(server.address, settings, tmp_path, steps, lease_s=300))
+            with trio.fail_after(DEADLINE_S):
+                await steps.has_begun.wait()
+            end_lease(server, session)
+        last = Steps()
+        last.gate.set()
+        _, said, _ = await stack.enter_async_context(working(server.address, settings, tmp_path, last))
+        await event(session, lambda row: row["type"] == "notice" and row["message"] == DEADLY)
+        assert DEADLY in said[0]
+        assert last.begun == 0
+        await session.send("work on it")
+        await event(session, lambda row: ended(row) and row["status"] == "done")
+        assert last.begun == 4
+        for steps in dead:
+            steps.gate.set()
+
+
+async def test_a_run_that_was_cut_where_no_worker_had_it_is_not_gone_on_with_at_the_next_line(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    first, second = Steps(), Steps()
+    second.gate.set()
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, first, lease_s=30) as (_, said, _scope),
+    ):
+        await session.send("work on it")
+        await first.has_begun.wait()
+        server.command("HDEL", scripts.key(session.id, "meta"), "token")  # as one who gave it back long ago
+        end_lease(server, session)
+        async with working(server.address, settings, tmp_path, second):
+            await session.send("hello")
+            result = await event(session, lambda row: ended(row) and row["status"] == "done")
+            assert result["result"] == "Done: hello"
+        assert second.begun == 0
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
+
+
 async def waits(session: RemoteSession) -> None:
     await event(session, lambda row: row["type"] == "line_queued")
 
@@ -272,6 +320,26 @@ async def test_who_is_to_leave_hands_over_at_the_next_safe_point(
     written = b"".join(rows(RedisStore(server.address), session.id))
     assert b"[Interrupted:" not in written
     assert b'"text":"stepped"' in written
+
+
+async def test_what_is_handed_over_is_held_until_the_work_has_ended(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_worker, "HAND_OVER_S", 0.1)
+    first, second = Steps(is_deaf=True), Steps()
+    second.gate.set()
+    async with reached(server.address, tmp_path) as session:
+        async with working(server.address, settings, tmp_path, first, lease_s=60) as (worker, said, _):
+            await session.send("work on it")
+            await first.has_begun.wait()
+            async with working(server.address, settings, tmp_path, second):
+                worker.leave()
+                await trio.testing.wait_all_tasks_blocked(0.5)
+                assert second.begun == 0
+                first.gate.set()
+                await event(session, lambda row: ended(row) and row["status"] == "done")
+        assert second.begun == 4
+        assert not said
 
 
 async def test_a_worker_leaves_sessions_of_other_folders_alone(
