@@ -54,6 +54,9 @@ class Mailbox:
             nursery.start_soon(self._publish, chain)
             nursery.start_soon(self._read_all, chain)
             await self._lease.lost.wait()
+            if not self._lease.was_released:  # another may be at work in the folder by now
+                chain.stop_accepting()
+                chain.interrupt()
             nursery.cancel_scope.cancel()
 
     async def _fetch(self) -> None:

@@ -51,6 +51,7 @@ class Reachable(Protocol):
     def has_room(self, text: str, *, urgency: Urgency, local: bool, to: str) -> bool: ...  # noqa: D102
     def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> str | None: ...  # noqa: D102
     async def wait_for_change(self) -> None: ...  # noqa: D102
+    def stop_accepting(self) -> None: ...  # noqa: D102
     def interrupt(self) -> bool: ...  # noqa: D102
     def drop(self, id: str) -> str: ...  # noqa: D102
     def answering(self) -> Answerer: ...  # noqa: D102

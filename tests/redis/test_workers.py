@@ -16,6 +16,7 @@ from support import redis
 
 from chain import FunctionTool, ToolContext, tool
 from chain.app import session_worker
+from chain.app.open import open_chain
 from chain.app.remote import RemoteSession, remote_session
 from chain.app.session_worker import DEADLY, MAX_TAKEOVERS, Worker, WorkerLimits
 from chain.config.load import Settings, load_settings
@@ -320,6 +321,21 @@ async def test_who_is_to_leave_hands_over_at_the_next_safe_point(
     written = b"".join(rows(RedisStore(server.address), session.id))
     assert b"[Interrupted:" not in written
     assert b'"text":"stepped"' in written
+
+
+async def test_who_loses_a_session_that_it_has_opened_itself_stops_its_work(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store, steps = RedisStore(server.address, lease_s=1.0), Steps()
+    opened = open_chain(settings, workspace=tmp_path, state=tmp_path / "state", store=store, tools=[steps.tool])
+    with trio.fail_after(DEADLINE_S):
+        async with opened as chain:
+            chain.start("work on it")
+            await steps.has_begun.wait()
+            server.command("HSET", scripts.key(chain.session_id, "meta"), "token", "another")
+            await chain.wait_idle()
+            assert chain.is_closing
+            assert chain.last_status == "interrupted"
 
 
 async def test_what_is_handed_over_is_held_until_the_work_has_ended(
