@@ -21,7 +21,7 @@ from chain.journal.journal import Journal
 from chain.redis import scripts
 from chain.redis.lease import LEASE_S, Lease, claim, kept_up
 from chain.redis.mailbox import Mailbox, entries
-from chain.redis.redis_server import Address, RedisServer, connected, read_address
+from chain.redis.redis_server import Address, Command, RedisServer, connected, read_address
 from chain.redis.scripts import key
 from chain.session.listing import Summary, one_of, summary_of
 from chain.session.resume import ReadBack, read_back
@@ -62,6 +62,8 @@ class RedisStore:
         self._server: RedisServer | None = None
         self.claimed: dict[str, Lease] = {}
         """Sessions that a worker claims before it opens them."""
+        self._newer: set[str] = set()
+        """Sessions that wait for workers of a newer version."""
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[RedisServer]:
@@ -215,15 +217,26 @@ class RedisStore:
 
     async def due(self, server: RedisServer, *, only: str = "") -> list[str]:
         """Sessions that want a worker now, in no order that all workers share; ``only`` those of a folder."""
-        found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", MAX_DUE)]
-        if only:
-            found = [id for id in found if await _workspace(server, id) == only]
+        found: list[str] = []
+        first = 0
+        while not found:
+            page = [id.decode() for id in await server.run(scripts.DUE_NOW, "", first, MAX_DUE)]
+            found = [id for id in page if id not in self._newer]
+            if only and found:
+                commands: list[Command] = [(b"HGET", key(id, "meta"), b"workspace") for id in found]
+                places = await server.ask(*commands)
+                found = [id for id, at in zip(found, places, strict=True) if at == os.fsencode(only)]
+            if len(page) < MAX_DUE:
+                break
+            first += MAX_DUE
         random.shuffle(found)  # so that they do not all try the same one
         return found
 
     async def claim_for_worker(self, server: RedisServer, id: str, *, size: int) -> Lease | None:
         """A lease on a session that wants a worker, if nobody was quicker."""
         found = await claim(server, id, by_worker=True, size=size, length_s=self.lease_s)
+        if found == "newer":
+            self._newer.add(id)
         return found if isinstance(found, Lease) else None
 
     async def wait_for_work(self, server: RedisServer, seconds: float) -> None:

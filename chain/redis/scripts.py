@@ -87,7 +87,7 @@ return {{'ok'}}
 CLAIM = LuaScript("""
 -- id, token, lease in ms, whether a worker claims it, size of the inbox
 if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return {'none'} end
-if is_newer() then redis.call('ZREM', due, ARGV[1]); return {'newer'} end
+if is_newer() then return {'newer'} end -- it is for workers of that version
 if held_until() > now then return {'held'} end
 if ARGV[4] == '1' and not redis.call('ZSCORE', due, ARGV[1]) then return {'held'} end
 if redis.call('HEXISTS', meta, 'token') == 1 and redis.call('HGET', meta, 'is_worker') == '1' then
@@ -181,6 +181,6 @@ redis.call('ZREM', due, ARGV[1])
 return {redis.call('ZREM', sessions, ARGV[1]) == 1 and 'ok' or 'none'}
 """)
 
-DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2])")
+DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', ARGV[2], ARGV[3])")
 
 OLD = LuaScript("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")

@@ -16,7 +16,7 @@ from support import redis
 from chain.app.remote import remote_session
 from chain.errors import SessionError
 from chain.journal import records
-from chain.redis import redis_server, scripts
+from chain.redis import redis_server, redis_store, scripts
 from chain.redis.redis_server import Address, connected, read_address
 from chain.redis.redis_store import RedisStore
 
@@ -179,6 +179,28 @@ async def test_a_session_of_a_newer_version_is_left_alone(tmp_path: Path) -> Non
         with pytest.raises(SessionError, match="was written by a newer chain"):
             async with store.resume(id):
                 pytest.fail("it was opened")
+
+
+async def test_a_worker_leaves_what_is_due_to_newer_ones_and_looks_behind_what_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "MAX_DUE", 2)
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            ids = []
+            for where in ("/", "/", "/", "/mine"):
+                ids.append(id := await store.create(link, where))
+                await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            *_, newer, mine = ids
+            server.command("HSET", scripts.key(newer, "meta"), "format", "99")
+            for n, id in enumerate(ids):
+                server.command("ZADD", scripts.DUE, str(n), id)
+            assert await store.due(link, only="/mine") == [mine]
+            assert await store.claim_for_worker(link, newer, size=10) is None
+            assert server.command("ZSCORE", scripts.DUE, newer) == b"$1\r\n2\r\n"
+            monkeypatch.setattr(redis_store, "MAX_DUE", 10)
+            assert sorted(await store.due(link)) == sorted(id for id in ids if id != newer)
 
 
 async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
