@@ -29,6 +29,8 @@ SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
 
 FORMAT = 1
 """Of the keys. Sessions of a later one are not touched."""
+FAR_MS = 60_000
+"""What is due later than that was put there before the server's clock was set back."""
 MAX_EVENTS = 2_000
 """Events of a session that are there for whoever comes to watch, and a few more."""
 
@@ -67,7 +69,15 @@ _PRELUDE = f"""
 local meta, lines, journal, events, ids, files, sessions, due, wake = unpack(KEYS)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function held_until() return tonumber(redis.call('HGET', meta, 'until') or '0') end
+local function held_until()
+  local of = redis.call('HMGET', meta, 'until', 'lease')
+  local at = tonumber(of[1] or '0')
+  return of[2] and at > now + of[2] and 0 or at -- the clock was set back, as by a failover
+end
+local function is_due(id)
+  local at = tonumber(redis.call('ZSCORE', due, id) or '-1')
+  return at >= 0 and (at <= now or at > now + {FAR_MS})
+end
 local function want_worker(id, at)
   if redis.call('ZADD', due, 'LT', 'CH', at, id) == 1 and at <= now then
     redis.call('LPUSH', wake, id); redis.call('LTRIM', wake, 0, 99)
@@ -89,12 +99,13 @@ CLAIM = LuaScript("""
 if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return {'none'} end
 if is_newer() then return {'newer'} end -- it is for workers of that version
 if held_until() > now then return {'held'} end
-if ARGV[4] == '1' and not redis.call('ZSCORE', due, ARGV[1]) then return {'held'} end
+if ARGV[4] == '1' and not is_due(ARGV[1]) then return {'held'} end
 if redis.call('HEXISTS', meta, 'token') == 1 and redis.call('HGET', meta, 'is_worker') == '1' then
   redis.call('HSET', meta, 'goes_on', 1)
   redis.call('HINCRBY', meta, 'takeovers', 1)
 end
-redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'batch', 0, 'size', ARGV[5], 'is_worker', ARGV[4])
+redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'lease', ARGV[3], 'batch', 0, 'size', ARGV[5],
+  'is_worker', ARGV[4])
 if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
 else redis.call('ZREM', due, ARGV[1]) end
 local answers = tonumber(redis.call('HGET', meta, 'answers') or '0')
@@ -153,16 +164,16 @@ SUBMIT = LuaScript("""
 -- for how many ms its sender answers questions, if that is what it says
 local known = redis.call('HGET', ids, ARGV[2])
 if known then return {'known', known} end
-local of = redis.call('HMGET', meta, 'format', 'until', 'size', 'waiting')
+local of = redis.call('HMGET', meta, 'format', 'size', 'waiting')
 if not of[1] then return {'none'} end
 if is_newer(of[1]) then return {'newer'} end
-local until_ = tonumber(of[2] or '0')
+local until_ = held_until()
 if ARGV[6] ~= '' then
   local answers = math.max(now + ARGV[6], tonumber(redis.call('HGET', meta, 'answers') or '0'))
   redis.call('HSET', meta, 'answers', answers)
   if until_ <= now then return {'queued'} end
 end
-if ARGV[4] == '1' and redis.call('XLEN', lines) + (of[4] or 0) >= tonumber(of[3] or ARGV[5]) then return {'full'} end
+if ARGV[4] == '1' and redis.call('XLEN', lines) + (of[3] or 0) >= tonumber(of[2] or ARGV[5]) then return {'full'} end
 redis.call('XADD', lines, '*', 'j', ARGV[3])
 redis.call('HSET', ids, ARGV[2], '{"state":"queued"}')
 want_worker(ARGV[1], math.max(until_, now))
@@ -181,6 +192,14 @@ redis.call('ZREM', due, ARGV[1])
 return {redis.call('ZREM', sessions, ARGV[1]) == 1 and 'ok' or 'none'}
 """)
 
-DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', ARGV[2], ARGV[3])")
+DUE_NOW = LuaScript(f"""
+-- '', the first, how many
+local found = redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', ARGV[2], ARGV[3])
+local left = math.max(ARGV[3] - #found - 1, 0)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, '(' .. now + {FAR_MS}, '+inf', 'LIMIT', 0, left)) do
+  table.insert(found, id)
+end
+return found
+""")
 
 OLD = LuaScript("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")

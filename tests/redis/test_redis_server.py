@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -201,6 +202,35 @@ async def test_a_worker_leaves_what_is_due_to_newer_ones_and_looks_behind_what_i
             assert server.command("ZSCORE", scripts.DUE, newer) == b"$1\r\n2\r\n"
             monkeypatch.setattr(redis_store, "MAX_DUE", 10)
             assert sorted(await store.due(link)) == sorted(id for id in ids if id != newer)
+
+
+async def test_a_session_that_is_to_be_tried_again_later_is_not_claimed_before(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            lease = await store.claim_for_worker(link, id, size=10)
+            assert lease is not None
+            await lease.release(30_000)
+            assert await store.claim_for_worker(link, id, size=10) is None
+            assert await store.due(link) == []
+            server.command("ZADD", scripts.DUE, "1", id)
+            assert await store.claim_for_worker(link, id, size=10) is not None
+
+
+async def test_a_clock_that_was_set_back_keeps_nobody_from_a_session(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            assert await store.claim_for_worker(link, id, size=10) is not None
+            in_an_hour = str(int((time.time() + 3600) * 1000))
+            server.command("HSET", scripts.key(id, "meta"), "until", in_an_hour)
+            server.command("ZADD", scripts.DUE, in_an_hour, id)
+            assert await store.due(link) == [id]
+            assert await store.claim_for_worker(link, id, size=10) is not None
 
 
 async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
