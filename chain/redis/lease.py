@@ -190,7 +190,9 @@ class Lease:
             while not self.why:
                 try:
                     (said,) = await self._server.run(scripts.RELEASE, self.id, self._token, how)
-                except Unreachable:
+                except Unreachable as error:
+                    if trio.current_time() >= self._ends_at:  # perhaps nobody else looks at that
+                        self.lose(str(error))
                     await trio.sleep(AGAIN_S)
                     continue
                 if said == b"more":

@@ -264,7 +264,8 @@ class RedisStore:
         ``refused`` is one that there was no room for.
         """
         answers = int(row["for_s"] * 1000) if row["type"] == "hello" else ""
-        said, *more = await server.run(scripts.SUBMIT, id, row["id"], json.dumps(row), int(needs_room), SIZE, answers)
+        about = (row["id"], json.dumps(row), int(needs_room), SIZE, answers, row["type"])
+        said, *more = await server.run(scripts.SUBMIT, id, *about)
         match said:
             case b"known":
                 return _sent(more[0])

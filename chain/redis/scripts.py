@@ -78,6 +78,9 @@ local function is_due(id)
   local at = tonumber(redis.call('ZSCORE', due, id) or '-1')
   return at >= 0 and (at <= now or at > now + {FAR_MS})
 end
+local function has_lines()
+  return redis.call('XLEN', lines) > 0 or tonumber(redis.call('HGET', meta, 'waiting') or '0') > 0
+end
 local function want_worker(id, at)
   if redis.call('ZADD', due, 'LT', 'CH', at, id) == 1 and at <= now then
     redis.call('LPUSH', wake, id); redis.call('LTRIM', wake, 0, 99)
@@ -106,7 +109,7 @@ if redis.call('HEXISTS', meta, 'token') == 1 and redis.call('HGET', meta, 'is_wo
 end
 redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'lease', ARGV[3], 'batch', 0, 'size', ARGV[5],
   'is_worker', ARGV[4])
-if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
+if ARGV[4] == '1' or has_lines() then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
 else redis.call('ZREM', due, ARGV[1]) end
 local answers = tonumber(redis.call('HGET', meta, 'answers') or '0')
 return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - now, 0),
@@ -117,7 +120,7 @@ RENEW = LuaScript("""
 -- id, token, lease in ms, whether a worker holds it
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
 redis.call('HSET', meta, 'until', now + ARGV[3])
-if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
+if ARGV[4] == '1' or has_lines() then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
 else redis.call('ZREM', due, ARGV[1]) end
 return {'ok'}
 """)
@@ -133,7 +136,9 @@ redis.call('ZREM', due, ARGV[1])
 local is_done = ARGV[3] == 'idle' or ARGV[3] == 'over'
 if is_done then redis.call('HDEL', meta, 'goes_on', 'takeovers') end
 if ARGV[3] == 'handed' then redis.call('HSET', meta, 'goes_on', 1) end
-if left > 0 or not is_done then want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0)) end
+if left > 0 or not is_done or (ARGV[3] == 'over' and has_lines()) then
+  want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0))
+end
 return {'ok'}
 """)
 
@@ -161,7 +166,7 @@ return {{'ok'}}
 
 SUBMIT = LuaScript("""
 -- id, id of the line, its row, whether it needs room, size of an inbox of which it is not known,
--- for how many ms its sender answers questions, if that is what it says
+-- for how many ms its sender answers questions, if that is what it says, its type
 local known = redis.call('HGET', ids, ARGV[2])
 if known then return {'known', known} end
 local of = redis.call('HMGET', meta, 'format', 'size', 'waiting')
@@ -173,9 +178,17 @@ if ARGV[6] ~= '' then
   redis.call('HSET', meta, 'answers', answers)
   if until_ <= now then return {'queued'} end
 end
-if ARGV[4] == '1' and redis.call('XLEN', lines) + (of[3] or 0) >= tonumber(of[2] or ARGV[5]) then return {'full'} end
-redis.call('XADD', lines, '*', 'j', ARGV[3])
-redis.call('HSET', ids, ARGV[2], '{"state":"queued"}')
+if ARGV[4] == '1' then
+  local room = tonumber(of[2] or ARGV[5]) - (of[3] or 0)
+  if redis.call('XLEN', lines) >= room then
+    for _, entry in ipairs(redis.call('XRANGE', lines, '-', '+')) do
+      if entry[2][4] == 'line' then room = room - 1 end
+    end
+    if room <= 0 then return {'full'} end
+  end
+end
+redis.call('XADD', lines, '*', 'j', ARGV[3], 'type', ARGV[7])
+if ARGV[6] == '' then redis.call('HSET', ids, ARGV[2], '{"state":"queued"}') end -- nobody asks what became of a hello
 want_worker(ARGV[1], math.max(until_, now))
 return {'queued'}
 """)

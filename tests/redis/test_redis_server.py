@@ -233,6 +233,51 @@ async def test_a_clock_that_was_set_back_keeps_nobody_from_a_session(tmp_path: P
             assert await store.claim_for_worker(link, id, size=10) is not None
 
 
+async def test_lines_that_wait_are_wanted_by_a_worker_when_another_process_dies_or_goes(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+            assert await link.run(scripts.APPEND, id, "t", 1, 2, "row", "{}", "") == [b"ok"]
+            assert await link.run(scripts.RENEW, id, "t", 10_000, 0) == [b"ok"]
+            assert server.command("ZSCORE", scripts.DUE, id).startswith(b"$13")
+            assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+            assert await store.due(link) == [id]
+
+
+async def test_only_lines_fill_the_inbox_and_a_hello_leaves_nothing(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await store.claim_for_worker(link, id, size=2) is None
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 2)
+            for n in range(5):
+                hello = {"id": f"h{n}", "type": "hello", "client": "c", "for_s": 1.0}
+                assert (await store.submit(link, id, hello, needs_room=False)).state == "queued"
+            assert server.command("HLEN", scripts.key(id, "ids")) == b":0\r\n"
+            said = [
+                (await store.submit(link, id, {"id": f"l{n}", "type": "line", "text": "x"}, needs_room=True)).state
+                for n in range(3)
+            ]
+            assert said == ["queued", "queued", "refused"]
+
+
+async def test_who_gives_a_session_back_does_not_wait_for_a_server_longer_than_it_holds_it(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address, lease_s=0.5)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            lease = await store.claim_for_worker(link, id, size=10)
+            assert lease is not None
+            server.kill()
+            with trio.fail_after(20):
+                await lease.release(30_000)
+            assert not lease.was_released
+
+
 async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
