@@ -100,7 +100,7 @@ class Lease:
 
     def settle(self, line: str, **what: object) -> None:
         """Say what became of a line, to who sent it."""
-        self._do("became", line, json.dumps(what))
+        self._do("became", line.encode(errors="replace"), json.dumps(what))  # JSON can say what UTF-8 cannot
 
     def read(self, entry: bytes) -> None:
         """Remove a line from those that wait to be read, in the step that does what it says."""

@@ -28,6 +28,7 @@ AT_ONCE = 100
 """Rows that are read at once."""
 WAIT_S = 20.0
 """How long one look for new rows lasts: the server answers at once when there are some."""
+_DAY_S = 86_400
 PAUSE_S = 0.1
 """The pause between two groups of events, of which running text makes many."""
 
@@ -142,7 +143,9 @@ class Mailbox:
                     return
                 case {"type": "drop", "line": str(line)}:
                     lease.settle(id, state="handled", reason=_drop(chain, line))
-                case {"type": "hello", "client": str(client), "for_s": float() | int() as seconds}:
+                case {"type": "hello", "client": str(client), "for_s": float() | int() as seconds} if (
+                    0 <= seconds < _DAY_S
+                ):
                     self._let_answer(chain, client, float(seconds))
                     lease.settle(id, state="handled")
                 case _:

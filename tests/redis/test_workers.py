@@ -383,7 +383,10 @@ async def test_what_is_no_row_of_ours_is_passed_over(
     steps.gate.set()
     async with reached(server.address, tmp_path) as session:
         lines = scripts.key(session.id, "lines")
-        for row in ("no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y","client":2}'):
+        hello = '{"type":"hello","id":"y","client":"c","for_s":%s}'
+        bad = ["no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y","client":2}']
+        bad += [hello % 1, hello % "NaN", hello % ("1" + "0" * 400), '{"type":"line","id":"\\ud800","text":"status"}']
+        for row in bad:
             server.command("XADD", lines, "*", "j", row)
         server.command("XADD", lines, "*", "other", "{")
         async with working(server.address, settings, tmp_path, steps) as (_, said, _scope):
