@@ -111,6 +111,10 @@ class Lease:
         """Tell those who watch of an event. Raises ``OSError`` when nothing can be written any more."""
         self._do("told", event, "")
 
+    def use_size(self, size: int) -> None:
+        """Say how many lines the inbox holds."""
+        self._do("size", str(size), "")
+
     def end_run(self) -> None:
         """Say that a run has come to its end, so that the workers that died before do not count any more."""
         if self.takeovers:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -47,6 +48,8 @@ class Mailbox:
         """Read what is sent, and tell what happens, until the session is lost."""
         self._lease.waiting = lambda: len(chain.waiting)
         self._lease.unpaused = self._news.set
+        with suppress(OSError):  # it is lost
+            self._lease.use_size(chain.inbox_size)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._let_answer(chain, "", self._lease.answers_s)

@@ -156,6 +156,7 @@ for i = 5, #ARGV, 3 do
   if what == 'row' then redis.call('XADD', journal, '*', 'r', one); is_changed = true
   elseif what == 'keep' then redis.call('HSETNX', files, one, other)
   elseif what == 'read' then redis.call('XDEL', lines, one)
+  elseif what == 'size' then redis.call('HSET', meta, 'size', one)
   elseif what == 'ended' then redis.call('HDEL', meta, 'takeovers')
   elseif what == 'told' then redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
   elseif redis.call('HEXISTS', ids, one) == 1 then redis.call('HSET', ids, one, other) end

@@ -44,6 +44,8 @@ class Reachable(Protocol):
     @property
     def waiting(self) -> Sequence[Accepted]: ...  # noqa: D102 - as in ``Chain``, like all that follows
     @property
+    def inbox_size(self) -> int: ...  # noqa: D102
+    @property
     def is_closing(self) -> bool: ...  # noqa: D102
     def submit(  # noqa: D102
         self, text: str, *, urgency: Urgency, id: str, local: bool, origin: Origin, to: str

@@ -323,6 +323,17 @@ async def test_who_is_to_leave_hands_over_at_the_next_safe_point(
     assert b'"text":"stepped"' in written
 
 
+async def test_a_session_that_somebody_has_opened_takes_as_many_lines_as_its_inbox_holds(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store, steps = RedisStore(server.address), Steps()
+    opened = open_chain(settings, workspace=tmp_path, state=tmp_path / "state", store=store, tools=[steps.tool])
+    async with opened as chain, reached(server.address, tmp_path, id=chain.session_id, is_new=False) as session:
+        chain.start("work on it")
+        await steps.has_begun.wait()
+        assert [(await session.send(f"note {n}"))[1].state for n in range(4)] == ["queued"] * 3 + ["refused"]
+
+
 async def test_who_loses_a_session_that_it_has_opened_itself_stops_its_work(
     server: redis.OwnRedis, settings: Settings, tmp_path: Path
 ) -> None:
