@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from chain.errors import SessionError
+from chain.journal.records import Receipt, Record, Unknown
 from chain.redis import scripts
 from chain.redis.redis_server import RedisServer, Unreachable
 from chain.signal import Signal
@@ -38,10 +39,6 @@ CUT_OFF = "the server did not answer for so long that another process may have t
 How: TypeAlias = Literal["idle", "over", "handed"] | int
 """Why a lease ends: there is nothing left to do (refused if a line has come), its holder goes, another worker is to go
 on at once, or one is wanted in so many milliseconds."""
-
-_RECEIPT = b'{"type":"receipt",'
-_TOLD_OF = ("state", "agent", "iteration", "point", "reason")
-"""What is kept of a receipt for who sent the line."""
 
 
 class Lease:
@@ -91,12 +88,16 @@ class Lease:
         return self._do("keep", digest, content)
 
     def append(self, data: bytes) -> bool:
-        """Append a row to the journal, and tell the sender of a line what became of that. It is always late."""
-        self._do("row", data, "")
-        if data.startswith(_RECEIPT):
-            receipt = json.loads(data)
-            self.settle(receipt["id"], **{name: receipt[name] for name in _TOLD_OF if name in receipt})
-        return True
+        """Append a row to the journal. It is always late."""
+        return self._do("row", data, "")
+
+    def note(self, record: Record | Unknown) -> None:
+        """Tell the sender of a line what became of it, in the step that records that."""
+        match record:
+            case Receipt(id=id, state=state, agent=agent, iteration=iteration, point=point, reason=reason):
+                self.settle(id, state=state, agent=agent, iteration=iteration, point=point, reason=reason)
+            case _:
+                pass
 
     def settle(self, line: str, **what: object) -> None:
         """Say what became of a line, to who sent it."""

@@ -113,7 +113,7 @@ class RedisStore:
             read: ReadBack | None = None
             if rows:
                 read = await trio.to_thread.run_sync(read_back, rows, files.get)
-            journal = Journal(lease, id=id, seq=0 if read is None else read.seq)
+            journal = Journal(lease, id=id, seq=0 if read is None else read.seq, note=lease.note)
             yield OpenSession(journal, read, Mailbox(server, lease).serve)
 
     async def _claim(self, server: RedisServer, id: str) -> Lease:
