@@ -108,9 +108,9 @@ class Lease:
         self._do("read", entry, "")
         self.was_read.set()
 
-    def tell(self, event: str) -> None:
+    def tell(self, event: str, *, begins_run: bool = False) -> None:
         """Tell those who watch of an event. Raises ``OSError`` when nothing can be written any more."""
-        self._do("told", event, "")
+        self._do("told", event, "run" if begins_run else "")
 
     def use_size(self, size: int) -> None:
         """Say how many lines the inbox holds."""

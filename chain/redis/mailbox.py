@@ -16,7 +16,7 @@ import trio
 
 from chain import event_json
 from chain.errors import SessionError, UserError
-from chain.events import Event, Receipt
+from chain.events import Event, Receipt, RunStarted
 from chain.lines.parse import Urgency
 from chain.lines.receipts import BEFORE
 from chain.redis.lease import AGAIN_S, Lease
@@ -183,7 +183,8 @@ class Mailbox:
 
     def _tell(self, batch: Sequence[Event]) -> None:
         for event in batch:
-            self._lease.tell(json.dumps(event_json.to_json(event), separators=(",", ":")))
+            row = json.dumps(event_json.to_json(event), separators=(",", ":"))
+            self._lease.tell(row, begins_run=isinstance(event, RunStarted))
 
 
 def entries(answer: Any) -> list[tuple[bytes, list[bytes]]]:  # noqa: ANN401 - the edge of the protocol

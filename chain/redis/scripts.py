@@ -7,7 +7,8 @@ All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a
 
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
               answers (until when somebody answers questions), is_worker (whether one holds it), goes_on (whether a run
-              that is open is to be gone on with), takeovers (from workers that died, since a run came to its end)
+              that is open is to be gone on with), takeovers (from workers that died, since a run came to its end),
+              told_from (the event with which the last run began)
     lines     a stream: what was sent and the holder has not read yet
     journal   a stream: the records, as the rows of a file
     events    a stream: the latest events, for those who watch
@@ -131,6 +132,8 @@ RELEASE = LuaScript("""
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
 local left = redis.call('XLEN', lines)
 if ARGV[3] == 'idle' and left > 0 then return {'more'} end
+local told_from = redis.call('HGET', meta, 'told_from')
+if told_from then redis.call('XTRIM', events, 'MINID', told_from) end -- who comes to watch begins with the last run
 redis.call('HDEL', meta, 'token', 'until')
 redis.call('ZREM', due, ARGV[1])
 local is_done = ARGV[3] == 'idle' or ARGV[3] == 'over'
@@ -158,7 +161,9 @@ for i = 5, #ARGV, 3 do
   elseif what == 'read' then redis.call('XDEL', lines, one)
   elseif what == 'size' then redis.call('HSET', meta, 'size', one)
   elseif what == 'ended' then redis.call('HDEL', meta, 'takeovers')
-  elseif what == 'told' then redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
+  elseif what == 'told' then
+    local place = redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
+    if other == 'run' then redis.call('HSET', meta, 'told_from', place) end
   elseif redis.call('HEXISTS', ids, one) == 1 then redis.call('HSET', ids, one, other) end
 end
 if is_changed then redis.call('ZADD', sessions, now, ARGV[1]) end

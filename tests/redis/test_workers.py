@@ -163,6 +163,20 @@ async def test_lines_of_anybody_interrupt_the_run_that_is_active_and_a_full_inbo
         assert states <= {"delivered", "returned"}, "a stop returns what waits"
 
 
+async def test_of_a_session_that_rests_only_the_events_of_the_last_run_are_kept(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store, steps = RedisStore(server.address), Steps()
+    async with working(server.address, settings, tmp_path, steps), reached(server.address, tmp_path) as session:
+        for line in ("hello", "and again"):
+            await session.send(line)
+            await event(session, lambda row, line=line: ended(row) and row["result"] == f"Done: {line}")
+    async with store.connected() as link:
+        told = [row for _, row in await store.told(link, session.id, "0", wait_s=0.01)]
+    assert [row["type"] for row in told].count("run_started") == 1
+    assert told[-1]["result"] == "Done: and again"
+
+
 async def test_the_same_line_sent_twice_is_one(server: redis.OwnRedis, settings: Settings, tmp_path: Path) -> None:
     store, steps = RedisStore(server.address), Steps()
     steps.gate.set()
