@@ -173,8 +173,11 @@ class Mailbox:
     async def _publish(self, chain: Reachable) -> None:
         feed = chain.feed()
         self._lease.tell_rest = lambda: self._tell(feed.take())
+        left_out = () if chain.resumed is None else chain.resumed.made_up
         while batch := await feed.batch():
             try:
+                self._tell(left_out)
+                left_out = ()
                 self._tell(batch)
                 await self._lease.sync()
             except OSError:

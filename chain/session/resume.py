@@ -64,7 +64,8 @@ class Resumed:
     ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was. ``returned`` are lines
     that a refusal, or the end of a run that the user ended, gave back: whoever had them again by then has lost them in
     the crash. ``has_earlier``: there were more events than are told. ``was_cut``: the last run has ended with its
-    process, and not because the user wanted it to end; none has begun since.
+    process, and not because the user wanted it to end; none has begun since. ``made_up`` are the events among ``past``
+    of what a crash left out, which nobody was told of before.
     """
 
     past: Sequence[events.Event]
@@ -72,6 +73,7 @@ class Resumed:
     returned: Sequence[Accepted] = ()
     has_earlier: bool = False
     was_cut: bool = False
+    made_up: Sequence[events.Event] = ()
 
 
 def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
@@ -116,6 +118,7 @@ class Resuming:
         self._inbox = session.tree.main.inbox
         self._accepted: dict[str, Accepted] = {}
         self._returned: list[Accepted] = []
+        self._made_up: list[events.Event] = []
         kinds = dict.fromkeys(agent.kind for agent in read.restored.agents.values())
         self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
@@ -130,12 +133,14 @@ class Resuming:
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)
         was_cut = ((known.is_running and not known.only_compacts) or known.has_lost_run) and not known.was_ended
-        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST, was_cut)
+        has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
+        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), has_earlier, was_cut, made_up)
 
     def _tell(self, entry: Entry) -> Sequence[events.Event]:
         """What is written now is told with what was before."""
         told = self._read.projection.reading(entry)
         self._read.past.extend(told)
+        self._made_up.extend(told)
         return told
 
     def _bring_back(self) -> None:

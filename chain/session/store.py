@@ -29,7 +29,7 @@ from chain.session import listing
 from chain.session.feed import Feed
 from chain.session.intake import Submitted
 from chain.session.listing import Summary, find_journal, readable, sync_folder
-from chain.session.resume import ReadBack, read_back
+from chain.session.resume import ReadBack, Resumed, read_back
 from chain.threads import Threads
 
 _THREADS = Threads("reading sessions")
@@ -43,6 +43,8 @@ class Reachable(Protocol):
 
     @property
     def waiting(self) -> Sequence[Accepted]: ...  # noqa: D102 - as in ``Chain``, like all that follows
+    @property
+    def resumed(self) -> Resumed | None: ...  # noqa: D102
     @property
     def inbox_size(self) -> int: ...  # noqa: D102
     @property

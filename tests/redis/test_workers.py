@@ -215,6 +215,7 @@ async def test_another_worker_goes_on_where_one_was_cut_off(
         begun = time.monotonic()
         end_lease(server, session)
         async with working(server.address, settings, tmp_path, second):
+            await event(session, lambda row: ended(row) and row["status"] == "interrupted")
             result = await event(session, lambda row: ended(row) and row["status"] == "done")
             assert GO_ON in result["result"]
             assert time.monotonic() - begun < DEADLINE_S
