@@ -8,8 +8,8 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,8 @@ AT_ONCE = 500
 """Records that are read at once."""
 MAX_DUE = 1_000
 """Sessions that want a worker of which one hears at once."""
+MAX_KEPT = 2_000
+"""Characters of a summary that is kept, so that the next one who looks reads no journal."""
 SIZE = 10
 """Of the inbox of a session that nobody has opened yet."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
@@ -352,9 +354,23 @@ async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
 
 
 async def _summary(server: RedisServer, id: str) -> Summary:
-    (time_, (until, workspace)) = await server.ask((b"TIME",), (b"HMGET", key(id, "meta"), b"until", b"workspace"))
-    (changed,) = await server.ask((b"ZSCORE", scripts.SESSIONS, id))
+    time_, (until, workspace, known), changed, last = await server.ask(
+        (b"TIME",),
+        (b"HMGET", key(id, "meta"), b"until", b"workspace", b"summary"),
+        (b"ZSCORE", scripts.SESSIONS, id),
+        (b"XREVRANGE", key(id, "journal"), b"+", b"-", b"COUNT", 1),
+    )
     now_ms = int(time_[0]) * 1000 + int(time_[1]) // 1000
     at = (workspace or b"").decode(errors="replace")
+    now = {"changed": float(changed or 0) / 1000, "is_open": int(until or 0) > now_ms}
+    place = last[0][0].decode() if last else ""
+    found = json.loads(known or b"{}")
+    if found.pop("place", None) == place and found.keys() == Summary.__dataclass_fields__.keys():
+        return Summary(**{**found, **now, "open_lines": tuple(found["open_lines"])})
     rows = BytesIO(b"".join(await _rows(server, id)))
-    return summary_of(id, rows, float(changed or 0) / 1000, is_open=int(until or 0) > now_ms, workspace=at)
+    made = summary_of(id, rows, now["changed"], is_open=bool(now["is_open"]), workspace=at)
+    kept = json.dumps({**asdict(made), "place": place})
+    if place and len(kept) <= MAX_KEPT:
+        with suppress(SessionError):  # it may be full, or not to be written to by whoever looks
+            await server.run(scripts.SUMMARIZE, id, kept)
+    return made

@@ -8,7 +8,7 @@ All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
               answers (until when somebody answers questions), is_worker (whether one holds it), goes_on (whether a run
               that is open is to be gone on with), takeovers (from workers that died, since a run came to its end),
-              told_from (the event with which the last run began)
+              told_from (the event with which the last run began), summary (of the journal up to a record)
     lines     a stream: what was sent and the holder has not read yet
     journal   a stream: the records, as the rows of a file
     events    a stream: the latest events, for those who watch
@@ -197,6 +197,12 @@ redis.call('XADD', lines, '*', 'j', ARGV[3], 'type', ARGV[7])
 if ARGV[6] == '' then redis.call('HSET', ids, ARGV[2], '{"state":"queued"}') end -- nobody asks what became of a hello
 want_worker(ARGV[1], math.max(until_, now))
 return {'queued'}
+""")
+
+SUMMARIZE = LuaScript("""
+-- id, the summary
+if redis.call('EXISTS', meta) == 1 then redis.call('HSET', meta, 'summary', ARGV[2]) end
+return {'ok'}
 """)
 
 DELETE = LuaScript("""

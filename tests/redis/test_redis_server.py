@@ -278,6 +278,26 @@ async def test_who_gives_a_session_back_does_not_wait_for_a_server_longer_than_i
             assert not lease.was_released
 
 
+async def test_a_summary_is_made_once_for_each_state_of_a_journal(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.begin(Path("/")) as held:
+            id, said = held.journal.id, []
+            for line in ("L1", "L2"):
+                held.journal.record(records.Line(line, f"line {line}", "redirect", "next", "main"))
+                await held.journal.sync()
+                said.append([await trio.to_thread.run_sync(store.find, id) for _ in range(2)])
+                assert said[-1][0].is_open
+        assert [[each.open_lines for each in pair] for pair in said] == [
+            [("L1",)] * 2,
+            [("L1", "L2")] * 2,
+        ]
+        first, again = await trio.to_thread.run_sync(store.find, id), await trio.to_thread.run_sync(store.find, id)
+        assert first == again
+        assert not again.is_open
+        assert b"L2" in server.command("HGET", scripts.key(id, "meta"), "summary")
+
+
 async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
