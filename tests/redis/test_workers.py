@@ -274,9 +274,11 @@ async def test_a_run_that_kills_its_workers_does_not_go_through_all_of_them(
         dead: list[Steps] = []
         for _ in range(MAX_TAKEOVERS + 1):
             dead.append(steps := Steps())
-            await stack.enter_async_context(working(server.address, settings, tmp_path, steps, lease_s=300))
+            opened = working(server.address, settings, tmp_path, steps, lease_s=300)
+            worker, _, _ = await stack.enter_async_context(opened)
             with trio.fail_after(DEADLINE_S):
                 await steps.has_begun.wait()
+            worker.leave()  # when it finds out that it was cut off, it must not begin anything
             end_lease(server, session)
         last = Steps()
         last.gate.set()
