@@ -6,24 +6,28 @@ it keeps it until nothing is left to do. A run that ended with its process is go
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import trio
 
+from chain import event_json
 from chain.app.open import open_chain
 from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
-from chain.events import Event, IterationStarted
+from chain.events import Event, IterationStarted, Notice, Result
 from chain.redis.lease import LEASE_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
 from chain.signal import Signal
-from chain.text.wording import GO_ON, MAIN
+from chain.text.wording import GO_ON, MAIN, PROGRAM_ENDED
 from chain.tools.tool import Tool
 
 LOOK_S = 1.0
@@ -32,6 +36,10 @@ AGAIN_S = 30
 """After how long a session that could not be opened is tried again, by whichever worker."""
 HAND_OVER_S = 60.0
 """How long a worker that is to end waits for the next safe point of a run."""
+MAX_TAKEOVERS = 3
+"""After how many workers that died with a session, none of them at the end of a run, its run is not gone on with: it
+may be what kills them."""
+DEADLY = f"{MAX_TAKEOVERS} workers have died with its run, which is not gone on with; send a line to go on"
 SWEEP_S = 60.0
 """How often sessions that are old enough are deleted."""
 
@@ -152,8 +160,15 @@ class Worker:
         with trio.CancelScope() as scope:
             async with opened as chain:
                 resumed = chain.resumed
+                chain.listen(partial(self._hear_end, lease))
                 is_asked = any(accepted.line.text == GO_ON for accepted in chain.waiting)
-                if resumed is not None and resumed.was_cut and not is_asked:
+                was_cut = resumed is not None and resumed.was_cut and lease.goes_on
+                if was_cut and lease.takeovers > MAX_TAKEOVERS:
+                    self._tell(lease.id, DEADLY)
+                    with suppress(OSError):
+                        lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))))
+                    chain.run_waiting()
+                elif was_cut and not is_asked:
                     chain.start(GO_ON, origin="door")
                 else:
                     chain.run_waiting()
@@ -162,6 +177,11 @@ class Worker:
                     nursery.start_soon(self._hand_over, chain, lease, scope)
                     await self._until_done(chain, lease)
                     nursery.cancel_scope.cancel()
+
+    def _hear_end(self, lease: Lease, event: Event) -> None:
+        if isinstance(event, Result) and event.agent == MAIN and event.result != PROGRAM_ENDED:
+            with suppress(OSError):
+                lease.end_run()
 
     async def _until_done(self, chain: Chain, lease: Lease) -> None:
         while True:
@@ -190,7 +210,7 @@ class Worker:
         with trio.move_on_after(HAND_OVER_S):
             await safe.wait()
         lease.close()
-        await lease.release(0)
+        lease.at_exit = "handed"  # once the work has ended: no two workers are in one folder
         scope.cancel()
 
     async def _sweep(self, server: RedisServer, keep_s: float) -> None:

@@ -127,7 +127,7 @@ def as_written(node: Node) -> str:
         return "off"  # YAML reads a bare `off` as false
     value = node.plain()
     if node.key == "state" and isinstance(value, str):
-        value = re.sub(r"//[^/]*@", "//…@", value)  # a name and a password
+        value = re.sub(r"(?s)//.*@", "//…@", value)  # a name and a password, which may hold anything
     if isinstance(value, str) and value.strip() == value != "" and len(value.splitlines()) == 1 and "\t" not in value:
         return value
     return json.dumps(value, ensure_ascii=False)

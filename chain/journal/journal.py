@@ -84,8 +84,16 @@ def _images(record: Record | Unknown) -> Sequence[Image]:
 class Journal:
     """Writes records, and acknowledges them once they are on the disk."""
 
-    def __init__(self, file: JournalFile, *, id: str = "", path: Path | None = None, seq: int = 0) -> None:
-        """``seq`` is that of the last record that is there already."""
+    def __init__(
+        self,
+        file: JournalFile,
+        *,
+        id: str = "",
+        path: Path | None = None,
+        seq: int = 0,
+        note: Callable[[Record | Unknown], None] = lambda record: None,
+    ) -> None:
+        """``seq`` is that of the last record that is there already; ``note`` is called with each that is appended."""
         self.id = id
         self.path = path
         self._file = file
@@ -95,6 +103,7 @@ class Journal:
         """By agents, how often each has looked since the last record of its own course."""
         self.before_look: Callable[[str], None] | None = None
         """In a replay, called with the agent before each look."""
+        self._note = note
         self._project: Project = lambda entry: ()
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, bool]] = deque()
@@ -144,6 +153,7 @@ class Journal:
         if is_late:
             self._late += 1
             self._wanted.set()
+        self._note(record)
         if isinstance(record, COURSE):
             self.looks[record.agent] = 0
         elif isinstance(record, AgentEnded):

@@ -16,6 +16,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from chain.errors import SessionError
+from chain.journal.records import Receipt, Record, Unknown
 from chain.redis import scripts
 from chain.redis.redis_server import RedisServer, Unreachable
 from chain.signal import Signal
@@ -35,13 +36,9 @@ RELEASED = "the session was given back"
 TAKEN_OVER = "another process has taken the session over"
 CUT_OFF = "the server did not answer for so long that another process may have taken the session over"
 
-How: TypeAlias = Literal["idle", "over"] | int
-"""Why a lease ends: there is nothing left to do (refused if a line has come), its holder goes, or another worker is
-wanted in so many milliseconds."""
-
-_RECEIPT = b'{"type":"receipt",'
-_TOLD_OF = ("state", "agent", "iteration", "point", "reason")
-"""What is kept of a receipt for who sent the line."""
+How: TypeAlias = Literal["idle", "over", "handed"] | int
+"""Why a lease ends: there is nothing left to do (refused if a line has come), its holder goes, another worker is to go
+on at once, or one is wanted in so many milliseconds."""
 
 
 class Lease:
@@ -52,6 +49,10 @@ class Lease:
         self.workspace = ""
         self.answers_s = 0.0
         """For how long somebody answers questions, who said so before."""
+        self.goes_on = False
+        """Whether a run that is open was cut just now, or handed over."""
+        self.takeovers = 0
+        """How many workers have died with the session since a run of it came to its end."""
         self.lost = trio.Event()
         """Set when nothing can be written any more."""
         self.why = ""
@@ -87,25 +88,39 @@ class Lease:
         return self._do("keep", digest, content)
 
     def append(self, data: bytes) -> bool:
-        """Append a row to the journal, and tell the sender of a line what became of that. It is always late."""
-        self._do("row", data, "")
-        if data.startswith(_RECEIPT):
-            receipt = json.loads(data)
-            self.settle(receipt["id"], **{name: receipt[name] for name in _TOLD_OF if name in receipt})
-        return True
+        """Append a row to the journal. It is always late."""
+        return self._do("row", data, "")
+
+    def note(self, record: Record | Unknown) -> None:
+        """Tell the sender of a line what became of it, in the step that records that."""
+        match record:
+            case Receipt(id=id, state=state, agent=agent, iteration=iteration, point=point, reason=reason):
+                self.settle(id, state=state, agent=agent, iteration=iteration, point=point, reason=reason)
+            case _:
+                pass
 
     def settle(self, line: str, **what: object) -> None:
         """Say what became of a line, to who sent it."""
-        self._do("became", line, json.dumps(what))
+        self._do("became", line.encode(errors="replace"), json.dumps(what))  # JSON can say what UTF-8 cannot
 
     def read(self, entry: bytes) -> None:
         """Remove a line from those that wait to be read, in the step that does what it says."""
         self._do("read", entry, "")
         self.was_read.set()
 
-    def tell(self, event: str) -> None:
+    def tell(self, event: str, *, begins_run: bool = False) -> None:
         """Tell those who watch of an event. Raises ``OSError`` when nothing can be written any more."""
-        self._do("told", event, "")
+        self._do("told", event, "run" if begins_run else "")
+
+    def use_size(self, size: int) -> None:
+        """Say how many lines the inbox holds."""
+        self._do("size", str(size), "")
+
+    def end_run(self) -> None:
+        """Say that a run has come to its end, so that the workers that died before do not count any more."""
+        if self.takeovers:
+            self.takeovers = 0
+            self._do("ended", "", "")
 
     def close(self) -> None:
         """Accept nothing more to write; what waits is still written. It is as if the process ended here."""
@@ -180,7 +195,9 @@ class Lease:
             while not self.why:
                 try:
                     (said,) = await self._server.run(scripts.RELEASE, self.id, self._token, how)
-                except Unreachable:
+                except Unreachable as error:
+                    if trio.current_time() >= self._ends_at:  # perhaps nobody else looks at that
+                        self.lose(str(error))
                     await trio.sleep(AGAIN_S)
                     continue
                 if said == b"more":
@@ -233,6 +250,7 @@ async def claim(
     if said != b"ok":
         return "none" if said == b"none" else "newer" if said == b"newer" else "held"
     lease.workspace, lease.answers_s = more[0].decode(errors="replace"), int(more[1]) / 1000
+    lease.goes_on, lease.takeovers = bool(int(more[2])), int(more[3])
     return lease
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import trio
 
 from chain import event_json
 from chain.errors import SessionError, UserError
-from chain.events import Event, Receipt
+from chain.events import Event, Receipt, RunStarted
 from chain.lines.parse import Urgency
 from chain.lines.receipts import BEFORE
 from chain.redis.lease import AGAIN_S, Lease
@@ -28,6 +29,7 @@ AT_ONCE = 100
 """Rows that are read at once."""
 WAIT_S = 20.0
 """How long one look for new rows lasts: the server answers at once when there are some."""
+_DAY_S = 86_400
 PAUSE_S = 0.1
 """The pause between two groups of events, of which running text makes many."""
 
@@ -46,6 +48,8 @@ class Mailbox:
         """Read what is sent, and tell what happens, until the session is lost."""
         self._lease.waiting = lambda: len(chain.waiting)
         self._lease.unpaused = self._news.set
+        with suppress(OSError):  # it is lost
+            self._lease.use_size(chain.inbox_size)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._let_answer(chain, "", self._lease.answers_s)
@@ -54,6 +58,9 @@ class Mailbox:
             nursery.start_soon(self._publish, chain)
             nursery.start_soon(self._read_all, chain)
             await self._lease.lost.wait()
+            if not self._lease.was_released:  # another may be at work in the folder by now
+                chain.stop_accepting()
+                chain.interrupt()
             nursery.cancel_scope.cancel()
 
     async def _fetch(self) -> None:
@@ -139,7 +146,9 @@ class Mailbox:
                     return
                 case {"type": "drop", "line": str(line)}:
                     lease.settle(id, state="handled", reason=_drop(chain, line))
-                case {"type": "hello", "client": str(client), "for_s": float() | int() as seconds}:
+                case {"type": "hello", "client": str(client), "for_s": float() | int() as seconds} if (
+                    0 <= seconds < _DAY_S
+                ):
                     self._let_answer(chain, client, float(seconds))
                     lease.settle(id, state="handled")
                 case _:
@@ -164,8 +173,11 @@ class Mailbox:
     async def _publish(self, chain: Reachable) -> None:
         feed = chain.feed()
         self._lease.tell_rest = lambda: self._tell(feed.take())
+        left_out = () if chain.resumed is None else chain.resumed.made_up
         while batch := await feed.batch():
             try:
+                self._tell(left_out)
+                left_out = ()
                 self._tell(batch)
                 await self._lease.sync()
             except OSError:
@@ -174,7 +186,8 @@ class Mailbox:
 
     def _tell(self, batch: Sequence[Event]) -> None:
         for event in batch:
-            self._lease.tell(json.dumps(event_json.to_json(event), separators=(",", ":")))
+            row = json.dumps(event_json.to_json(event), separators=(",", ":"))
+            self._lease.tell(row, begins_run=isinstance(event, RunStarted))
 
 
 def entries(answer: Any) -> list[tuple[bytes, list[bytes]]]:  # noqa: ANN401 - the edge of the protocol

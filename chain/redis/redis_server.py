@@ -7,6 +7,7 @@ mend, and is said in one sentence. Credentials are part of the address and are n
 from __future__ import annotations
 
 import logging
+import math
 import re
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -27,6 +28,10 @@ ANSWER_S = 5.0
 MAX_CONNECTIONS = 10_000
 """More than anybody needs: each session that is open waits for its lines with one."""
 OLDEST = (7, 0)
+WAITS = (7, 2)
+"""Since when a server can be asked to answer once what it did is on its disk."""
+CHECK_S = 3.0
+"""How often an older one is asked whether it still does that by itself."""
 
 FORM = "write redis://HOST[:PORT]/DB, or rediss:// for TLS"
 
@@ -83,17 +88,25 @@ class RedisServer:
         self._connection: Any = None
         """What is asked goes through this one, in turn: a connection for each question costs more than the question."""
         self._connecting = trio.Lock()
-        self._waits_for_disk = False
-        """Whether the server itself answers before what it answers is on the disk."""
+        self._can_wait = False
+        """Whether the server can be asked to answer once what it did is on its disk."""
+        self._checked_at = -math.inf
+        """When it was found last that it does so by itself."""
 
     async def run(self, script: LuaScript, id: str, *arguments: bytes | str | int) -> list[bytes]:
         """Run a script on a session, and wait until what it changed is safe. Raises ``SessionError``."""
         between = (len(found := keys(id)), *found, id, *arguments)
-        after: list[Command] = [(b"WAITAOF", 1, 0, int(ANSWER_S * 1000))] if self._waits_for_disk else []
+        after: list[Command] = [(b"WAITAOF", 1, 0, int(ANSWER_S * 1000))] if self._can_wait else []
+        if not self._can_wait and trio.current_time() >= self._checked_at + CHECK_S:
+            await self._check_syncs()
         try:
-            answers = await self.ask((b"EVALSHA", script.sha, *between), *after)
-        except _NoSuchScript:
-            answers = await self.ask((b"EVAL", script.text, *between), *after)
+            try:
+                answers = await self.ask((b"EVALSHA", script.sha, *between), *after)
+            except _NoSuchScript:
+                answers = await self.ask((b"EVAL", script.text, *between), *after)
+        except Unreachable:
+            self._checked_at = -math.inf  # it may come back with another configuration
+            raise
         if after and answers[1][0] < 1:
             raise Unreachable(f"the Redis at {self.address} does not bring its changes to the disk in time")
         found_answer: list[bytes] = answers[0]
@@ -102,7 +115,7 @@ class RedisServer:
     async def ask(self, *commands: Command) -> list[Any]:
         """The answers to commands, which are sent together. Raises ``SessionError``."""
         with self._translated():
-            if self._waits_for_disk:  # nobody else is to wait behind that
+            if self._can_wait:  # nobody else is to wait behind that
                 async with self._pool.acquire() as connection:
                     return await self._answers(connection, commands)
             connection = self._connection
@@ -150,21 +163,25 @@ class RedisServer:
             raise SessionError(f"{where} would drop sessions when its memory is full ({policy}); {fix}")
         if about.get("aof_enabled") != "1":
             raise SessionError(f"{where} does not keep sessions safe on its disk (appendonly no); {HOW_TO_BE_SAFE}")
-        self._waits_for_disk = not await self._syncs_always()
-        if self._waits_for_disk and version < (7, 2):
-            raise SessionError(
-                f"{where} may lose the last second in a crash (appendfsync is not always); {HOW_TO_BE_SAFE}"
-            )
+        self._can_wait = version >= WAITS
+        if not self._can_wait:
+            await self._check_syncs()
+
+    async def _check_syncs(self) -> None:
+        if not await self._syncs_always():
+            why = "may lose the last second in a crash (appendonly is not yes, or appendfsync not always)"
+            raise SessionError(f"the Redis at {self.address} {why}; {HOW_TO_BE_SAFE}")
+        self._checked_at = trio.current_time()
 
     async def _syncs_always(self) -> bool:
         try:
-            (found,) = await self.ask((b"CONFIG GET", b"appendfsync"))
+            (found,) = await self.ask((b"CONFIG GET", b"append*"))
         except Unreachable:
             raise
         except SessionError:
             return False  # a hosted one may not say
         pairs = found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
-        return pairs.get(b"appendfsync") == b"always"
+        return (pairs.get(b"appendonly"), pairs.get(b"appendfsync")) == (b"yes", b"always")
 
 
 @asynccontextmanager
@@ -237,6 +254,7 @@ _SENTENCES: Sequence[tuple[str, str]] = (
     ("READONLY", "is a read-only replica; name the address of its primary"),
     ("OOM", "has no memory left; raise its maxmemory, or delete sessions"),
     ("MISCONF", "cannot write to its disk; its own log says why"),
+    ("WAITAOF CANNOT", f"does not keep sessions safe on its disk any more; {HOW_TO_BE_SAFE}"),
     ("WRONGTYPE", "has keys of another program in the place of ours; name another database, such as /1"),
     ("DB INDEX", "has no database of that number; name another one, such as /0"),
     ("UNKNOWN COMMAND", "is too old, or is no Redis; update it"),

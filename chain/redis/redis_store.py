@@ -8,8 +8,8 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from chain.journal.journal import Journal
 from chain.redis import scripts
 from chain.redis.lease import LEASE_S, Lease, claim, kept_up
 from chain.redis.mailbox import Mailbox, entries
-from chain.redis.redis_server import RedisAddress, RedisServer, connected, read_address
+from chain.redis.redis_server import Command, RedisAddress, RedisServer, connected, read_address
 from chain.redis.scripts import key
 from chain.session.listing import Summary, one_of, summary_of
 from chain.session.resume import ReadBack, read_back
@@ -33,6 +33,8 @@ AT_ONCE = 500
 """Records that are read at once."""
 MAX_DUE = 1_000
 """Sessions that want a worker of which one hears at once."""
+MAX_KEPT = 2_000
+"""Characters of a summary that is kept, so that the next one who looks reads no journal."""
 SIZE = 10
 """Of the inbox of a session that nobody has opened yet."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
@@ -62,6 +64,8 @@ class RedisStore:
         self._server: RedisServer | None = None
         self.claimed: dict[str, Lease] = {}
         """Sessions that a worker claims before it opens them."""
+        self._newer: set[str] = set()
+        """Sessions that wait for workers of a newer version."""
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[RedisServer]:
@@ -111,7 +115,7 @@ class RedisStore:
             read: ReadBack | None = None
             if rows:
                 read = await trio.to_thread.run_sync(read_back, rows, files.get)
-            journal = Journal(lease, id=id, seq=0 if read is None else read.seq)
+            journal = Journal(lease, id=id, seq=0 if read is None else read.seq, note=lease.note)
             yield OpenSession(journal, read, Mailbox(server, lease).serve)
 
     async def _claim(self, server: RedisServer, id: str) -> Lease:
@@ -215,15 +219,26 @@ class RedisStore:
 
     async def due(self, server: RedisServer, *, only: str = "") -> list[str]:
         """Sessions that want a worker now, in no order that all workers share; ``only`` those of a folder."""
-        found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", MAX_DUE)]
-        if only:
-            found = [id for id in found if await _workspace(server, id) == only]
+        found: list[str] = []
+        first = 0
+        while not found:
+            page = [id.decode() for id in await server.run(scripts.DUE_NOW, "", first, MAX_DUE)]
+            found = [id for id in page if id not in self._newer]
+            if only and found:
+                commands: list[Command] = [(b"HGET", key(id, "meta"), b"workspace") for id in found]
+                places = await server.ask(*commands)
+                found = [id for id, at in zip(found, places, strict=True) if at == os.fsencode(only)]
+            if len(page) < MAX_DUE:
+                break
+            first += MAX_DUE
         random.shuffle(found)  # so that they do not all try the same one
         return found
 
     async def claim_for_worker(self, server: RedisServer, id: str, *, size: int) -> Lease | None:
         """A lease on a session that wants a worker, if nobody was quicker."""
         found = await claim(server, id, by_worker=True, size=size, length_s=self.lease_s)
+        if found == "newer":
+            self._newer.add(id)
         return found if isinstance(found, Lease) else None
 
     async def wait_for_work(self, server: RedisServer, seconds: float) -> None:
@@ -251,7 +266,8 @@ class RedisStore:
         ``refused`` is one that there was no room for.
         """
         answers = int(row["for_s"] * 1000) if row["type"] == "hello" else ""
-        said, *more = await server.run(scripts.SUBMIT, id, row["id"], json.dumps(row), int(needs_room), SIZE, answers)
+        about = (row["id"], json.dumps(row), int(needs_room), SIZE, answers, row["type"])
+        said, *more = await server.run(scripts.SUBMIT, id, *about)
         match said:
             case b"known":
                 return _sent(more[0])
@@ -338,9 +354,23 @@ async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
 
 
 async def _summary(server: RedisServer, id: str) -> Summary:
-    (time_, (until, workspace)) = await server.ask((b"TIME",), (b"HMGET", key(id, "meta"), b"until", b"workspace"))
-    (changed,) = await server.ask((b"ZSCORE", scripts.SESSIONS, id))
+    time_, (until, workspace, known), changed, last = await server.ask(
+        (b"TIME",),
+        (b"HMGET", key(id, "meta"), b"until", b"workspace", b"summary"),
+        (b"ZSCORE", scripts.SESSIONS, id),
+        (b"XREVRANGE", key(id, "journal"), b"+", b"-", b"COUNT", 1),
+    )
     now_ms = int(time_[0]) * 1000 + int(time_[1]) // 1000
     at = (workspace or b"").decode(errors="replace")
+    now = {"changed": float(changed or 0) / 1000, "is_open": int(until or 0) > now_ms}
+    place = last[0][0].decode() if last else ""
+    found = json.loads(known or b"{}")
+    if found.pop("place", None) == place and found.keys() == Summary.__dataclass_fields__.keys():
+        return Summary(**{**found, **now, "open_lines": tuple(found["open_lines"])})
     rows = BytesIO(b"".join(await _rows(server, id)))
-    return summary_of(id, rows, float(changed or 0) / 1000, is_open=int(until or 0) > now_ms, workspace=at)
+    made = summary_of(id, rows, now["changed"], is_open=bool(now["is_open"]), workspace=at)
+    kept = json.dumps({**asdict(made), "place": place})
+    if place and len(kept) <= MAX_KEPT:
+        with suppress(SessionError):  # it may be full, or not to be written to by whoever looks
+            await server.run(scripts.SUMMARIZE, id, kept)
+    return made

@@ -6,7 +6,9 @@ changes is changed only as long as the token is its own, so one that was merely 
 All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a session::
 
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
-              answers (until when somebody answers questions)
+              answers (until when somebody answers questions), is_worker (whether one holds it), goes_on (whether a run
+              that is open is to be gone on with), takeovers (from workers that died, since a run came to its end),
+              told_from (the event with which the last run began), summary (of the journal up to a record)
     lines     a stream: what was sent and the holder has not read yet
     journal   a stream: the records, as the rows of a file
     events    a stream: the latest events, for those who watch
@@ -28,6 +30,8 @@ SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
 
 FORMAT = 1
 """Of the keys. Sessions of a later one are not touched."""
+FAR_MS = 60_000
+"""What is due later than that was put there before the server's clock was set back."""
 MAX_EVENTS = 2_000
 """Events of a session that are there for whoever comes to watch, and a few more."""
 
@@ -66,7 +70,18 @@ _PRELUDE = f"""
 local meta, lines, journal, events, ids, files, sessions, due, wake = unpack(KEYS)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function held_until() return tonumber(redis.call('HGET', meta, 'until') or '0') end
+local function held_until()
+  local of = redis.call('HMGET', meta, 'until', 'lease')
+  local at = tonumber(of[1] or '0')
+  return of[2] and at > now + of[2] and 0 or at -- the clock was set back, as by a failover
+end
+local function is_due(id)
+  local at = tonumber(redis.call('ZSCORE', due, id) or '-1')
+  return at >= 0 and (at <= now or at > now + {FAR_MS})
+end
+local function has_lines()
+  return redis.call('XLEN', lines) > 0 or tonumber(redis.call('HGET', meta, 'waiting') or '0') > 0
+end
 local function want_worker(id, at)
   if redis.call('ZADD', due, 'LT', 'CH', at, id) == 1 and at <= now then
     redis.call('LPUSH', wake, id); redis.call('LTRIM', wake, 0, 99)
@@ -86,41 +101,56 @@ return {{'ok'}}
 CLAIM = LuaScript("""
 -- id, token, lease in ms, whether a worker claims it, size of the inbox
 if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return {'none'} end
-if is_newer() then redis.call('ZREM', due, ARGV[1]); return {'newer'} end
+if is_newer() then return {'newer'} end -- it is for workers of that version
 if held_until() > now then return {'held'} end
-if ARGV[4] == '1' and not redis.call('ZSCORE', due, ARGV[1]) then return {'held'} end
-redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'batch', 0, 'size', ARGV[5])
-if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
+if ARGV[4] == '1' and not is_due(ARGV[1]) then return {'held'} end
+if redis.call('HEXISTS', meta, 'token') == 1 and redis.call('HGET', meta, 'is_worker') == '1' then
+  redis.call('HSET', meta, 'goes_on', 1)
+  redis.call('HINCRBY', meta, 'takeovers', 1)
+end
+redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'lease', ARGV[3], 'batch', 0, 'size', ARGV[5],
+  'is_worker', ARGV[4])
+if ARGV[4] == '1' or has_lines() then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
 else redis.call('ZREM', due, ARGV[1]) end
 local answers = tonumber(redis.call('HGET', meta, 'answers') or '0')
-return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - now, 0)}
+return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - now, 0),
+  redis.call('HEXISTS', meta, 'goes_on'), tonumber(redis.call('HGET', meta, 'takeovers') or '0')}
 """)
 
 RENEW = LuaScript("""
 -- id, token, lease in ms, whether a worker holds it
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
 redis.call('HSET', meta, 'until', now + ARGV[3])
-if ARGV[4] == '1' or redis.call('XLEN', lines) > 0 then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
+if ARGV[4] == '1' or has_lines() then redis.call('ZADD', due, now + ARGV[3], ARGV[1])
 else redis.call('ZREM', due, ARGV[1]) end
 return {'ok'}
 """)
 
 RELEASE = LuaScript("""
--- id, token, how: 'idle' only if no line is left to read, 'over' in any case, else in how many ms a worker is wanted
+-- id, token, how: 'idle' only if no line is left to read, 'over' in any case, 'handed' to a worker that goes on at
+-- once, else in how many ms a worker is wanted
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
 local left = redis.call('XLEN', lines)
 if ARGV[3] == 'idle' and left > 0 then return {'more'} end
+local told_from = redis.call('HGET', meta, 'told_from')
+if told_from then redis.call('XTRIM', events, 'MINID', told_from) end -- who comes to watch begins with the last run
 redis.call('HDEL', meta, 'token', 'until')
 redis.call('ZREM', due, ARGV[1])
 local is_done = ARGV[3] == 'idle' or ARGV[3] == 'over'
-if left > 0 or not is_done then want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0)) end
+if is_done then redis.call('HDEL', meta, 'goes_on', 'takeovers') end
+if ARGV[3] == 'handed' then redis.call('HSET', meta, 'goes_on', 1) end
+if left > 0 or not is_done or (ARGV[3] == 'over' and has_lines()) then
+  want_worker(ARGV[1], now + (tonumber(ARGV[3]) or 0))
+end
 return {'ok'}
 """)
 
 APPEND = LuaScript(f"""
 -- id, token, number of the group, lines that wait in the journal or '', then what to do, each in three parts
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {{'fenced'}} end
-if redis.call('HGET', meta, 'batch') == ARGV[3] then return {{'ok'}} end
+local batch = tonumber(redis.call('HGET', meta, 'batch') or '0')
+if batch == tonumber(ARGV[3]) then return {{'ok'}} end
+if batch + 1 ~= tonumber(ARGV[3]) then return {{'fenced'}} end -- a group is missing, which was acknowledged
 redis.call('HSET', meta, 'batch', ARGV[3])
 if ARGV[4] ~= '' then redis.call('HSET', meta, 'waiting', ARGV[4]) end
 local is_changed = false
@@ -129,7 +159,11 @@ for i = 5, #ARGV, 3 do
   if what == 'row' then redis.call('XADD', journal, '*', 'r', one); is_changed = true
   elseif what == 'keep' then redis.call('HSETNX', files, one, other)
   elseif what == 'read' then redis.call('XDEL', lines, one)
-  elseif what == 'told' then redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
+  elseif what == 'size' then redis.call('HSET', meta, 'size', one)
+  elseif what == 'ended' then redis.call('HDEL', meta, 'takeovers')
+  elseif what == 'told' then
+    local place = redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
+    if other == 'run' then redis.call('HSET', meta, 'told_from', place) end
   elseif redis.call('HEXISTS', ids, one) == 1 then redis.call('HSET', ids, one, other) end
 end
 if is_changed then redis.call('ZADD', sessions, now, ARGV[1]) end
@@ -138,23 +172,37 @@ return {{'ok'}}
 
 SUBMIT = LuaScript("""
 -- id, id of the line, its row, whether it needs room, size of an inbox of which it is not known,
--- for how many ms its sender answers questions, if that is what it says
+-- for how many ms its sender answers questions, if that is what it says, its type
 local known = redis.call('HGET', ids, ARGV[2])
 if known then return {'known', known} end
-local of = redis.call('HMGET', meta, 'format', 'until', 'size', 'waiting')
+local of = redis.call('HMGET', meta, 'format', 'size', 'waiting')
 if not of[1] then return {'none'} end
 if is_newer(of[1]) then return {'newer'} end
-local until_ = tonumber(of[2] or '0')
+local until_ = held_until()
 if ARGV[6] ~= '' then
   local answers = math.max(now + ARGV[6], tonumber(redis.call('HGET', meta, 'answers') or '0'))
   redis.call('HSET', meta, 'answers', answers)
   if until_ <= now then return {'queued'} end
 end
-if ARGV[4] == '1' and redis.call('XLEN', lines) + (of[4] or 0) >= tonumber(of[3] or ARGV[5]) then return {'full'} end
-redis.call('XADD', lines, '*', 'j', ARGV[3])
-redis.call('HSET', ids, ARGV[2], '{"state":"queued"}')
+if ARGV[4] == '1' then
+  local room = tonumber(of[2] or ARGV[5]) - (of[3] or 0)
+  if redis.call('XLEN', lines) >= room then
+    for _, entry in ipairs(redis.call('XRANGE', lines, '-', '+')) do
+      if entry[2][4] == 'line' then room = room - 1 end
+    end
+    if room <= 0 then return {'full'} end
+  end
+end
+redis.call('XADD', lines, '*', 'j', ARGV[3], 'type', ARGV[7])
+if ARGV[6] == '' then redis.call('HSET', ids, ARGV[2], '{"state":"queued"}') end -- nobody asks what became of a hello
 want_worker(ARGV[1], math.max(until_, now))
 return {'queued'}
+""")
+
+SUMMARIZE = LuaScript("""
+-- id, the summary
+if redis.call('EXISTS', meta) == 1 then redis.call('HSET', meta, 'summary', ARGV[2]) end
+return {'ok'}
 """)
 
 DELETE = LuaScript("""
@@ -169,6 +217,14 @@ redis.call('ZREM', due, ARGV[1])
 return {redis.call('ZREM', sessions, ARGV[1]) == 1 and 'ok' or 'none'}
 """)
 
-DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2])")
+DUE_NOW = LuaScript(f"""
+-- '', the first, how many
+local found = redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', ARGV[2], ARGV[3])
+local left = math.max(ARGV[3] - #found - 1, 0)
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', due, '(' .. now + {FAR_MS}, '+inf', 'LIMIT', 0, left)) do
+  table.insert(found, id)
+end
+return found
+""")
 
 OLD = LuaScript("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")

@@ -106,6 +106,8 @@ class Restored:
         """Whether a run began and has no result."""
         self.has_lost_run = False
         """Whether the last run's result is that its process ended."""
+        self.was_ended = False
+        """Whether the user wanted the last run to end."""
         self.only_compacts = False
         """Whether the last run was for a compaction alone, so that nothing of it is in the conversation."""
         self.withdrawn: list[str] = []
@@ -132,8 +134,9 @@ class Restored:
                 asking.asked_at = asking.asked_at if compacts else entry.seq
             case records.RequestEnded() as record:
                 self._end_request(self._agent(record.agent), record)
-            case records.Interrupted(agent=agent, usage=usage):
+            case records.Interrupted(agent=agent, by=by, usage=usage):
                 self._add_usage(agent, usage)
+                self.was_ended |= agent == MAIN and by == "user"
             case records.Compacted() as record:
                 self._agent(record.agent).history.compact(record)
                 if record.summary:
@@ -147,6 +150,7 @@ class Restored:
                     self._agent(agent).results[id] = messages.ToolResult(id, text, is_error, images)
             case records.Line() as line:
                 self.lines.setdefault(line.id, KnownLine(line, entry.time)).record = line
+                self.was_ended |= line.kind == "stop" and line.agent == MAIN
             case records.Receipt() as receipt:
                 if receipt.id in self.lines:
                     self.lines[receipt.id].receipt = receipt
@@ -158,7 +162,8 @@ class Restored:
                 ended = self._agent(name)
                 ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
             case records.RunBegun(only_compacts=only_compacts):
-                self.is_running, self.only_compacts, self.has_lost_run = True, only_compacts, False
+                self.is_running, self.only_compacts = True, only_compacts
+                self.has_lost_run = self.was_ended = False
                 self.main.history.words.run += 1
                 self.withdrawn.clear()
                 self.main.iteration, self.main.usage = 0, Usage()

@@ -7,7 +7,8 @@ that the rest is written the next time::
     the open question     withdrawn
     each agent at work    its open calls answered, the note that the program ended, its end; the deepest first
     the main agent        the same
-    each line             its receipt, if it is in the conversation, or done; else it waits in the main agent's inbox
+    each line             its receipt, if it is in the conversation, or done, or the user had ended the run; else it
+                          waits in the main agent's inbox
     the run               its result
     the session           that it was resumed
 """
@@ -61,8 +62,10 @@ class Resumed:
 
     ``past`` are its latest events, as its journal tells them; those of what a crash left out are among them.
     ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was. ``returned`` are lines
-    that a refusal gave back: whoever had them again by then has lost them in the crash. ``has_earlier``: there were
-    more events than are told. ``was_cut``: the last run has ended with its process, and none has begun since.
+    that a refusal, or the end of a run that the user ended, gave back: whoever had them again by then has lost them in
+    the crash. ``has_earlier``: there were more events than are told. ``was_cut``: the last run has ended with its
+    process, and not because the user wanted it to end; none has begun since. ``made_up`` are the events among ``past``
+    of what a crash left out, which nobody was told of before.
     """
 
     past: Sequence[events.Event]
@@ -70,6 +73,7 @@ class Resumed:
     returned: Sequence[Accepted] = ()
     has_earlier: bool = False
     was_cut: bool = False
+    made_up: Sequence[events.Event] = ()
 
 
 def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
@@ -116,6 +120,7 @@ class Resuming:
         self._inbox = session.tree.main.inbox
         self._accepted: dict[str, Accepted] = {}
         self._returned: list[Accepted] = []
+        self._made_up: list[events.Event] = []
         kinds = dict.fromkeys(agent.kind for agent in read.restored.agents.values())
         self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
@@ -129,13 +134,15 @@ class Resuming:
         # They are told with what was before, and not once more as what happens now.
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)
-        was_cut = (known.is_running and not known.only_compacts) or known.has_lost_run
-        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), len(past) > MAX_PAST, was_cut)
+        was_cut = ((known.is_running and not known.only_compacts) or known.has_lost_run) and not known.was_ended
+        has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
+        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), has_earlier, was_cut, made_up)
 
     def _tell(self, entry: Entry) -> Sequence[events.Event]:
         """What is written now is told with what was before."""
         told = self._read.projection.reading(entry)
         self._read.past.extend(told)
+        self._made_up.extend(told)
         return told
 
     def _bring_back(self) -> None:
@@ -210,6 +217,10 @@ class Resuming:
             ledger.settle(accepted, "delivered", iteration=iteration, point=point)
         elif line.state == "queued" and (line.is_carried_out or line.record.kind == "stop"):
             ledger.settle(accepted, "handled", iteration=0, reason=PROGRAM_ENDED)
+            return
+        elif line.state == "queued" and self._known.is_running and self._known.was_ended:
+            ledger.settle(accepted, "returned", iteration=0, reason="interrupted")
+            self._returned.append(accepted)
             return
         elif line.state == "queued":
             if accepted.agent != self._inbox.agent:

@@ -29,7 +29,7 @@ from chain.session import listing
 from chain.session.feed import Feed
 from chain.session.intake import Submitted
 from chain.session.listing import Summary, find_journal, readable, sync_folder
-from chain.session.resume import ReadBack, read_back
+from chain.session.resume import ReadBack, Resumed, read_back
 from chain.threads import Threads
 
 _THREADS = Threads("reading sessions")
@@ -44,6 +44,10 @@ class Reachable(Protocol):
     @property
     def waiting(self) -> Sequence[Accepted]: ...  # noqa: D102 - as in ``Chain``, like all that follows
     @property
+    def resumed(self) -> Resumed | None: ...  # noqa: D102
+    @property
+    def inbox_size(self) -> int: ...  # noqa: D102
+    @property
     def is_closing(self) -> bool: ...  # noqa: D102
     def submit(  # noqa: D102
         self, text: str, *, urgency: Urgency, id: str, local: bool, origin: Origin, to: str
@@ -51,6 +55,7 @@ class Reachable(Protocol):
     def has_room(self, text: str, *, urgency: Urgency, local: bool, to: str) -> bool: ...  # noqa: D102
     def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> str | None: ...  # noqa: D102
     async def wait_for_change(self) -> None: ...  # noqa: D102
+    def stop_accepting(self) -> None: ...  # noqa: D102
     def interrupt(self) -> bool: ...  # noqa: D102
     def drop(self, id: str) -> str: ...  # noqa: D102
     def answering(self) -> Answerer: ...  # noqa: D102

@@ -74,7 +74,10 @@ def watch_remotely(meant: Meant, renderer: Renderer | None, write: Callable[[str
                 async with during(session.answer_questions):
                     while row := await trio.to_thread.run_sync(_typed, abandon_on_cancel=True):
                         if question[0] and row.strip():
-                            await session.submit(type="answer", question=question[0], text=row.strip())
+                            id, _ = await session.submit(type="answer", question=question[0], text=row.strip())
+                            known = await session.outcome(id)
+                            if known.state in ("returned", "refused") and known.reason:
+                                write(f"chain: {sanitize(known.reason)}\n")
 
             async with during(answer if answers else _nothing):
                 is_first = True

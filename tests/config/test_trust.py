@@ -97,3 +97,9 @@ def test_other_instructions_than_the_usual_need_trust_since_they_are_read_above_
         assert asked(tmp_path, f"chains: {{}}\ninstructions: {usual}\n") == []
     (each,) = asked(tmp_path, "chains: {}\ninstructions: [AGENTS.md, .env]\n")
     assert (each.setting, each.line, each.value) == ("instructions", 2, '["AGENTS.md", ".env"]')
+
+
+@pytest.mark.parametrize("password", ["secret", "se/cret", "se@cret", "se//cret@"])
+def test_the_password_of_an_address_is_hidden(tmp_path: Path, password: str) -> None:
+    (found,) = asked(tmp_path, f"state: 'redis://me:{password}@host/0'\nchains: {{}}\n")
+    assert found.value == "redis://…@host/0"

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from support import redis
 from chain.app.remote import remote_session
 from chain.errors import SessionError
 from chain.journal import records
-from chain.redis import redis_server, scripts
+from chain.redis import redis_server, redis_store, scripts
 from chain.redis.redis_server import RedisAddress, connected, read_address
 from chain.redis.redis_store import RedisStore
 
@@ -146,13 +147,18 @@ async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | N
         ([("CONFIG", "SET", "maxmemory", "1")], "has no memory left"),
         ([("REPLICAOF", "127.0.0.1", "1")], "is a read-only replica"),
         ([("DEL", "JOURNAL"), ("SET", "JOURNAL", "x")], "has keys of another program in the place of ours"),
+        ([("CONFIG", "SET", "appendfsync", "no")], "may lose the last second in a crash"),
+        ([("CONFIG", "SET", "appendonly", "no")], redis_server.HOW_TO_BE_SAFE),
         ([("HSET", "META", "token", "another")], "another process has taken the session over"),
     ],
 )
 async def test_a_server_that_changes_while_a_session_is_open(
-    tmp_path: Path, commands: Sequence[Sequence[str]], why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: Sequence[Sequence[str]], why: str
 ) -> None:
+    monkeypatch.setattr(redis_server, "CHECK_S", 0)
     with redis.own_redis(tmp_path / "r") as server:
+        if "appendfsync" in commands[0] and b"ERR" not in server.command("WAITAOF", "0", "0", "1"):
+            pytest.skip("it is asked to wait for the disk")
 
         def spoil(id: str) -> None:
             keys = {part.upper(): scripts.key(id, part) for part in ("journal", "meta")}
@@ -174,6 +180,122 @@ async def test_a_session_of_a_newer_version_is_left_alone(tmp_path: Path) -> Non
         with pytest.raises(SessionError, match="was written by a newer chain"):
             async with store.resume(id):
                 pytest.fail("it was opened")
+
+
+async def test_a_worker_leaves_what_is_due_to_newer_ones_and_looks_behind_what_is_not_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "MAX_DUE", 2)
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            ids = []
+            for where in ("/", "/", "/", "/mine"):
+                ids.append(id := await store.create(link, where))
+                await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            *_, newer, mine = ids
+            server.command("HSET", scripts.key(newer, "meta"), "format", "99")
+            for n, id in enumerate(ids):
+                server.command("ZADD", scripts.DUE, str(n), id)
+            assert await store.due(link, only="/mine") == [mine]
+            assert await store.claim_for_worker(link, newer, size=10) is None
+            assert server.command("ZSCORE", scripts.DUE, newer) == b"$1\r\n2\r\n"
+            monkeypatch.setattr(redis_store, "MAX_DUE", 10)
+            assert sorted(await store.due(link)) == sorted(id for id in ids if id != newer)
+
+
+async def test_a_session_that_is_to_be_tried_again_later_is_not_claimed_before(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            lease = await store.claim_for_worker(link, id, size=10)
+            assert lease is not None
+            await lease.release(30_000)
+            assert await store.claim_for_worker(link, id, size=10) is None
+            assert await store.due(link) == []
+            server.command("ZADD", scripts.DUE, "1", id)
+            assert await store.claim_for_worker(link, id, size=10) is not None
+
+
+async def test_a_clock_that_was_set_back_keeps_nobody_from_a_session(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            assert await store.claim_for_worker(link, id, size=10) is not None
+            in_an_hour = str(int((time.time() + 3600) * 1000))
+            server.command("HSET", scripts.key(id, "meta"), "until", in_an_hour)
+            server.command("ZADD", scripts.DUE, in_an_hour, id)
+            assert await store.due(link) == [id]
+            assert await store.claim_for_worker(link, id, size=10) is not None
+
+
+async def test_lines_that_wait_are_wanted_by_a_worker_when_another_process_dies_or_goes(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+            assert await link.run(scripts.APPEND, id, "t", 1, 2, "row", "{}", "") == [b"ok"]
+            assert await link.run(scripts.RENEW, id, "t", 10_000, 0) == [b"ok"]
+            assert server.command("ZSCORE", scripts.DUE, id).startswith(b"$13")
+            assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+            assert await store.due(link) == [id]
+
+
+async def test_only_lines_fill_the_inbox_and_a_hello_leaves_nothing(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await store.claim_for_worker(link, id, size=2) is None
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 2)
+            for n in range(5):
+                hello = {"id": f"h{n}", "type": "hello", "client": "c", "for_s": 1.0}
+                assert (await store.submit(link, id, hello, needs_room=False)).state == "queued"
+            assert server.command("HLEN", scripts.key(id, "ids")) == b":0\r\n"
+            said = [
+                (await store.submit(link, id, {"id": f"l{n}", "type": "line", "text": "x"}, needs_room=True)).state
+                for n in range(3)
+            ]
+            assert said == ["queued", "queued", "refused"]
+
+
+async def test_who_gives_a_session_back_does_not_wait_for_a_server_longer_than_it_holds_it(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address, lease_s=0.5)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+            lease = await store.claim_for_worker(link, id, size=10)
+            assert lease is not None
+            server.kill()
+            with trio.fail_after(20):
+                await lease.release(30_000)
+            assert not lease.was_released
+
+
+async def test_a_summary_is_made_once_for_each_state_of_a_journal(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.begin(Path("/")) as held:
+            id, said = held.journal.id, []
+            for line in ("L1", "L2"):
+                held.journal.record(records.Line(line, f"line {line}", "redirect", "next", "main"))
+                await held.journal.sync()
+                said.append([await trio.to_thread.run_sync(store.find, id) for _ in range(2)])
+                assert said[-1][0].is_open
+        assert [[each.open_lines for each in pair] for pair in said] == [
+            [("L1",)] * 2,
+            [("L1", "L2")] * 2,
+        ]
+        first, again = await trio.to_thread.run_sync(store.find, id), await trio.to_thread.run_sync(store.find, id)
+        assert first == again
+        assert not again.is_open
+        assert b"L2" in server.command("HGET", scripts.key(id, "meta"), "summary")
 
 
 async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
@@ -206,6 +328,17 @@ async def test_a_session_is_lost_when_its_lease_may_have_ended_and_no_earlier(tm
             await held.journal.sync()
             assert held.journal.failure is not None
             assert 0.5 < trio.current_time() - begun < 4
+
+
+async def test_a_group_is_written_once_and_none_after_a_gap(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+            for number, said in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
+                assert await link.run(scripts.APPEND, id, "t", number, "", "row", "{}", "") == [said]
+        assert b":2\r\n" in server.command("XLEN", scripts.key(id, "journal"))
 
 
 async def test_a_short_outage_is_waited_for(tmp_path: Path) -> None:

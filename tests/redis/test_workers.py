@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import trio.testing
 from support import redis
 
 from chain import FunctionTool, ToolContext, tool
+from chain.app import session_worker
+from chain.app.open import open_chain
 from chain.app.remote import RemoteSession, remote_session
-from chain.app.session_worker import Worker, WorkerLimits
+from chain.app.session_worker import DEADLY, MAX_TAKEOVERS, Worker, WorkerLimits
 from chain.config.load import Settings, load_settings
 from chain.errors import ToolError
 from chain.redis import scripts
@@ -52,10 +54,11 @@ def settings(tmp_path: Path) -> Settings:
 
 
 class Steps:
-    """The tool ``step``, which waits until it may go on."""
+    """The tool ``step``, which waits until it may go on; one that is ``deaf`` does so also where it is cancelled."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_deaf: bool = False) -> None:
         self.begun = 0
+        self.is_deaf = is_deaf
         self.gate = trio.Event()
         self.has_begun = trio.Event()
 
@@ -66,7 +69,8 @@ class Steps:
             """Take a step."""
             self.begun += 1
             self.has_begun.set()
-            await self.gate.wait()
+            with trio.move_on_after(DEADLINE_S, shield=self.is_deaf):
+                await self.gate.wait()
             return "stepped"
 
         return step
@@ -159,6 +163,20 @@ async def test_lines_of_anybody_interrupt_the_run_that_is_active_and_a_full_inbo
         assert states <= {"delivered", "returned"}, "a stop returns what waits"
 
 
+async def test_of_a_session_that_rests_only_the_events_of_the_last_run_are_kept(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store, steps = RedisStore(server.address), Steps()
+    async with working(server.address, settings, tmp_path, steps), reached(server.address, tmp_path) as session:
+        for line in ("hello", "and again"):
+            await session.send(line)
+            await event(session, lambda row, line=line: ended(row) and row["result"] == f"Done: {line}")
+    async with store.connected() as link:
+        told = [row for _, row in await store.told(link, session.id, "0", wait_s=0.01)]
+    assert [row["type"] for row in told].count("run_started") == 1
+    assert told[-1]["result"] == "Done: and again"
+
+
 async def test_the_same_line_sent_twice_is_one(server: redis.OwnRedis, settings: Settings, tmp_path: Path) -> None:
     store, steps = RedisStore(server.address), Steps()
     steps.gate.set()
@@ -195,9 +213,9 @@ async def test_another_worker_goes_on_where_one_was_cut_off(
         note, _ = await session.send("note: as well")
         await waits(session)
         begun = time.monotonic()
-        server.command("HSET", scripts.key(session.id, "meta"), "until", "0")  # as if its time were over
-        server.command("ZADD", scripts.DUE, "0", session.id)
+        end_lease(server, session)
         async with working(server.address, settings, tmp_path, second):
+            await event(session, lambda row: ended(row) and row["status"] == "interrupted")
             result = await event(session, lambda row: ended(row) and row["status"] == "done")
             assert GO_ON in result["result"]
             assert time.monotonic() - begun < DEADLINE_S
@@ -211,6 +229,90 @@ async def test_another_worker_goes_on_where_one_was_cut_off(
     written = b"".join(rows(store, session.id))
     assert b"[Interrupted: stopped while running, it may have had effects]" in written
     assert written.count(b'"type":"session"') == 2
+
+
+def end_lease(server: redis.OwnRedis, session: RemoteSession) -> None:
+    """As if the holder had been silent for so long."""
+    server.command("HSET", scripts.key(session.id, "meta"), "until", "0")
+    server.command("ZADD", scripts.DUE, "0", session.id)
+
+
+@pytest.mark.parametrize("row", [{"type": "line", "text": "stop"}, {"type": "interrupt"}], ids=["stop", "interrupt"])
+async def test_a_run_that_was_stopped_is_not_gone_on_with_after_its_worker(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path, row: Mapping[str, str]
+) -> None:
+    first, second = Steps(is_deaf=True), Steps()
+    second.gate.set()
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, first, lease_s=30) as (_, said, _scope),
+    ):
+        await session.send("work on it")
+        await first.has_begun.wait()
+        note, _ = await session.send("note: as well")
+        await waits(session)
+        stop, _ = await session.submit(**row)
+        assert (await session.outcome(stop)).state == "handled"
+        end_lease(server, session)
+        async with working(server.address, settings, tmp_path, second):
+            assert (await session.outcome(note)).state == "returned"
+            next_, _ = await session.send("hello")
+            result = await event(session, lambda row: ended(row) and row["status"] == "done")
+            assert result["result"] == "Done: hello"
+            assert (await session.outcome(next_)).state == "delivered"
+        assert second.begun == 0
+        first.gate.set()
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
+
+
+async def test_a_run_that_kills_its_workers_does_not_go_through_all_of_them(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    async with reached(server.address, tmp_path) as session, AsyncExitStack() as stack:
+        await session.send("work on it")
+        dead: list[Steps] = []
+        for _ in range(MAX_TAKEOVERS + 1):
+            dead.append(steps := Steps())
+            opened = working(server.address, settings, tmp_path, steps, lease_s=300)
+            worker, _, _ = await stack.enter_async_context(opened)
+            with trio.fail_after(DEADLINE_S):
+                await steps.has_begun.wait()
+            worker.leave()  # when it finds out that it was cut off, it must not begin anything
+            end_lease(server, session)
+        last = Steps()
+        last.gate.set()
+        _, said, _ = await stack.enter_async_context(working(server.address, settings, tmp_path, last))
+        await event(session, lambda row: row["type"] == "notice" and row["message"] == DEADLY)
+        assert DEADLY in said[0]
+        assert last.begun == 0
+        await session.send("work on it")
+        await event(session, lambda row: ended(row) and row["status"] == "done")
+        assert last.begun == 4
+        for steps in dead:
+            steps.gate.set()
+
+
+async def test_a_run_that_was_cut_where_no_worker_had_it_is_not_gone_on_with_at_the_next_line(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    first, second = Steps(), Steps()
+    second.gate.set()
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, first, lease_s=30) as (_, said, _scope),
+    ):
+        await session.send("work on it")
+        await first.has_begun.wait()
+        server.command("HDEL", scripts.key(session.id, "meta"), "token")  # as one who gave it back long ago
+        end_lease(server, session)
+        async with working(server.address, settings, tmp_path, second):
+            await session.send("hello")
+            result = await event(session, lambda row: ended(row) and row["status"] == "done")
+            assert result["result"] == "Done: hello"
+        assert second.begun == 0
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
 
 
 async def waits(session: RemoteSession) -> None:
@@ -238,6 +340,52 @@ async def test_who_is_to_leave_hands_over_at_the_next_safe_point(
     assert b'"text":"stepped"' in written
 
 
+async def test_a_session_that_somebody_has_opened_takes_as_many_lines_as_its_inbox_holds(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store, steps = RedisStore(server.address), Steps()
+    opened = open_chain(settings, workspace=tmp_path, state=tmp_path / "state", store=store, tools=[steps.tool])
+    async with opened as chain, reached(server.address, tmp_path, id=chain.session_id, is_new=False) as session:
+        chain.start("work on it")
+        await steps.has_begun.wait()
+        assert [(await session.send(f"note {n}"))[1].state for n in range(4)] == ["queued"] * 3 + ["refused"]
+
+
+async def test_who_loses_a_session_that_it_has_opened_itself_stops_its_work(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store, steps = RedisStore(server.address, lease_s=1.0), Steps()
+    opened = open_chain(settings, workspace=tmp_path, state=tmp_path / "state", store=store, tools=[steps.tool])
+    with trio.fail_after(DEADLINE_S):
+        async with opened as chain:
+            chain.start("work on it")
+            await steps.has_begun.wait()
+            server.command("HSET", scripts.key(chain.session_id, "meta"), "token", "another")
+            await chain.wait_idle()
+            assert chain.is_closing
+            assert chain.last_status == "interrupted"
+
+
+async def test_what_is_handed_over_is_held_until_the_work_has_ended(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_worker, "HAND_OVER_S", 0.1)
+    first, second = Steps(is_deaf=True), Steps()
+    second.gate.set()
+    async with reached(server.address, tmp_path) as session:
+        async with working(server.address, settings, tmp_path, first, lease_s=60) as (worker, said, _):
+            await session.send("work on it")
+            await first.has_begun.wait()
+            async with working(server.address, settings, tmp_path, second):
+                worker.leave()
+                await trio.testing.wait_all_tasks_blocked(0.5)
+                assert second.begun == 0
+                first.gate.set()
+                await event(session, lambda row: ended(row) and row["status"] == "done")
+        assert second.begun == 4
+        assert not said
+
+
 async def test_a_worker_leaves_sessions_of_other_folders_alone(
     server: redis.OwnRedis, settings: Settings, tmp_path: Path
 ) -> None:
@@ -263,7 +411,10 @@ async def test_what_is_no_row_of_ours_is_passed_over(
     steps.gate.set()
     async with reached(server.address, tmp_path) as session:
         lines = scripts.key(session.id, "lines")
-        for row in ("no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y","client":2}'):
+        hello = '{"type":"hello","id":"y","client":"c","for_s":%s}'
+        bad = ["no JSON", "[]", "{}", '{"type":"line","id":"x","text":1}', '{"type":"hello","id":"y","client":2}']
+        bad += [hello % 1, hello % "NaN", hello % ("1" + "0" * 400), '{"type":"line","id":"\\ud800","text":"status"}']
+        for row in bad:
             server.command("XADD", lines, "*", "j", row)
         server.command("XADD", lines, "*", "other", "{")
         async with working(server.address, settings, tmp_path, steps) as (_, said, _scope):
