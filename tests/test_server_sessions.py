@@ -121,18 +121,6 @@ async def test_a_server_may_ask_twice_in_a_call(tmp_path: Path) -> None:
     assert results(session) == ['You said {"action": "accept", "content": {}}.']
 
 
-async def test_a_server_asks_twice_in_a_call(tmp_path: Path) -> None:
-    servers = [hostile(tmp_path / "log", "ask-again")]
-    async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=servers) as session:
-        with session.chain.answering():
-            session.chain.submit("Go")
-            for question in ("Q2", "Q3"):  # Q1 is the approval, which is settled
-                await until_async(lambda question=question: session.chain.open_question == question)
-                session.chain.answer(question, "1")
-            await session.chain.wait_idle()
-    assert results(session) == ['You said {"action": "accept", "content": {"colour": "red"}}.']
-
-
 async def test_a_question_goes_with_its_call(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:

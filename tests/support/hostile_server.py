@@ -226,12 +226,7 @@ for row in sys.stdin:
             send({"id": id - 1000, "method": "elicitation/create", "params": sure})
         case "answer" if id in asked:
             log(f"answered {json.dumps(message.get('result'))}")
-            if "ask-again" in ACTS:
-                ACTS.remove("ask-again")
-                call(id, {"name": "ask"})
-                continue
-            first = asked.pop(id)
-            send({"id": asked.pop(first, first), "result": text(f"You said {json.dumps(message.get('result'))}.")})
+            send({"id": asked.pop(id), "result": text(f"You said {json.dumps(message.get('result'))}.")})
         case "ping":
             send({"id": id, "result": {}})
         case "answer":

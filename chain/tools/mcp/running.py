@@ -143,7 +143,7 @@ class Servers:
         prompt: str,
         words: Sequence[str],
         then: Callable[[str], object],
-        failed: Callable[[str], object] | None,
+        failed: Callable[[str], object] | None = None,
     ) -> None:
         """Ask a server for one of its prompts, and hand its text to ``then``; a failure to ``failed``, or tell it."""
 
