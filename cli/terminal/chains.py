@@ -71,11 +71,16 @@ class Chains:
     async def _keep_open(
         self, opening: AbstractAsyncContextManager[Chain], task_status: trio.TaskStatus[Chain]
     ) -> None:
-        async with AsyncExitStack() as stack:
-            chain = await stack.enter_async_context(opening)
-            problem = "" if self._open_door is None else await stack.enter_async_context(self._open_door(chain))
-            opened = self._opened[chain] = _Opened(problem)
-            task_status.started(chain)
-            await opened.wanted_closed.wait()
-        del self._opened[chain]
-        opened.closed.set()
+        opened: _Opened | None = None
+        try:
+            async with AsyncExitStack() as stack:
+                chain = await stack.enter_async_context(opening)
+                problem = "" if self._open_door is None else await stack.enter_async_context(self._open_door(chain))
+                opened = self._opened[chain] = _Opened(problem)
+                task_status.started(chain)
+                await opened.wanted_closed.wait()
+        finally:
+            # Also where who wanted it left in the very step in which it was open.
+            if opened is not None:
+                del self._opened[chain]
+                opened.closed.set()

@@ -19,6 +19,7 @@ from support import MemoryFile
 from trio.testing import MockClock
 
 from chain.app.open import open_chain
+from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
 from chain.journal.journal import Journal
@@ -68,6 +69,24 @@ async def test_one_is_opened_before_the_other_is_closed(tmp_path: Path) -> None:
         assert other.last_status == "done"
         await chains.close(one)
     assert other.submit("too late").what == "refused"
+
+
+async def test_one_that_nobody_wants_any_more_in_the_step_in_which_it_is_open_is_closed(tmp_path: Path) -> None:
+    settings = configured(tmp_path)
+    leaving = trio.CancelScope()
+
+    @asynccontextmanager
+    async def opens(**how: Any) -> AsyncIterator[Chain]:
+        async with open_chain(settings, workspace=tmp_path, state=tmp_path / "state", **how) as chain:
+            leaving.cancel()
+            yield chain
+
+    async with trio.open_nursery() as nursery:
+        chains = Chains(nursery, settings, opens)
+        with leaving:
+            await chains.open("one")
+        with trio.fail_after(GUARD_S):
+            await chains.close()
 
 
 async def test_what_cannot_be_opened_leaves_the_others_open(tmp_path: Path) -> None:
