@@ -303,15 +303,20 @@ async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line
 ) -> None:
     monkeypatch.setattr(redis_server, "ANSWER_S", 0.3)
     said: list[str] = []
+    heard = trio.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        heard.set()
+
     with redis.own_redis(tmp_path / "r") as server:
         async with (
-            remote_session(server.address, id="", workspace=tmp_path, is_new=True, say=said.append) as session,
+            remote_session(server.address, id="", workspace=tmp_path, is_new=True, say=say) as session,
             trio.open_nursery() as nursery,
         ):
             server.signal(signal.SIGSTOP)
             nursery.start_soon(session.send, "hello")
-            while not said:  # noqa: ASYNC110 - what comes of a time limit
-                await trio.sleep(0.01)
+            await heard.wait()
             server.signal(signal.SIGCONT)
         assert "it is not known yet whether it was taken" in said[0]
         assert b":1\r\n" in server.command("XLEN", scripts.key(session.id, "lines"))
