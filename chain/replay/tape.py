@@ -59,6 +59,8 @@ class Tape:
         """The agents that have written last that a model call failed: it may be made again after a pause."""
         self._known: dict[str, int] = {}
         """Of each agent, the last entry of a request that was written, which says what is known of the window."""
+        self._has_another_model = False
+        """Whether the next run asks another model than the last."""
         self._script = script
         self._entries = entries = script.entries
         self._left: defaultdict[str, deque[int]] = defaultdict(deque)
@@ -142,16 +144,25 @@ class Tape:
                 self.failed.discard(agent)
             case records.Result():
                 self.failed.discard(MAIN)
+            case records.Model():
+                self._has_another_model = True
+            case records.RunBegun() if self._has_another_model:
+                self._has_another_model = False
+                self._known.pop(MAIN, None)
             case _:
                 pass
 
     def window(self, agent: str) -> Window | None:
-        """The window of an agent's model, as far as it was known: as its next record of a request says, or the last."""
-        for n in (*self._left[agent], *([self._known[agent]] if agent in self._known else [])):
+        """The window of an agent's model, as far as it was known: as this run's next request says, or else the last."""
+        known = self._known.get(agent)
+        for n in self._left[agent]:
             record = self._entries[n].record
             if _tells_window(record):
-                return Window(record.window, record.longest_reply) if record.window else None
-        return None
+                known = n
+            if known == n or (known is not None and isinstance(record, records.Result)):
+                break
+        last = None if known is None else self._entries[known].record
+        return Window(last.window, last.longest_reply) if _tells_window(last) and last.window else None
 
     async def sync(self) -> None:
         """Bring all to the disk, which takes until somebody sets ``synced`` if it ``is_slow``."""
@@ -221,7 +232,7 @@ def _whose(record: Record | Unknown) -> str:
             return str(getattr(record, "agent", MAIN))
 
 
-def _tells_window(record: Record | Unknown) -> TypeGuard[records.RequestSent | records.RequestEnded]:
+def _tells_window(record: Record | Unknown | None) -> TypeGuard[records.RequestSent | records.RequestEnded]:
     """Whether the record of a request says what was known of the window: one that failed does not."""
     return isinstance(record, records.RequestSent) or (isinstance(record, records.RequestEnded) and not record.error)
 

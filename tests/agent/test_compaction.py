@@ -542,3 +542,14 @@ async def test_of_two_wishes_for_a_compaction_that_a_line_cuts_the_later_counts(
         check_invariants(session, one_in=1)
     asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
     assert ["the names" in text for text in asked] == [False, True]
+
+
+async def test_a_run_that_outgrows_its_window_is_replayed_though_the_next_one_asks_a_larger_model() -> None:
+    model = SmallModel([says("hi " * 800)], summary=None, window_tokens=1_000)
+    larger = SmallModel([says("done")], window_tokens=200_000, limit=200_000)
+    async with open_session(model) as session:
+        await session.run("a greeting")
+        at(session, events.Compaction, lambda: session.chain.use_model(larger))
+        assert (await session.run("y" * 2_000)).status == "context_full"
+        assert (await session.run("and now?")).status == "done"
+        check_invariants(session, one_in=1)
