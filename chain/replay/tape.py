@@ -64,8 +64,12 @@ class Tape:
         self._script = script
         self._entries = entries = script.entries
         self._left: defaultdict[str, deque[int]] = defaultdict(deque)
+        self._ends: defaultdict[str, deque[int]] = defaultdict(deque)
+        """The entries that end an agent's run; another agent of its name may come later."""
         for n, entry in enumerate(entries):
             self._left[_whose(entry.record)].append(n)
+            if isinstance(entry.record, records.AgentEnded | records.Result):
+                self._ends[getattr(entry.record, "name", MAIN)].append(n)
         self.alone: set[str] = set()
         """The tools whose calls never run beside others."""
         self._missing = dict.fromkeys(range(len(entries)))
@@ -140,7 +144,10 @@ class Tape:
             case records.RequestEnded(agent=agent, error=error, message=message):
                 if error or message is not None:
                     self.failed.add(agent)
-            case records.AgentEnded(name=agent) | records.Message(agent=agent):
+            case records.AgentEnded(name=agent):
+                self.failed.discard(agent)
+                self._known.pop(agent, None)
+            case records.Message(agent=agent):
                 self.failed.discard(agent)
             case records.Result():
                 self.failed.discard(MAIN)
@@ -154,12 +161,12 @@ class Tape:
 
     def window(self, agent: str) -> Window | None:
         """The window of an agent's model, as far as it was known: as this run's next request says, or else the last."""
-        known = self._known.get(agent)
+        known, end = self._known.get(agent), next(self.left(self._ends[agent]), math.inf)
         for n in self._left[agent]:
-            record = self._entries[n].record
-            if _tells_window(record):
+            if known is not None and n > end:
+                break
+            if _tells_window(self._entries[n].record):
                 known = n
-            if known == n or (known is not None and isinstance(record, records.Result)):
                 break
         last = None if known is None else self._entries[known].record
         return Window(last.window, last.longest_reply) if _tells_window(last) and last.window else None
