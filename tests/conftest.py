@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, settings
 # in each run, which takes longer than all else that collecting the tests does.
 sys.dont_write_bytecode = False
 pytest.register_assert_rewrite("support")
+# Nothing that collecting makes is garbage, and each search goes over all of it.
+gc.disable()
 
 from support.examples import EXAMPLES, PROFILE  # noqa: E402
 
@@ -56,6 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep the thousands of tests and all modules out of what is searched for garbage, and search seldom."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -34,8 +34,8 @@ from .house import ROOT, modules
 PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 """The scripts that may be forked: they do nothing before they call the program."""
 
-STARTED = ("test_program", "test_terminal", "test_demo", "test_startup")
-"""How files begin of which all programs are started for themselves in CI."""
+STARTED = ("test_program.py", "test_program_agents.py", "test_terminal.py", "test_demo.py", "test_startup.py")
+"""The files of which all programs are started for themselves in CI; those of the terminal's parts start as these do."""
 
 LONGEST = 100_000
 """Characters of a request; what has longer arguments is started for itself."""
@@ -119,7 +119,7 @@ def run(argv: Sequence[str], *, timeout: float | None = None, **more: Any) -> su
 
 def _are_forked() -> bool:
     file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
-    return IS_SHORT or not Path(file).name.startswith(STARTED)
+    return IS_SHORT or Path(file).name not in STARTED
 
 
 def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:

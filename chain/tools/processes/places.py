@@ -11,7 +11,7 @@ import os
 import site
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -51,7 +51,8 @@ def own_places(folders: Iterable[Path]) -> Own:
     ours = (*installed, sys.executable, *_loaded(installed), *map(str, folders))
     kept = {place for each in ours for place in _way(each, real)}
     wide = {os.path.realpath(each) for each in prefixes[2:]}
-    outermost = {each for each in kept if not _is_in(each, kept - wide - {each})}
+    narrow = kept - wide
+    outermost = {each for each in kept if narrow.isdisjoint(_above(each))}
     others = {place for each in searched for place in _way(each, real) if not _is_in(place, outermost)}
     return Own(frozenset(outermost), frozenset(others), frozenset(wide))
 
@@ -118,16 +119,16 @@ class Places:
     """
 
     def __init__(self, workspace: Path, writable: Sequence[Path], own: Own) -> None:
-        chosen = [os.path.realpath(each) for each in (workspace, *writable)]
+        chosen = dict.fromkeys(os.path.realpath(each) for each in (workspace, *writable)).keys()
         for path in writable:
             *links, place = _way(str(path))
-            if any(_is_in(link, [each for each in chosen if each != place]) for link in links):
+            if any(_is_in(link, {each for each in chosen if each != place}) for link in links):
                 raise ToolError(f"{as_text(path)} is behind a link that a command may change; name what that leads to.")
         self.is_exposed = any(_is_in(each, own.kept - own.wide) for each in chosen)
         """Whether a command may change this program, since the user chose a folder of its own."""
-        above = {str(parent) for place in own.kept | own.open for parent in Path(place).parents}
+        above = {parent for place in own.kept | own.open for parent in _above(place)}
         self._kept, self._closed = own.kept, above | own.open
-        inside = (each for each in own.kept if _is_in(each, chosen) and not _is_in(each, own.kept - {each}))
+        inside = (each for each in own.kept if _is_in(each, chosen) and own.kept.isdisjoint(_above(each)))
         self.kept = tuple(sorted(inside))
         """What of this program is in the folders that a command may write, and it may not."""
         outside = (each for each in self._closed if not _is_in(each, own.kept))
@@ -150,9 +151,16 @@ class Places:
             os.close(self._descriptors.pop())
 
 
-def _is_in(place: str, folders: Iterable[str]) -> bool:
+def _is_in(place: str, folders: Set[str]) -> bool:
     """Whether it is one of the folders, or in one."""
-    return any(place == each or place.startswith(each.rstrip("/") + "/") for each in folders)
+    return place in folders or any(each in folders for each in _above(place))
+
+
+def _above(place: str) -> Iterator[str]:
+    """The folders that an absolute path is in, from the innermost."""
+    while place != (above := os.path.dirname(place)):
+        yield above
+        place = above
 
 
 def _ids(places: Iterable[str]) -> set[Id]:

@@ -129,9 +129,9 @@ async def test_elements_that_are_deeper_than_any_stack_are_read() -> None:
 
 
 BOMBS = {
-    "elements a million deep": b"<div>" * 1_000_000,
-    "half a million attributes": b"<a " + b" ".join(b"x%d=1" % n for n in range(500_000)) + b">",
-    "elements that are never closed": b"".join(b"<b a=%d>" % n for n in range(400_000)),
+    "elements a million deep": lambda: b"<div>" * 1_000_000,
+    "half a million attributes": lambda: b"<a " + b" ".join(b"x%d=1" % n for n in range(500_000)) + b">",
+    "elements that are never closed": lambda: b"".join(b"<b a=%d>" % n for n in range(400_000)),
 }
 
 
@@ -151,14 +151,14 @@ async def test_a_page_that_was_made_to_be_slow_is_given_up_and_holds_nothing_up(
 
         nursery.start_soon(tick)
         with pytest.raises(Unreadable, match="no text could be made of it"):
-            await text(BOMBS[bomb])
+            await text(BOMBS[bomb]())
         nursery.cancel_scope.cancel()
     assert ticks > 100, "the rest of the program went on meanwhile"
 
 
 async def test_an_interrupt_leaves_no_process() -> None:
     with trio.move_on_after(0.3) as scope:
-        await text(BOMBS["elements a million deep"])
+        await text(BOMBS["elements a million deep"]())
     assert scope.cancelled_caught
     assert not children()
 
