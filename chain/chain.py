@@ -164,8 +164,11 @@ class Chain:
         """
         if self._session.active is None:
             return None
-        line = self._intake.by_rule(Sent(parse_line(text, urgency=urgency, local=False), to=to))
-        return "stop" if line.kind == "stop" else "now" if line.urgency == "now" else None
+        sent = Sent(parse_line(text, urgency=urgency, local=False), to=to)
+        line = self._intake.by_rule(sent)
+        if line.kind == "stop":
+            return "stop"
+        return "now" if line.urgency == "now" and not self._intake.is_overfull(sent) else None
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
         """Record that a script or a pipe will not send a line any more; the next result lists it.

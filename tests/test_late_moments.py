@@ -8,11 +8,11 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
-from support import MemoryFile, check_invariants, open_session, settings
+from support import LateFile, MemoryFile, check_invariants, open_session, settings
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
-from chain import events
+from chain import ToolContext, events, tool
 from cli import headless
 from cli.headless import Job
 from cli.show.renderer import Renderer
@@ -59,6 +59,33 @@ async def test_a_todo_line_that_the_disk_does_not_take_when_nothing_runs_comes_b
         answer = session.chain.submit("todo: add one")
         assert (answer.what, session.state("L1")) == ("returned", "returned")
         assert "No space left" in answer.message
+
+
+async def test_a_store_that_is_late_is_waited_for_once_before_each_request_and_once_before_each_tool() -> None:
+    async def syncs(steps: int) -> int:
+        file, seen = LateFile(), []
+
+        @tool
+        async def look(ctx: ToolContext) -> str:
+            """Look."""
+            seen.append(file.synced == file.data)
+            return "seen"
+
+        look_at = "  - {when: {step: %d}, text: Looking., tools: [{name: look, input: {}}]}"
+        rules = "\n".join(["rules:", *(look_at % (n + 1) for n in range(steps)), "  - {text: Done.}"])
+        async with open_session(rules, tools=[look], file=file) as session:
+
+            def hear(event: events.Event) -> None:
+                if isinstance(event, events.TextDelta):
+                    seen.append(file.synced == file.data)
+
+            session.chain.listen(hear)
+            assert (await session.run("Do the task")).status == "done"
+        assert len(seen) > 2 * steps
+        assert all(seen), "what they follow from is on the disk"
+        return file.syncs
+
+    assert await syncs(9) - await syncs(4) == 2 * 5
 
 
 @pytest.mark.parametrize("word", ["stop", "interrupt"])

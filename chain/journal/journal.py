@@ -6,7 +6,7 @@ acknowledged survives the machine as well. Waiting for the disk is a worker thre
 up meanwhile share the next wait, so a pasted burst costs one.
 
 The first promise has a limit: a file that hangs makes a record *late* (``JournalFile.append``). No model call and no
-tool begins before late records are written (``flush``, ``written``), and no line that came meanwhile is acknowledged.
+tool begins before late records are written (``written``), and no line that came meanwhile is acknowledged.
 
 Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
 queued, so nobody hears of a delivery before the line itself.
@@ -190,16 +190,22 @@ class Journal:
 
         Raises ``JournalError`` when the disk failed.
         """
-        target, late = self._queued, self._late
-        while (self._done < target or self._late_synced < late) and self.failure is None:
-            await self._waiters.park()
-        if self.failure is not None:
-            raise JournalError(self.failure)
+        await self._wait(self._queued, self._late)
+
+    async def told(self) -> None:
+        """Wait until everything queued so far has been called. Raises ``JournalError`` when the disk failed."""
+        await self._wait(self._queued, 0)
 
     async def written(self) -> None:
         """Wait for late records, if there are any. Raises ``JournalError`` when the disk failed."""
         if self._late > self._late_synced:
             await self.flush()
+
+    async def _wait(self, target: int, late: int) -> None:
+        while (self._done < target or self._late_synced < late) and self.failure is None:
+            await self._waiters.park()
+        if self.failure is not None:
+            raise JournalError(self.failure)
 
     async def run(self) -> None:
         """Sync whenever it is asked for, until ``end`` is called; the task that does this outlives every run."""

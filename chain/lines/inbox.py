@@ -51,6 +51,11 @@ class Inbox:
         return len(self) >= self.size
 
     @property
+    def is_overfull(self) -> bool:
+        """Whether even a line that needs no room would be refused: there is an end to how many of these may wait."""
+        return len(self) >= 2 * self.size
+
+    @property
     def has_urgent(self) -> bool:
         """Whether a line waits that skips tools: an urgent or a now line."""
         return any(accepted.line.skips_tools for accepted in self._waiting)
@@ -155,8 +160,7 @@ class Inbox:
         try:
             self._send.send_nowait(accepted)
         except trio.WouldBlock:
-            # Also for what needs no room there is an end to how many may wait.
-            if accepted.line.urgency != "now" or len(self) >= 2 * self.size:
+            if accepted.line.urgency != "now" or self.is_overfull:
                 raise
 
     def _drain(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:

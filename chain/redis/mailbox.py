@@ -16,7 +16,7 @@ import trio
 
 from chain import event_json
 from chain.errors import SessionError, UserError
-from chain.events import Event, Receipt, RunStarted
+from chain.events import Event, Piece, Receipt, RunStarted
 from chain.lines.parse import Urgency
 from chain.lines.receipts import BEFORE
 from chain.redis.lease import AGAIN_S, Lease
@@ -31,7 +31,7 @@ WAIT_S = 20.0
 """How long one look for new rows lasts: the server answers at once when there are some."""
 _DAY_S = 86_400
 PAUSE_S = 0.1
-"""The pause between two groups of events, of which running text makes many."""
+"""The pause between two groups of running text, which makes many events."""
 
 
 class Mailbox:
@@ -171,18 +171,24 @@ class Mailbox:
         self._answerers.pop(client, None)
 
     async def _publish(self, chain: Reachable) -> None:
+        """Tell of each event in its step, so that the server has it as soon as its record; but running text joined."""
         feed = chain.feed()
         self._lease.tell_rest = lambda: self._tell(feed.take())
-        left_out = () if chain.resumed is None else chain.resumed.made_up
-        while batch := await feed.batch():
-            try:
-                self._tell(left_out)
-                left_out = ()
+
+        def hear(event: Event) -> None:
+            if not isinstance(event, Piece):
+                with suppress(OSError):  # it is lost
+                    self._tell(feed.take())
+
+        try:
+            self._tell(() if chain.resumed is None else chain.resumed.made_up)
+            chain.listen(hear)
+            while batch := await feed.batch():
                 self._tell(batch)
                 await self._lease.sync()
-            except OSError:
-                return
-            await trio.sleep(PAUSE_S)  # what comes meanwhile is joined
+                await trio.sleep(PAUSE_S)  # what comes meanwhile is joined
+        except OSError:
+            return
 
     def _tell(self, batch: Sequence[Event]) -> None:
         for event in batch:

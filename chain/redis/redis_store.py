@@ -21,7 +21,7 @@ from chain.journal.journal import Journal
 from chain.redis import scripts
 from chain.redis.lease import LEASE_S, Lease, claim, kept_up
 from chain.redis.mailbox import Mailbox, entries
-from chain.redis.redis_server import Command, RedisAddress, RedisServer, connected, read_address
+from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connected, read_address
 from chain.redis.scripts import key
 from chain.session.listing import Summary, one_of, summary_of
 from chain.session.resume import ReadBack, read_back
@@ -37,6 +37,9 @@ MAX_KEPT = 2_000
 """Characters of a summary that is kept, so that the next one who looks reads no journal."""
 SIZE = 10
 """Of the inbox of a session that nobody has opened yet."""
+IN_LOOP_S = 2.0
+"""How long a loop is held up at most by what is asked from inside it: less than the pause between two renewals of a
+lease that it may hold."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
 """How long to wait, again and again, for a session that is just being given back."""
 
@@ -207,9 +210,11 @@ class RedisStore:
             except BaseException as error:  # noqa: BLE001 - it is raised in the thread that asked
                 done.append(error)
 
-        thread = Thread(target=in_thread)
+        thread = Thread(target=in_thread, daemon=True)
         thread.start()
-        thread.join()
+        thread.join(IN_LOOP_S)
+        if not done:  # it gives up by itself
+            raise Unreachable(f"the Redis at {self.address} did not answer in time; try it again")
         (found,) = done
         if isinstance(found, BaseException):
             raise found

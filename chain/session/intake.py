@@ -81,6 +81,13 @@ class Intake:
             return True  # it needs no room to be refused
         return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
+    def is_overfull(self, sent: Sent) -> bool:
+        """Whether a line would be refused also if it needs no room."""
+        try:
+            return self.target(sent).inbox.is_overfull
+        except UserError:
+            return False
+
     def refuse(self, sent: Sent, reason: str) -> Submitted:
         """Tell the sender that a line was not accepted, and why."""
         try:

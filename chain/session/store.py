@@ -26,7 +26,7 @@ from chain.journal.journal import Journal
 from chain.lines.parse import Urgency
 from chain.lines.receipts import Accepted
 from chain.session import listing
-from chain.session.feed import Feed
+from chain.session.feed import Feed, Listener
 from chain.session.intake import Submitted
 from chain.session.listing import Summary, find_journal, readable, sync_folder
 from chain.session.resume import ReadBack, Resumed, read_back
@@ -61,6 +61,7 @@ class Reachable(Protocol):
     def answering(self) -> Answerer: ...  # noqa: D102
     def answer(self, id: str, text: str, *, origin: Origin) -> Submitted: ...  # noqa: D102
     def feed(self) -> Feed: ...  # noqa: D102
+    def listen(self, listener: Listener) -> None: ...  # noqa: D102
 
 
 Serve: TypeAlias = Callable[[Reachable], Awaitable[None]]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,6 +116,69 @@ async def test_tls_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with redis.own_redis(tmp_path / "r") as server:
         said = await problem(read_address(server.address.replace("redis:", "rediss:")))
         assert "TLS" in said or "does not answer" in said
+
+
+def openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make an authority with")
+async def test_tls_is_trusted_by_the_certificate_of_an_own_authority_and_not_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not redis.has_tls():
+        pytest.skip("this server was built without TLS")
+    new_key = ("-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj")
+    openssl(tmp_path, "req", "-x509", *new_key, "/CN=ours", "-keyout", "ca.key", "-out", "ca.pem")
+    openssl(tmp_path, "req", *new_key[:3], "-subj", "/CN=redis", "-keyout", "key.pem", "-out", "request.pem")
+    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1")
+    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    openssl(tmp_path, "x509", "-req", "-in", "request.pem", *signed, "-out", "cert.pem")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    files = {"cert-file": "cert.pem", "key-file": "key.pem", "ca-cert-file": "ca.pem"}
+    options = [word for name, file in files.items() for word in (f"--tls-{name}", str(tmp_path / file))]
+    options += ["--tls-port", str(port), "--tls-auth-clients", "no"]
+    with redis.own_redis(tmp_path / "r", (*redis.SAFE, *options)):
+        address = read_address(f"rediss://127.0.0.1:{port}/0")
+        assert "cannot be trusted by TLS; SSL_CERT_FILE names" in await problem(address)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        async with connected(address) as link:
+            assert await link.ask((b"PING",)) == [b"PONG"]
+
+
+async def test_a_server_that_is_too_old() -> None:
+    about = b"redis_version:6.2.14\r\nrole:master\r\n"
+    hello = b"%3\r\n+version\r\n+6.2.14\r\n+proto\r\n:3\r\n+id\r\n:1\r\n"
+
+    async def answer(peer: trio.SocketStream) -> None:
+        async for data in peer:
+            for command in re.findall(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)", data):
+                info = b"$%d\r\n%s\r\n" % (len(about), about)
+                with suppress(trio.BrokenResourceError):
+                    await peer.send_all({b"HELLO": hello, b"INFO": info}.get(command.upper(), b"+OK\r\n"))
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        said = await problem(read_address(f"redis://127.0.0.1:{port}/0"))
+        assert "is 6.2.14, and sessions need 7.0 or newer; update it" in said
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stalls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "IN_LOOP_S", 0.3)
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        assert store.summaries() == []
+        server.signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        with pytest.raises(SessionError, match="did not answer in time"):
+            store.summaries()
+        assert time.monotonic() - begun < redis_server.ANSWER_S
 
 
 async def test_one_that_only_syncs_each_second_is_waited_for_where_it_can_be_asked_to(tmp_path: Path) -> None:

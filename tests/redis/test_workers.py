@@ -21,7 +21,7 @@ from chain.app.remote import RemoteSession, remote_session
 from chain.app.session_worker import DEADLY, MAX_TAKEOVERS, Worker, WorkerLimits
 from chain.config.load import Settings, load_settings
 from chain.errors import ToolError
-from chain.redis import scripts
+from chain.redis import mailbox, scripts
 from chain.redis.redis_store import RedisStore
 from chain.text.wording import GO_ON
 
@@ -349,6 +349,35 @@ async def test_a_session_that_somebody_has_opened_takes_as_many_lines_as_its_inb
         chain.start("work on it")
         await steps.has_begun.wait()
         assert [(await session.send(f"note {n}"))[1].state for n in range(4)] == ["queued"] * 3 + ["refused"]
+
+
+async def test_lines_that_need_no_room_wait_where_there_is_none_even_for_them(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    steps = Steps(is_deaf=True)
+    async with reached(server.address, tmp_path) as session, working(server.address, settings, tmp_path, steps):
+        await session.send("work on it")
+        await steps.has_begun.wait()
+        sent = [await session.send(f"!!note {n}") for n in range(8)]
+        assert {said.state for _, said in sent} == {"queued"}
+        await trio.testing.wait_all_tasks_blocked(0.2)
+        steps.gate.set()
+        with trio.fail_after(DEADLINE_S):
+            assert [(await session.outcome(id)).state for id, _ in sent] == ["delivered"] * 8
+
+
+async def test_who_watches_hears_of_what_is_on_record_though_the_worker_dies_at_once(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "PAUSE_S", math.inf)
+    store, steps = RedisStore(server.address), Steps()
+    steps.gate.set()
+    opened = open_chain(settings, workspace=tmp_path, state=tmp_path / "state", store=store, tools=[steps.tool])
+    async with opened as chain, store.connected() as link:
+        chain.start("work on it")
+        await chain.wait_idle()
+        told = [row["type"] for _, row in await store.told(link, chain.session_id, "0", wait_s=1)]
+        assert (told.count("tool_result"), told.count("reply")) == (4, 4)
 
 
 async def test_who_loses_a_session_that_it_has_opened_itself_stops_its_work(

@@ -37,8 +37,9 @@ class MemoryFile:
     def keep(self, digest: str, content: bytes) -> None:
         self.beside[digest] = content
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes) -> bool | None:
         self.data += data
+        return None
 
     def hold(self) -> None:
         """Let no sync end."""
@@ -58,6 +59,22 @@ class MemoryFile:
 
     def check_sync(self) -> None:
         """Raise ``OSError`` if the disk is broken."""
+
+
+class LateFile(MemoryFile):
+    """A store behind a network: what is appended is written by the next sync. It counts these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs = 0
+
+    def append(self, data: bytes) -> bool:
+        super().append(data)
+        return True
+
+    async def sync(self) -> None:
+        self.syncs += 1
+        await super().sync()
 
 
 SMALL = 420

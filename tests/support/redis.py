@@ -86,6 +86,13 @@ class OwnRedis:
             self.process = None
 
 
+def has_tls() -> bool:
+    """Whether the server was built with TLS."""
+    assert PROGRAM is not None
+    words = [PROGRAM, "--port", "0", "--tls-port", "none"]  # that is no number, so it does not start
+    return b"Bad directive" not in subprocess.run(words, capture_output=True, timeout=DEADLINE_S).stdout
+
+
 @contextmanager
 def own_redis(folder: Path, options: Sequence[str] = SAFE) -> Iterator[OwnRedis]:
     """A server for the block."""
