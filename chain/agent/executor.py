@@ -269,8 +269,10 @@ class Executor:
 
     async def _flush(self) -> None:
         """Wait until the disk has what the next request says."""
-        await self._shared.journal.flush()
-        self.context.look()
+        try:
+            await self._shared.journal.flush()
+        finally:  # also where it is cut: whether that or the disk was first is not on record
+            self.context.look()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
