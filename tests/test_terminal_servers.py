@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 from support.screen import Screen
-from support.servers import entry_of, heard
+from support.servers import PROGRAM, entry_of, heard
 from support.terminal import Start, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
@@ -116,3 +119,40 @@ def test_a_prompt_of_a_server_is_a_command(start: Start, work: Path, tmp_path: P
     idle(screen.until("▶ Greet Ada.").until("✓ done"))
     send(screen, "/mcp:h:gret Ada").until("did you mean /mcp:h:greet?")
     quit(screen)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")
+def test_of_a_server_nothing_is_run_or_called_or_filled_in_before_its_answer(
+    start: Start, work: Path, tmp_path: Path
+) -> None:
+    """As the kernel is asked for it, by the program and all that it starts."""
+    calls, log = tmp_path / "calls", tmp_path / "log"
+    watched = ("strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", "trace=execve,execveat,connect", "-o", str(calls))
+
+    def names(*, changed: str) -> None:
+        stdio = {"command": "${PYTHON}", "args": ["-S", str(PROGRAM), "${LOG}"], "env": {"CHANGED": changed}}
+        far = {"type": "http", "url": "http://127.0.0.1:${PORT}/mcp", "headers": {"Authorization": "${TOKEN}"}}
+        (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"h": stdio, "far": far}}))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        marks = {"h": str(log), "far": f"htons({port})"}
+        env = {"PYTHON": sys.executable, "LOG": str(log), "PORT": str(port), "TOKEN": "what-is-secret"}
+
+        def touched() -> set[str]:
+            return {name for name, mark in marks.items() if mark in calls.read_text()}
+
+        for changed, wanted in (("", ["h", "far"]), ("since", ["h"])):
+            names(changed=changed)
+            calls.write_text("")
+            screen = start(under=watched, env=env)
+            for n, name in enumerate(wanted, 1):
+                screen.until(lambda s, n=n: s.times(ASKED) == n).until(f"names the server {name}:")
+                # Of those that are allowed none is started before all were asked about.
+                assert touched() == set()
+                assert not any(value in screen.everything for value in (str(log), str(port), "what-is-secret"))
+                send(screen, "y")
+            idle(screen).until(lambda s: touched() == {"h", "far"})
+            quit(screen)
+            assert screen.times(ASKED) == len(wanted)
