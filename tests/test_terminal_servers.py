@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.processes import until
 from support.screen import Screen
-from support.servers import entry_of, heard
-from support.terminal import Start, idle, quit, send
+from support.servers import PROGRAM, entry_of, heard, left_by
+from support.terminal import CTRL_C, CTRL_D, ESC, Start, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -41,6 +46,34 @@ def name_server(work: Path, log: Path, *acts: str) -> None:
     (work / ".mcp.json").write_text(
         json.dumps({"mcpServers": {"h": {**entry_of(log, *acts), "env": {"A": "b\x1b[2J"}}}})
     )
+
+
+HANGING = """
+rules:
+  - when: {step: 1}
+    tools: [{name: mcp__h__spawn, input: {}}]
+  - tools: [{name: mcp__h__hang, input: {}}]
+"""
+LEAVING: dict[str, Callable[[Screen], object]] = {
+    "Esc, and /quit": lambda s: send(typed(s, ESC).until("Interrupted."), "/quit"),
+    "stop, Esc, and /quit": lambda s: send(
+        typed(send(s, "stop").until("Stopping after"), ESC).until("Interrupted."), "/quit"
+    ),
+    "a now line, and /quit": lambda s: send(s, "!!another way", "/quit"),
+    "Ctrl-C twice": lambda s: typed(s, CTRL_C + CTRL_C),
+    "Esc, and Ctrl-D": lambda s: typed(typed(s, ESC).until("Interrupted."), CTRL_D),
+    "/quit": lambda s: send(s, "/quit"),
+    "the run's time limit, and /quit": lambda s: send(s.until("limit"), "/quit"),
+    "SIGTERM": lambda s: s.kill(signal.SIGTERM),
+    "SIGHUP": lambda s: s.kill(signal.SIGHUP),
+    "kill -9": lambda s: s.kill(signal.SIGKILL),
+    "a closed terminal": lambda s: s.hang_up(),
+}
+
+
+def typed(screen: Screen, keys: str) -> Screen:
+    screen.type(keys)
+    return screen
 
 
 def asked(screen: Screen) -> Screen:
@@ -116,3 +149,61 @@ def test_a_prompt_of_a_server_is_a_command(start: Start, work: Path, tmp_path: P
     idle(screen.until("▶ Greet Ada.").until("✓ done"))
     send(screen, "/mcp:h:gret Ada").until("did you mean /mcp:h:greet?")
     quit(screen)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")
+def test_of_a_server_nothing_is_run_or_called_or_filled_in_before_its_answer(
+    start: Start, work: Path, tmp_path: Path
+) -> None:
+    """As the kernel is asked for it, by the program and all that it starts."""
+    calls, log = tmp_path / "calls", tmp_path / "log"
+    watched = ("strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", "trace=execve,execveat,connect", "-o", str(calls))
+
+    def names(*, changed: str) -> None:
+        stdio = {"command": "${PYTHON}", "args": ["-S", str(PROGRAM), "${LOG}"], "env": {"CHANGED": changed}}
+        far = {"type": "http", "url": "http://127.0.0.1:${PORT}/mcp", "headers": {"Authorization": "${TOKEN}"}}
+        (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"h": stdio, "far": far}}))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        marks = {"h": str(log), "far": f"htons({port})"}
+        env = {"PYTHON": sys.executable, "LOG": str(log), "PORT": str(port), "TOKEN": "what-is-secret"}
+
+        def touched() -> set[str]:
+            return {name for name, mark in marks.items() if mark in calls.read_text()}
+
+        for changed, wanted in (("", ["h", "far"]), ("since", ["h"])):
+            names(changed=changed)
+            calls.write_text("")
+            screen = start(under=watched, env=env)
+            for n, name in enumerate(wanted, 1):
+                screen.until(lambda s, n=n: s.times(ASKED) == n).until(f"names the server {name}:")
+                # Of those that are allowed none is started before all were asked about.
+                assert touched() == set()
+                assert not any(value in screen.everything for value in (str(log), str(port), "what-is-secret"))
+                send(screen, "y")
+            idle(screen).until(lambda s: touched() == {"h", "far"})
+            quit(screen)
+            assert screen.times(ASKED) == len(wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", LEAVING)
+def test_nothing_of_a_server_is_left_however_its_user_leaves(
+    start: Start, work: Path, tmp_path: Path, ending: str
+) -> None:
+    """Of one that hangs at its end, and has started what has a session of its own after two forks, twice."""
+    log = tmp_path / "log"
+    name_server(work, log, "spawn-first", "hang-at-end")
+    (tmp_path / "rules.yaml").write_text(HANGING)
+    limit = "timeout_s: 3, " if "limit" in ending else ""
+    config = tmp_path / "test.yaml"
+    config.write_text(config.read_text().replace("model: test, tools", f"model: test, {limit}tools"))
+    screen = idle(start("--mcp", "h", "--allow", "mcp__h__*"))
+    send(screen, "Go")
+    until(lambda: heard(log).count("tools/call") == 2 and sum(row.startswith("left ") for row in heard(log)) == 2)
+    server = server_pid(log)
+    LEAVING[ending](screen)
+    screen.wait()
+    until(lambda: left_by(log) == [] and not Path(f"/proc/{server}").exists())

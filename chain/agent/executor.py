@@ -272,8 +272,10 @@ class Executor:
 
         Each wait for a store costs as much as a step of this loop.
         """
-        await self._shared.journal.told()
-        self.context.look()
+        try:
+            await self._shared.journal.told()
+        finally:  # also where it is cut: whether that or the disk was first is not on record
+            self.context.look()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:

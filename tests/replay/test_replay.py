@@ -445,6 +445,23 @@ async def test_words_that_come_between_a_stop_and_the_cut_do_so_again(autojump_c
     check_replays(session)
 
 
+async def test_a_line_behind_an_interrupt_is_where_it_was_whether_that_or_the_disk_was_first() -> None:
+    for before in (3, 4) * 5:  # which of two tasks goes on first is left to chance
+        async with open_session("rules: [{text: Done.}]", use=settings()) as session:
+            session.chain.submit("Do the task")
+            await _let_pass(before)
+            session.interrupt()
+            await _let_pass(1)
+            session.chain.submit("use the other file")
+            await wait_quiet(session)
+        check_replays(session)
+
+
+async def _let_pass(steps: int) -> None:
+    for _ in range(steps):
+        await trio.lowlevel.checkpoint()
+
+
 seconds = st.sampled_from([0.0, 0.1, 0.3, 0.7, 1.1, 1.3, 1.9, 2.3, 3.1])
 all_steps = st.one_of(
     st.lists(asking_steps, min_size=1, max_size=5), st.lists(st.one_of(steps, asking_steps), max_size=6)
