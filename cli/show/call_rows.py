@@ -27,6 +27,7 @@ _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
 """The names of the arguments that a call is known by; models write the more important one first."""
 _QUOTED = ("pattern", "query")
 _COUNTS = re.compile(r"((\d+) lines?), \d+ words?, \d+ bytes?(?:; lines (\d+) to (\d+) are shown.*)?")
+_OPENINGS = frozenset("{[")
 _MATCHES = re.compile(r"(\d+) matching lines? in .+ searched\.")
 
 
@@ -57,7 +58,8 @@ def facts(event: events.ToolResult, about: str = "") -> list[str]:
         return []
     if found := _MATCHES.fullmatch(rows[-1].strip()):
         return ["1 match" if found[1] == "1" else f"{found[1]} matches"]
-    first = flat(rows[0])
+    # A row that only opens a bracket says nothing, as of JSON.
+    first = flat(rows[0] if rows[0].strip() not in _OPENINGS else " ".join(rows)[:MAX_CHARS])
     before, here, rest = first.partition(about) if about else ("", "", "")
     if here and len(before.split()) <= 1 and rest[:1] in (":", " ") and rest.strip(" :."):
         first = rest.strip(" :.")

@@ -67,6 +67,7 @@ CALLS = [
         "a:1: SKU\n3 matching lines in 2 files of 5 searched.",
         '✓ search_files "SKU" · 3 matches',
     ),
+    (call("clock", zone="UTC"), '{\n  "zone": "UTC",\n  "hour": 7\n}', '✓ clock UTC · { "zone": "UTC", "hour": 7 }'),
     (call("list_files"), ".: 4 files in 2 folders\na", "✓ list_files . · 4 files in 2 folders"),
     (call("edit_file", path="a.py", old_string="x"), "Changed a.py +1 −1.", "✓ edit_file a.py · +1 −1"),
     (
