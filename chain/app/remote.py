@@ -104,6 +104,7 @@ class RemoteSession:
                 await self.submit(type="hello", client=client, for_s=STANDS_S)
                 await trio.sleep(STANDS_S / 3)
         finally:
+            # Also where it is cut, no question may wait for who has gone; a server that hangs has a bound.
             with trio.move_on_after(AGAIN_S, shield=True):
                 await self.submit(type="hello", client=client, for_s=0)
 

@@ -141,6 +141,7 @@ class Worker:
             self._told.pop(lease.id, None)
         finally:
             if self._store.claimed.pop(lease.id, None) is not None:  # it was not even opened
+                # Else nobody would get it before its lease ends, which bounds this as well.
                 with trio.CancelScope(shield=True):
                     await lease.release(lease.at_exit)
             self._running -= 1

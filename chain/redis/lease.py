@@ -261,5 +261,6 @@ async def kept_up(lease: Lease) -> AsyncIterator[None]:
         try:
             yield
         finally:
+            # What was accepted is still written, also where the holder is cancelled; the end of the lease bounds it.
             with trio.CancelScope(shield=True):
                 await lease.release(lease.at_exit)
