@@ -55,6 +55,16 @@ class LineStatus:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ToldEvent:
+    """An event of a session, with its place in the stream and the bytes of all events told before and with it."""
+
+    place: str
+    row: Mapping[str, Any]
+    before: int
+    until: int
+
+
 class RedisStore:
     """Sessions in the Redis at an address: ``redis://[USER:PASSWORD@]HOST[:PORT]/DB``, or ``rediss://`` for TLS.
 
@@ -293,14 +303,15 @@ class RedisStore:
         (found,) = await server.ask((b"XREVRANGE", key(id, "events"), b"+", b"-", b"COUNT", 1))
         return found[0][0].decode() if found else "0"
 
-    async def told(
-        self, server: RedisServer, id: str, after: str, *, wait_s: float
-    ) -> list[tuple[str, Mapping[str, Any]]]:
-        """The events after one, each with its place; waits for the next."""
+    async def told(self, server: RedisServer, id: str, after: str, *, wait_s: float) -> list[ToldEvent]:
+        """The events after one; waits for the next."""
         answer = await server.block(
             wait_s, b"XREAD", b"COUNT", AT_ONCE, b"BLOCK", int(wait_s * 1000), b"STREAMS", key(id, "events"), after
         )
-        return [(place.decode(), json.loads(fields[1])) for place, fields in entries(answer)]
+        found: list[ToldEvent] = []
+        for place, (_, event, _, told) in entries(answer):
+            found.append(ToldEvent(place.decode(), json.loads(event), int(told) - len(event), int(told)))
+        return found
 
 
 _REFUSED = {

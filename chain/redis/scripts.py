@@ -8,10 +8,11 @@ All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
               answers (until when somebody answers questions), is_worker (whether one holds it), goes_on (whether a run
               that is open is to be gone on with), takeovers (from workers that died, since a run came to its end),
-              told_from (the event with which the last run began), summary (of the journal up to a record)
+              told_from (the event with which the last run began), told (bytes of all events so far), summary (of the
+              journal up to a record)
     lines     a stream: what was sent and the holder has not read yet
     journal   a stream: the records, as the rows of a file
-    events    a stream: the latest events, for those who watch
+    events    a stream: the latest events, for those who watch, each with the bytes told when it had been
     ids       a hash: what became of the lines that were sent, by their ids
     files     a hash: what is kept beside the journal, by digest
 
@@ -32,8 +33,8 @@ FORMAT = 1
 """Of the keys. Sessions of a later one are not touched."""
 FAR_MS = 60_000
 """What is due later than that was put there before the server's clock was set back."""
-MAX_EVENTS = 2_000
-"""Events of a session that are there for whoever comes to watch, and a few more."""
+MAX_TOLD = 2 * 1024 * 1024
+"""Bytes of the latest events of a session that are there for whoever comes to watch."""
 
 _PARTS = ("meta", "lines", "journal", "events", "ids", "files")
 
@@ -153,7 +154,7 @@ if batch == tonumber(ARGV[3]) then return {{'ok'}} end
 if batch + 1 ~= tonumber(ARGV[3]) then return {{'fenced'}} end -- a group is missing, which was acknowledged
 redis.call('HSET', meta, 'batch', ARGV[3])
 if ARGV[4] ~= '' then redis.call('HSET', meta, 'waiting', ARGV[4]) end
-local is_changed = false
+local is_changed, told = false, nil
 for i = 5, #ARGV, 3 do
   local what, one, other = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if what == 'row' then redis.call('XADD', journal, '*', 'r', one); is_changed = true
@@ -162,11 +163,18 @@ for i = 5, #ARGV, 3 do
   elseif what == 'size' then redis.call('HSET', meta, 'size', one)
   elseif what == 'ended' then redis.call('HDEL', meta, 'takeovers')
   elseif what == 'told' then
-    local place = redis.call('XADD', events, 'MAXLEN', '~', {MAX_EVENTS}, '*', 'e', one)
+    told = redis.call('HINCRBY', meta, 'told', #one)
+    local place = redis.call('XADD', events, '*', 'e', one, 'told', told)
     if other == 'run' then redis.call('HSET', meta, 'told_from', place) end
   elseif redis.call('HEXISTS', ids, one) == 1 then redis.call('HSET', ids, one, other) end
 end
 if is_changed then redis.call('ZADD', sessions, now, ARGV[1]) end
+local is_over = told ~= nil
+while is_over do
+  local first = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
+  is_over = told - first[2][4] > {MAX_TOLD}
+  if is_over then redis.call('XDEL', events, first[1]) end
+end
 return {{'ok'}}
 """)
 

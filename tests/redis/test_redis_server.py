@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +20,11 @@ import pytest
 import trio
 from support import redis
 
-from chain.app.remote import remote_session
+from chain.app.remote import MISSED, remote_session
 from chain.errors import SessionError
 from chain.journal import records
 from chain.redis import redis_server, redis_store, scripts
+from chain.redis.lease import Lease
 from chain.redis.redis_server import RedisAddress, connected, read_address
 from chain.redis.redis_store import RedisStore
 
@@ -412,6 +414,35 @@ async def test_a_group_is_written_once_and_none_after_a_gap(tmp_path: Path) -> N
             for number, said in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
                 assert await link.run(scripts.APPEND, id, "t", number, "", "row", "{}", "") == [said]
         assert b":2\r\n" in server.command("XLEN", scripts.key(id, "journal"))
+
+
+async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some_hears_so(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store, said = RedisStore(server.address), list[str]()
+        event = json.dumps({"type": "notice", "message": "x" * 1000})
+        at_once = 2 * scripts.MAX_TOLD // len(event)
+        async with store.begin(tmp_path) as held:
+            lease = held.journal._file
+            assert isinstance(lease, Lease)
+            lease.tell(event)
+            await lease.sync()
+            opened = remote_session(
+                server.address, id=held.journal.id, workspace=tmp_path, is_new=False, say=lambda what: said.append(what)
+            )
+            async with opened as session, aclosing(session.events()) as events:
+                first = await anext(events)
+                for _ in range(at_once):
+                    lease.tell(event)
+                await lease.sync()
+                await anext(events)
+                assert first["type"] == "notice"
+                assert said == [MISSED.format(id=session.id)]
+            async with store.connected() as link:
+                sizes, after = list[int](), "0"
+                while found := await store.told(link, held.journal.id, after, wait_s=0.01):
+                    sizes += [each.until - each.before for each in found]
+                    after = found[-1].place
+        assert scripts.MAX_TOLD < sum(sizes) <= scripts.MAX_TOLD + len(event)
 
 
 async def test_a_short_outage_is_waited_for(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +174,7 @@ async def test_of_a_session_that_rests_only_the_events_of_the_last_run_are_kept(
             await session.send(line)
             await event(session, lambda row, line=line: ended(row) and row["result"] == f"Done: {line}")
     async with store.connected() as link:
-        told = [row for _, row in await store.told(link, session.id, "0", wait_s=0.01)]
+        told = [each.row for each in await store.told(link, session.id, "0", wait_s=0.01)]
     assert [row["type"] for row in told].count("run_started") == 1
     assert told[-1]["result"] == "Done: and again"
 
@@ -229,6 +231,39 @@ async def test_another_worker_goes_on_where_one_was_cut_off(
     written = b"".join(rows(store, session.id))
     assert b"[Interrupted: stopped while running, it may have had effects]" in written
     assert written.count(b'"type":"session"') == 2
+
+
+@pytest.mark.parametrize("ahead_s", [-3_600, 3_600])
+async def test_workers_whose_clocks_differ_by_an_hour_take_over_from_each_other(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: int
+) -> None:
+    """The clock of the second worker is that of the server."""
+    first, second, right = Steps(), Steps(), time.time
+    second.gate.set()
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, first, lease_s=30, keep_s=60.0) as (_, said, _scope),
+    ):
+        monkeypatch.setattr(time, "time", lambda: right() + ahead_s)
+        await session.send("work on it")
+        await first.has_begun.wait()
+        note, _ = await session.send("note: as well")
+        await waits(session)
+        monkeypatch.setattr(time, "time", right)
+        end_lease(server, session)
+        async with working(server.address, settings, tmp_path, second, keep_s=60.0):
+            await event(session, lambda row: ended(row) and row["status"] == "done")
+            assert (await session.outcome(note)).state == "delivered"
+        first.gate.set()
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
+    store = RedisStore(server.address)
+    found = [json.loads(row) for row in rows(store, session.id)]
+    assert max(abs(later["time"] - former["time"]) for former, later in pairwise(found)) > 3_500, "both wrote"
+    assert min(row.get("waited_s") or 0 for row in found if row["type"] == "receipt") >= 0
+    (kept,) = await trio.to_thread.run_sync(store.summaries)
+    assert kept.runs == 2
+    assert abs(kept.changed - right()) < 60, "by the server's clock"
 
 
 def end_lease(server: redis.OwnRedis, session: RemoteSession) -> None:
@@ -376,7 +411,7 @@ async def test_who_watches_hears_of_what_is_on_record_though_the_worker_dies_at_
     async with opened as chain, store.connected() as link:
         chain.start("work on it")
         await chain.wait_idle()
-        told = [row["type"] for _, row in await store.told(link, chain.session_id, "0", wait_s=1)]
+        told = [each.row["type"] for each in await store.told(link, chain.session_id, "0", wait_s=1)]
         assert (told.count("tool_result"), told.count("reply")) == (4, 4)
 
 
