@@ -384,6 +384,20 @@ class UsageReport(_Event):
     context_tokens: int = 0
     context_window: int | None = None
 
+    @classmethod
+    def of(cls, used: Usage, window: int, **common: Any) -> UsageReport:  # noqa: ANN401 - agent, iteration, time
+        """What a call used of a window of so many tokens; 0: that is not known."""
+        return cls(
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+            cost_usd=used.cost_usd,
+            context_tokens=used.total_tokens,
+            context_window=window or None,
+            **common,
+        )
+
 
 @_event("result")
 class Result(_Event):

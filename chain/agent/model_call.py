@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, astuple, replace
+from dataclasses import replace
 
 import trio
 
@@ -126,7 +126,8 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        known = astuple(self.window or Window(0))
+        window = self.window or Window(0)
+        known = window.tokens, window.longest_reply
         journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, *known))
         await journal.written()
         # A now line that came while the disk was slow finds the model not asked yet.
@@ -163,10 +164,20 @@ class ModelCalls:
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
         """Record the end of a call, with its message unless another record keeps that, as of a summary."""
         window, shown = self.window or Window(0), bool(run.step.shown)
-        ended = records.RequestEnded(self._spec.name, run.iteration, reply.stop_reason, reply.usage, was_shown=shown)
-        message, cut = None if is_kept else reply.message, tuple(sorted(reply.cut_calls))
-        ended = replace(ended, message=message, cut_calls=cut, asked_tokens=reply.asked_tokens)
-        self._shared.journal.record(replace(ended, window=window.tokens, longest_reply=window.longest_reply))
+        self._shared.journal.record(
+            records.RequestEnded(
+                self._spec.name,
+                run.iteration,
+                reply.stop_reason,
+                reply.usage,
+                message=None if is_kept else reply.message,
+                cut_calls=tuple(sorted(reply.cut_calls)),
+                was_shown=shown,
+                asked_tokens=reply.asked_tokens,
+                window=window.tokens,
+                longest_reply=window.longest_reply,
+            )
+        )
 
     def _note_fill(self, reply: Reply) -> None:
         if reply.stop_reason == TOO_LONG:
@@ -179,10 +190,6 @@ class ModelCalls:
         """The window of the model, as far as it is known."""
         trace, spec = self._shared.trace, self._context.spec
         return window_of(spec.model) if trace is None else trace.window(spec.name, spec.model)
-
-    @property
-    def _window(self) -> int:
-        return 0 if self.window is None else self.window.tokens
 
     async def _reply(self, run: Run, request: Request, *, compacts: bool) -> Reply:
         """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
@@ -264,9 +271,8 @@ class ModelCalls:
 
     def _count(self, run: Run, usage: Usage) -> None:
         run.add_usage(usage)
-        known = asdict(Usage() + usage)  # a model's own class of usage may say more
-        known |= {"context_tokens": usage.total_tokens, "context_window": self._window or None}
-        self._shared.emit(events.UsageReport(agent=self._spec.name, iteration=run.iteration, **known))
+        window = 0 if self.window is None else self.window.tokens
+        self._shared.emit(events.UsageReport.of(usage, window, agent=self._spec.name, iteration=run.iteration))
 
 
 class BudgetSpent(Exception):

@@ -61,22 +61,31 @@ _FORM_KEYS = {"plan": "change", "request": "phase"}
 _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
 
 
+_ALWAYS = object()
+"""What no value is equal to: a field that is never left out."""
+
+
 @cache
-def _left_out(kind: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
-    """The values for which the JSON leaves a field out, by the fields that it may leave out."""
-    brief = [f for f in fields(kind) if f.metadata == BRIEF]
-    return {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in brief}
+def _names(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
+    """The fields of a dataclass, each with the value for which the JSON leaves it out."""
+    found: list[tuple[str, object]] = []
+    for f in fields(kind):
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        found.append((f.name, default if f.metadata == BRIEF else _ALWAYS))
+    return tuple(found)
 
 
 def _fields(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
     found: JsonObject = {}
     kind: Any = type(record)
-    left_out = _left_out(kind)
-    for name in (f.name for f in fields(record)):
+    for name, left_out in _names(kind):
         value = getattr(record, name)
-        if name not in left_out or value != left_out[name]:
-            found[name] = _plain(value)
+        if value != left_out:
+            found[name] = value if type(value) in _SAID_AS_THEY_ARE else _plain(value)
     return found
+
+
+_SAID_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, get_args
 
@@ -173,8 +173,8 @@ class Projection:
     def _usage(self, record: records.Record, used: Usage, at: float, window: int = 0) -> list[Event]:
         if used == Usage():
             return []
-        filled = {"context_tokens": used.total_tokens, "context_window": window or None}
-        return [self._event(events.UsageReport, record, at, **asdict(used), **filled)]
+        agent = getattr(record, "agent", MAIN)
+        return [events.UsageReport.of(used, window, **self._common(agent, at))]
 
     def rest(self) -> list[Event]:
         """What is to be told of lines that did nothing, now that no more records come."""
