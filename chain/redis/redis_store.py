@@ -7,7 +7,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from io import BytesIO
@@ -146,14 +146,10 @@ class RedisStore:
         here = None if workspace is None else os.path.realpath(workspace)
 
         async def read(server: RedisServer) -> list[Summary]:
-            found: list[Summary] = []
-            for id in await _ids(server):
-                if latest is not None and len(found) >= latest:
-                    break
-                if here is not None and await _workspace(server, id) != here:
-                    continue
-                found.append(await _summary(server, id))
-            return found
+            ids = await _ids(server)
+            if here is not None:
+                ids = await _working_in(server, ids, os.fsencode(here))
+            return [await _summary(server, id) for id in ids[:latest]]
 
         return self._do(read)
 
@@ -239,10 +235,8 @@ class RedisStore:
         while not found:
             page = [id.decode() for id in await server.run(scripts.DUE_NOW, "", first, MAX_DUE)]
             found = [id for id in page if id not in self._newer]
-            if only and found:
-                commands: list[Command] = [(b"HGET", key(id, "meta"), b"workspace") for id in found]
-                places = await server.ask(*commands)
-                found = [id for id, at in zip(found, places, strict=True) if at == os.fsencode(only)]
+            if only:
+                found = await _working_in(server, found, os.fsencode(only))
             if len(page) < MAX_DUE:
                 break
             first += MAX_DUE
@@ -347,9 +341,15 @@ async def _ids(server: RedisServer) -> list[str]:
     return [each.decode(errors="replace") for each in found]
 
 
-async def _workspace(server: RedisServer, id: str) -> str:
-    (found,) = await server.ask((b"HGET", key(id, "meta"), b"workspace"))
-    return (found or b"").decode(errors="replace")
+async def _working_in(server: RedisServer, ids: Sequence[str], folder: bytes) -> list[str]:
+    """Those of the sessions that work in a folder, in their order."""
+    found: list[str] = []
+    for first in range(0, len(ids), AT_ONCE):
+        page = ids[first : first + AT_ONCE]
+        commands: list[Command] = [(b"HGET", key(id, "meta"), b"workspace") for id in page]
+        places = await server.ask(*commands)
+        found += (id for id, place in zip(page, places, strict=True) if place == folder)
+    return found
 
 
 async def _rows(server: RedisServer, id: str) -> list[bytes]:
