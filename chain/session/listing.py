@@ -19,7 +19,7 @@ from typing import BinaryIO
 from chain.errors import SessionError
 from chain.journal import json as record_json
 from chain.journal import records
-from chain.journal.beside import delete_beside
+from chain.journal.beside import delete_beside, sync_folder
 from chain.journal.lock import has_writer, lock
 from chain.messages import Usage
 
@@ -77,10 +77,7 @@ def find_journal(folder: Path, id: str) -> Path:
 
     Raises ``SessionError`` for none, and for several.
     """
-    found = list(_journals(folder, id)) if id else []
-    if not found and len(id) >= LEAST_END:
-        found = list(_journals(folder, id, is_end=True))
-    paths = {path.stem: path for path in found}
+    paths = {path.stem: path for path in _journals(folder, id)}
     return paths[one_of(paths, id)]
 
 
@@ -132,8 +129,8 @@ def is_open(path: Path) -> bool:
         return False
 
 
-def _journals(folder: Path, part: str = "", *, is_end: bool = False) -> Iterator[Path]:
-    """The files in a folder whose names begin so, or end so, and that hold a journal, in no order."""
+def _journals(folder: Path, part: str = "") -> Iterator[Path]:
+    """The journals in a folder whose ids begin or end so, in no order."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -141,13 +138,12 @@ def _journals(folder: Path, part: str = "", *, is_end: bool = False) -> Iterator
     for name in names:
         path = folder / name
         with suppress(OSError, ValueError):
-            # Whatever is no ordinary file could make an open wait.
             stem = name.removesuffix(SUFFIX)
-            is_one = stem != name and (stem.endswith(part) if is_end else stem.startswith(part))
-            if is_one and path.is_file():
+            # Whatever is no ordinary file could make an open wait.
+            if stem != name and (stem.startswith(part) or stem.endswith(part)) and path.is_file():
                 with path.open("rb") as file:
-                    is_one = _first_time(file) is not None
-                if is_one:
+                    is_journal = _first_time(file) is not None
+                if is_journal:
                     yield path
 
 
@@ -322,12 +318,3 @@ def _entry(row: bytes) -> records.Entry | None:
         return record_json.from_json(raw) if isinstance(raw, dict) else None
     except (ValueError, RecursionError):
         return None
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a new name in a folder to the disk, or that one is gone: a file's content alone would not be found."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
