@@ -186,8 +186,8 @@ def _pin(pin: Pin) -> str:
     anchor, kind, sign = what.anchor, "", ""
     match what:
         case outline.Delivered(event=event):
-            sign, words = "•" if event.point == "start" else event.point, event.message
-            title = phrases.delivered(event, what.urgency, what.waited_s)
+            sign, words = event.point, event.message
+            title = phrases.delivered(event, what.urgency)
         case outline.QuestionItem(event=event):
             kind, sign, words = "asks", "?", event.text
             title = f"Question {event.id}: {phrases.answer_line(what.answer)}"
@@ -313,7 +313,7 @@ class _Record:
 def _delivered(item: outline.Delivered) -> str:
     event = item.event
     skipped = f" · skipped: {escaped(', '.join(event.tools_skipped))}" if event.tools_skipped else ""
-    where = phrases.delivered(event, item.urgency, item.waited_s)
+    where = phrases.delivered(event, item.urgency)
     return (
         f'<div class="landed" id="{item.anchor}" role="note"><p class="by">{escaped(where)}'
         f'<span>{skipped}</span></p><p class="words">{shown(event.message)}</p></div>\n'
@@ -350,7 +350,7 @@ def _planned(item: outline.PlanItem, *, is_whole: bool) -> Iterator[str]:
             continue
         new = " new" if task.n in changed else ""
         why = f' <small class="aside">({shown(task.reason)})</small>' if task.reason else ""
-        box = f'<span title="{escaped(task.state.lower())}">{_BOXES.get(task.state, "☐")}</span>'
+        box = f'<span title="{escaped(task.state.lower())}">{_BOXES[task.state]}</span>'
         yield f'<li class="{escaped(task.state)}{new}">{box} {shown(task.text)}{why}</li>'
     yield "</ol>"
     if left := 0 if is_whole else len(event.tasks) - len(changed):
