@@ -88,7 +88,7 @@ class Chain:
         audience: Broadcaster,
         projection: Projection,
         resumed: Resumed | None,
-        servers: Servers | None = None,
+        servers: Servers | None,
     ) -> None:
         spec, journal = session.spec, shared.journal
         self.session_id = journal.id
@@ -105,7 +105,7 @@ class Chain:
         self._session = session
         self._tree = session.tree
         self._ledger = shared.ledger
-        self._intake = Intake(session, shared, session.tree)
+        self._intake = Intake(session, shared)
         workspace = str(shared.workspace)
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
         """The first event of a feed that begins now."""
@@ -162,13 +162,7 @@ class Chain:
 
         ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work in hand and empties the channel.
         """
-        if self._session.active is None:
-            return None
-        sent = Sent(parse_line(text, urgency=urgency, local=False), to=to)
-        line = self._intake.by_rule(sent)
-        if line.kind == "stop":
-            return "stop"
-        return "now" if line.urgency == "now" and not self._intake.is_overfull(sent) else None
+        return self._intake.needs_no_room(Sent(parse_line(text, urgency=urgency, local=False), to=to))
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
         """Record that a script or a pipe will not send a line any more; the next result lists it.
