@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
@@ -70,8 +70,8 @@ class SessionRuns:
         shared: Shared,
         *,
         interactive: bool,
-        reads: ReadInstructions = no_instructions,
-        offers: Offers | None = None,
+        reads: ReadInstructions,
+        offers: Offers | None,
     ) -> None:
         self.is_closing = False
         self.last_status: events.Status | None = None
@@ -255,10 +255,7 @@ class SessionRuns:
     def use_instructions(self, read: records.InstructionsRead) -> None:
         """Tell all agents these from now on; no run has taken its first step."""
         self.instructions = read
-        # Another model may have been chosen for the run after this one.
-        agent = self.tree.main.agent
-        agent.spec = replace(agent.spec, instructions=read.text)
-        self.spec = replace(self.spec, instructions=read.text)
+        self._change_spec(instructions=read.text)
 
     async def _prepare(self, run: Run) -> None:
         """Read the instructions and list tools for a run that was begun, unless the user ends it meanwhile."""
@@ -283,10 +280,13 @@ class SessionRuns:
         """Have these tools of servers from now on; no run has taken its first step."""
         if self._offers is not None:
             self.server_tools = offered
-            registry = self._offers.registry(offered)
-            agent = self.tree.main.agent
-            agent.spec = replace(agent.spec, registry=registry)
-            self.spec = replace(self.spec, registry=registry)
+            self._change_spec(registry=self._offers.registry(offered))
+
+    def _change_spec(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of a dataclass
+        """Change the spec of this run, and that of the next, which may have another model."""
+        agent = self.tree.main.agent
+        agent.spec = replace(agent.spec, **changes)
+        self.spec = replace(self.spec, **changes)
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""
