@@ -90,39 +90,30 @@ class Store(Protocol):
 
     def check(self) -> None:
         """Whether sessions can be kept here."""
-        ...
 
     def begin(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
         """A new session that works in a folder. Whoever has one open is its only writer, until the block is left."""
-        ...
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
         """An old one, to go on with. Raises ``SessionError`` also where somebody has it open."""
-        ...
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """The sessions, the one that changed last first; of this workspace only, and at most the ``latest``."""
-        ...
 
     def find(self, id: str) -> Summary:
         """One of them."""
-        ...
 
     def whole_id(self, id: str) -> str:
         """The id of one in full."""
-        ...
 
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
         """The rows of its journal."""
-        ...
 
     def kept(self, id: str, digest: str) -> bytes | None:
         """The content of a file beside its journal; ``None`` if it is no longer there."""
-        ...
 
     def delete(self, id: str) -> None:
         """Remove it for good. Raises ``SessionError`` also where somebody has it open."""
-        ...
 
 
 class FileStore:
