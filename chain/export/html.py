@@ -156,23 +156,23 @@ def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
         yield f'<p class="note">{counted(lane.left_out, "more sign")} of {name} in the story below.</p>\n'
 
 
-def _link(kind: str, bar: Bar, about: str) -> str:
+def _link(kind: str, bar: Bar[outline.Iteration] | Bar[outline.CallItem], about: str) -> str:
     return (
         f'<a class="{kind}" href="#{bar.parts[0].anchor}" style="left:{bar.left:.2f}%;width:{bar.width:.2f}%" '
         f'title="{escaped(about)}" aria-label="{escaped(about)}"></a>\n'
     )
 
 
-def _iterations(bar: Bar, agent: str) -> str:
-    steps = [part for part in bar.parts if isinstance(part, outline.Iteration)]
+def _iterations(bar: Bar[outline.Iteration], agent: str) -> str:
+    steps = bar.parts
     took = phrases.duration(sum(step.seconds for step in steps))
     if len(steps) == 1:
         return f"{agent}, iteration {steps[0].number}: {took}"
     return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
 
 
-def _mark(mark: Bar) -> str:
-    calls = [part for part in mark.parts if isinstance(part, outline.CallItem)]
+def _mark(mark: Bar[outline.CallItem]) -> str:
+    calls = mark.parts
     names = list(dict.fromkeys(call.name for call in calls))
     about = f"{len(calls)} calls: {', '.join(names[:MOST_NAMES])}{', …' if len(names) > MOST_NAMES else ''}"
     if len(calls) == 1:

@@ -107,8 +107,7 @@ class Intake:
     def start(self, sent: Sent) -> Submitted:
         """Start a run; none may be active."""
         try:
-            node = self._tree.named(sent.to) if sent.to else self._tree.main
-            accepted = self._accept_at_once(sent, node, effect="starts")
+            accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         self._session.begin(accepted)
@@ -117,7 +116,7 @@ class Intake:
     def carry_out(self, sent: Sent, status: str) -> Submitted:
         """Do at once what needs no model, when no run is active; ``status`` answers who asks for it."""
         try:
-            accepted = self._accept_at_once(sent, self._tree.named(sent.to) if sent.to else self._tree.main)
+            accepted = self._accept_at_once(sent, self.target(sent))
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         reason, command = "", sent.line.command

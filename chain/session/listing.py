@@ -113,7 +113,7 @@ def delete_journal(folder: Path, id: str) -> None:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Says of a journal that cannot be read in the block why. Raises ``SessionError``."""
+    """Raise a ``SessionError`` that names the journal for an ``OSError`` of the block, which reads it."""
     try:
         yield
     except OSError as error:

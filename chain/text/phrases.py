@@ -161,7 +161,7 @@ def compacted(event: events.Compaction) -> str:
 Remarkable: TypeAlias = (
     events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt | events.Compaction
 )
-"""What else the user is told while a run is active, than what the agents do."""
+"""What the user is told beside what the agents do."""
 
 
 def remark(event: Remarkable) -> tuple[str, str]:
