@@ -210,12 +210,10 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
     except OSError as error:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
-        with path.open("rb") as rows, _not_collected():
+        with readable(path), path.open("rb") as rows, _not_collected():
             return path, file, read_back(_while_wanted(rows), partial(kept_beside, path))
     except BaseException as error:
         file.close()
-        if isinstance(error, OSError):
-            raise SessionError(f"cannot be read: {error.strerror}", file=path) from None
         if isinstance(error, SessionError):
             raise SessionError(error.message, file=path) from None
         raise
