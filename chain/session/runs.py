@@ -96,7 +96,6 @@ class SessionRuns:
         self._changed = Signal()
         """A run has begun or ended, or none is to begin any more."""
         self._is_ending = False
-        self._is_over = False
         shared.plan.watcher = self._plan_changes
 
     # ------------------------------------------------------------------------------------------- one after the other
@@ -151,9 +150,9 @@ class SessionRuns:
         return True
 
     async def forever(self) -> None:
-        """Run what is begun, and what follows it, until ``end_runs`` is called."""
+        """Run what is begun, and what follows it, until no more is accepted."""
         try:
-            while (run := self.active) is not None or not self._is_over:
+            while (run := self.active) is not None or not self.is_closing:
                 if run is None:
                     await self._changed.wait()
                 else:
@@ -325,7 +324,7 @@ class SessionRuns:
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
-        self.is_closing = self._is_over = True
+        self.is_closing = True
         self._changed.set()
         self.interrupt()
         await self.wait_idle()
