@@ -1,4 +1,4 @@
-"""What sessions there are: a summary of each, which one somebody means, and how one is removed. Pure but for its files.
+"""What sessions there are: a summary of each, and which one somebody means. Pure but for its files.
 
 A journal may be large, and other programs' files may lie beside it. So of the rows only those are parsed that a summary
 needs, which their beginning tells; what is torn, foreign or of another version is passed over, and never breaks a list.
@@ -19,8 +19,7 @@ from typing import BinaryIO
 from chain.errors import SessionError
 from chain.journal import json as record_json
 from chain.journal import records
-from chain.journal.beside import delete_beside, sync_folder
-from chain.journal.lock import has_writer, lock
+from chain.journal.lock import has_writer
 from chain.messages import Usage
 
 SUFFIX = ".jsonl"
@@ -93,22 +92,6 @@ def one_of(ids: Iterable[str], id: str) -> str:
         named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
         raise SessionError(f"{id!r:.60} could be any of {len(found)} sessions: {named}; write more of the id")
     return id if id in found else found[0]
-
-
-def delete_journal(folder: Path, id: str) -> None:
-    """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
-    path = find_journal(folder, id)
-    try:
-        with path.open("rb") as file:
-            # Held until the name is gone, so that nobody opens the session meanwhile.
-            lock(file.fileno())
-            delete_beside(path)
-            path.unlink()
-        sync_folder(folder)
-    except BlockingIOError:
-        raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
-    except OSError as error:
-        raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
 
 
 @contextmanager

@@ -20,9 +20,10 @@ import trio
 from chain.agent.questions import Answerer
 from chain.errors import SessionError
 from chain.events import Origin
-from chain.journal.beside import kept_beside, sync_folder
+from chain.journal.beside import delete_beside, kept_beside, sync_folder
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
+from chain.journal.lock import lock
 from chain.lines.parse import Urgency
 from chain.lines.receipts import Accepted
 from chain.session import listing
@@ -196,7 +197,18 @@ class FileStore:
 
     def delete(self, id: str) -> None:
         """Remove it for good."""
-        listing.delete_journal(self._folder, id)
+        path = find_journal(self._folder, id)
+        try:
+            with path.open("rb") as file:
+                # Held until the name is gone, so that nobody opens the session meanwhile.
+                lock(file.fileno())
+                delete_beside(path)
+                path.unlink()
+            sync_folder(self._folder)
+        except BlockingIOError:
+            raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
+        except OSError as error:
+            raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
 
 
 def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
