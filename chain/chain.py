@@ -49,12 +49,12 @@ CLOSING_S = 5.0
 """Grace period for tools that shield themselves from cancellation."""
 
 
-def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[tuple[Image, ...], str]:
+def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:
     """The images of a line, or why it cannot have them."""
     if len(images) > MAX_NAMED:
-        return (), f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
+        return f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
     if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_READ:
-        return (), f"the images of the line have more than {MAX_READ:,} bytes"
+        return f"the images of the line have more than {MAX_READ:,} bytes"
     found = []
     for each in images:
         if isinstance(each, Image):  # one of another session
@@ -62,11 +62,11 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[tuple[Ima
             continue
         name, content = each
         if len(content) > MAX_WHOLE:
-            return (), f"{name} has {len(content):,} bytes, and the limit of an image is {MAX_WHOLE:,}"
+            return f"{name} has {len(content):,} bytes, and the limit of an image is {MAX_WHOLE:,}"
         if (image := image_of(name, content)) is None:
-            return (), f"{name} is no image of a kind that can be sent: PNG, JPEG, GIF or WebP"
+            return f"{name} is no image of a kind that can be sent: PNG, JPEG, GIF or WebP"
         found.append(image)
-    return tuple(found), ""
+    return tuple(found)
 
 
 class Chain:
@@ -88,7 +88,7 @@ class Chain:
         audience: Broadcaster,
         projection: Projection,
         resumed: Resumed | None,
-        servers: Servers | None = None,
+        servers: Servers | None,
     ) -> None:
         spec, journal = session.spec, shared.journal
         self.session_id = journal.id
@@ -105,7 +105,7 @@ class Chain:
         self._session = session
         self._tree = session.tree
         self._ledger = shared.ledger
-        self._intake = Intake(session, shared, session.tree)
+        self._intake = Intake(session, shared)
         workspace = str(shared.workspace)
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
         """The first event of a feed that begins now."""
@@ -137,9 +137,9 @@ class Chain:
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         sent = Sent(line, id, origin, to)
         if images:
-            found, problem = _read_images(images)
-            if problem:
-                return self._intake.refuse(sent, problem)
+            found = _read_images(images)
+            if isinstance(found, str):
+                return self._intake.refuse(sent, found)
             sent = replace(sent, line=replace(line, images=found))
         if self._session.is_closing:
             return self._intake.refuse(sent, "the chain is closing")
@@ -162,13 +162,7 @@ class Chain:
 
         ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work in hand and empties the channel.
         """
-        if self._session.active is None:
-            return None
-        sent = Sent(parse_line(text, urgency=urgency, local=False), to=to)
-        line = self._intake.by_rule(sent)
-        if line.kind == "stop":
-            return "stop"
-        return "now" if line.urgency == "now" and not self._intake.is_overfull(sent) else None
+        return self._intake.needs_no_room(Sent(parse_line(text, urgency=urgency, local=False), to=to))
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
         """Record that a script or a pipe will not send a line any more; the next result lists it.

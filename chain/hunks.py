@@ -13,7 +13,7 @@ RowKind: TypeAlias = Literal["plain", "place", "removed", "added"]
 _KINDS: dict[str, RowKind] = {" ": "plain", "-": "removed", "+": "added"}
 _NO_END = "\\ No newline at end of file"
 _HEAD = re.compile(r"(.*) \+(\d+) −(\d+)", re.ASCII)
-_PLACE = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.ASCII)
+_PLACE = re.compile(r"@@ -(\d{1,9})(?:,\d+)? \+(\d{1,9})(?:,\d+)? @@", re.ASCII)
 
 
 class HunkRow(NamedTuple):
@@ -81,19 +81,17 @@ def read_diff(text: str) -> FileDiff | None:
     head = _HEAD.fullmatch(first)
     if head is None:
         return None
-    hunks, n = [], 0
-    while n < len(rows):
-        place, n = _PLACE.fullmatch(rows[n]), n + 1
-        if place is None:
+    found: list[tuple[int, int, list[HunkRow]]] = []
+    for row in rows:
+        if place := _PLACE.fullmatch(row):
+            found.append((int(place[1]), int(place[2]), []))
+            continue
+        lines = found[-1][2] if found else []
+        if row == _NO_END and lines:
+            lines[-1] = lines[-1]._replace(ends=False)
+        elif row[:1] in _KINDS:
+            lines.append(HunkRow(row[:1], row[1:]))  # type: ignore[arg-type]
+        else:
             return None
-        begin = n
-        while n < len(rows) and rows[n][:1] in (*_KINDS, "\\"):
-            n += 1
-        lines = [
-            HunkRow(row[:1], row[1:], ends=after != _NO_END)  # type: ignore[arg-type]
-            for row, after in zip(rows[begin:n], [*rows[begin + 1 : n], ""], strict=True)
-            if row != _NO_END
-        ]
-        hunks.append(Hunk(int(place[1]), int(place[3]), tuple(lines)))
-    found = FileDiff(head[1], tuple(hunks))
-    return found if found.text == text else None
+    diff = FileDiff(head[1], tuple(Hunk(old, new, tuple(lines)) for old, new, lines in found))
+    return diff if diff.text == text else None

@@ -73,11 +73,10 @@ class Plan:
         """How many tasks are closed (done or failed), and how many there are."""
         return sum(t.state != "PENDING" for t in self._tasks), len(self._tasks)
 
-    def carry_over(self, tasks: Iterable[Task], by: Author) -> None:
+    def carry_over(self, tasks: Iterable[Task]) -> None:
         """Begin with the tasks of an earlier plan, each in its state; without any nothing happens."""
-        views = views_of(tasks)
-        if views:
-            self._change(PlanRestored(views, by))
+        if views := views_of(tasks):
+            self._change(PlanRestored(views, "user"))
 
     def restore(self, tasks: Iterable[Task]) -> None:
         """Put back a plan that was saved, without announcing it as a change."""
@@ -121,19 +120,19 @@ class Plan:
         self._change(PlanReplaced((), by, line_id))
         return f"the plan is cleared, {counted(count, 'task')} removed"
 
-    def carry_out(self, command: PlanCommand, by: Author = "user", *, line_id: str = "") -> str:
-        """Carry out a plan command, that of a line if it has an id; returns what was done."""
+    def carry_out(self, command: PlanCommand, *, line_id: str = "") -> str:
+        """Carry out a plan command of the user, that of a line if it has an id; returns what was done."""
         match command:
             case AddTask(text):
-                return self.add(text, by, line_id=line_id)
+                return self.add(text, "user", line_id=line_id)
             case CompleteTask(n):
-                return self.close(n, "DONE", by, line_id=line_id)
+                return self.close(n, "DONE", "user", line_id=line_id)
             case FailTask(n, reason):
-                return self.close(n, "FAILED", by, reason, line_id=line_id)
+                return self.close(n, "FAILED", "user", reason, line_id=line_id)
             case ListTasks():
                 return "the plan:\n" + self.render() if self._tasks else "the plan is empty"
             case ClearTasks():
-                return self.clear(by, line_id=line_id)
+                return self.clear("user", line_id=line_id)
 
     def render(self) -> str:
         """The plan for people and models: a row a task, then the counts."""

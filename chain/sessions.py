@@ -21,7 +21,7 @@ from chain.session.store import Store as Store
 Format: TypeAlias = Literal["md", "json", "html"]
 
 MAX_RESUMABLE = 20
-"""Sessions among which those are that somebody goes on with."""
+"""Sessions that are offered for resuming."""
 
 Report: TypeAlias = Callable[[str], object]
 """Told in a sentence what is wrong with a journal."""
@@ -32,11 +32,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
-def _ignore(what: str) -> None:
-    pass
-
-
-def open_store(state: Path, address: str = "") -> Store:
+def open_store(state: Path, address: str) -> Store:
     """Where sessions are kept: in a Redis at an address, or else in the state folder. Raises ``SessionError``."""
     if not address:
         return FileStore(state)
@@ -63,7 +59,7 @@ def resumable(store: Store, workspace: Path) -> list[Summary]:
     return store.summaries(latest=MAX_RESUMABLE, workspace=workspace)
 
 
-def told_again(store: Store, id: str, report: Report = _ignore) -> Iterator[Event]:
+def told_again(store: Store, id: str, report: Report = lambda what: None) -> Iterator[Event]:
     """The events of a session, from its journal.
 
     ``report`` is told at the end what of it could not be read. Raises ``SessionError``.
@@ -75,17 +71,13 @@ def told_again(store: Store, id: str, report: Report = _ignore) -> Iterator[Even
             report(what)
 
 
-def export(store: Store, id: str, format: Format, report: Report = _ignore) -> Iterator[str]:
+def export(store: Store, id: str, format: Format, report: Report = lambda what: None) -> Iterator[str]:
     """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
     if format == "json":
         with store.rows(id) as rows:
             yield from json_document(id, rows, partial(store.kept, id))
-        with store.rows(id) as rows:
-            reading = Reading(rows)
-            for _ in reading:
-                pass
-            for what in reading.complaints:
-                report(what)
+        for _ in told_again(store, id, report):
+            pass  # what is reported was not said by the document
     else:
         from chain.export.html import html
         from chain.export.markdown import markdown
@@ -95,7 +87,7 @@ def export(store: Store, id: str, format: Format, report: Report = _ignore) -> I
         yield from written(outline_of(told_again(store, id, report)))
 
 
-def json_document(id: str, rows: Iterable[bytes], kept: Kept | None = None) -> Iterator[str]:
+def json_document(id: str, rows: Iterable[bytes], kept: Kept) -> Iterator[str]:
     """The document, in pieces, from the rows of a journal: ``session``, then ``records``, one a row.
 
     The images that are ``kept`` beside the journal are in it. A row that is no record, such as a torn one, is left out.
@@ -114,12 +106,12 @@ def json_document(id: str, rows: Iterable[bytes], kept: Kept | None = None) -> I
     yield "\n]}\n"
 
 
-def _record(row: bytes, kept: Kept | None) -> JsonObject | None:
+def _record(row: bytes, kept: Kept) -> JsonObject | None:
     try:
         raw = json.loads(row)
     except (ValueError, RecursionError):
         return None
-    if kept is not None and b'"type":"image"' in row:
+    if b'"type":"image"' in row:
         match raw:
             case {"type": "message", "message": {"content": list(content)}}:
                 content[:] = [_whole(block, kept) for block in content]

@@ -32,6 +32,8 @@ def test_a_hunk_has_its_two_sides() -> None:
         "f +1 −1\n@@ -1 +1,2 @@\n-a\n+b",
         "f +1 −1\n@@ -1 +1 @@\n-a\n+b\nand more",
         "f +1 −1\n@@ -01 +1 @@\n-a\n+b",
+        "f +1 −1\n@@ -1 +1 @@\n\\ x",
+        f"f +0 −0\n@@ -{'1' * 5_000},0 +1,0 @@",
     ],
 )
 def test_a_text_that_is_not_exactly_one_is_none(text: str) -> None:

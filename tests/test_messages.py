@@ -115,9 +115,6 @@ def test_a_message_knows_its_text_calls_and_results() -> None:
     assert message.text == "Let me look."
     assert message.calls == (call,)
     assert message.results == (result,)
-
-
-def test_a_message_without_text_has_an_empty_one() -> None:
     assert Message("assistant", (Thinking("hm"),)).text == ""
 
 

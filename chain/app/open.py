@@ -193,7 +193,7 @@ async def open_chain(
             audience.listen(projection.on_event)
             journal.tells(projection.of, audience.emit)
             record_opening(session, shared, repaired=journal.seq - (0 if read is None else read.seq), whereabouts=place)
-            shared.plan.carry_over(plan, by="user")
+            shared.plan.carry_over(plan)
             await session.read_instructions()
         except JournalError as error:
             raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None

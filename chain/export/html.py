@@ -156,23 +156,23 @@ def _lane(lane: Lane, drawn: Timeline, *, is_first: bool) -> Iterator[str]:
         yield f'<p class="note">{counted(lane.left_out, "more sign")} of {name} in the story below.</p>\n'
 
 
-def _link(kind: str, bar: Bar, about: str) -> str:
+def _link(kind: str, bar: Bar[outline.Iteration] | Bar[outline.CallItem], about: str) -> str:
     return (
         f'<a class="{kind}" href="#{bar.parts[0].anchor}" style="left:{bar.left:.2f}%;width:{bar.width:.2f}%" '
         f'title="{escaped(about)}" aria-label="{escaped(about)}"></a>\n'
     )
 
 
-def _iterations(bar: Bar, agent: str) -> str:
-    steps = [part for part in bar.parts if isinstance(part, outline.Iteration)]
+def _iterations(bar: Bar[outline.Iteration], agent: str) -> str:
+    steps = bar.parts
     took = phrases.duration(sum(step.seconds for step in steps))
     if len(steps) == 1:
         return f"{agent}, iteration {steps[0].number}: {took}"
     return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
 
 
-def _mark(mark: Bar) -> str:
-    calls = [part for part in mark.parts if isinstance(part, outline.CallItem)]
+def _mark(mark: Bar[outline.CallItem]) -> str:
+    calls = mark.parts
     names = list(dict.fromkeys(call.name for call in calls))
     about = f"{len(calls)} calls: {', '.join(names[:MOST_NAMES])}{', …' if len(names) > MOST_NAMES else ''}"
     if len(calls) == 1:
@@ -186,8 +186,8 @@ def _pin(pin: Pin) -> str:
     anchor, kind, sign = what.anchor, "", ""
     match what:
         case outline.Delivered(event=event):
-            sign, words = "•" if event.point == "start" else event.point, event.message
-            title = phrases.delivered(event, what.urgency, what.waited_s)
+            sign, words = event.point, event.message
+            title = phrases.delivered(event, what.urgency)
         case outline.QuestionItem(event=event):
             kind, sign, words = "asks", "?", event.text
             title = f"Question {event.id}: {phrases.answer_line(what.answer)}"
@@ -313,7 +313,7 @@ class _Record:
 def _delivered(item: outline.Delivered) -> str:
     event = item.event
     skipped = f" · skipped: {escaped(', '.join(event.tools_skipped))}" if event.tools_skipped else ""
-    where = phrases.delivered(event, item.urgency, item.waited_s)
+    where = phrases.delivered(event, item.urgency)
     return (
         f'<div class="landed" id="{item.anchor}" role="note"><p class="by">{escaped(where)}'
         f'<span>{skipped}</span></p><p class="words">{shown(event.message)}</p></div>\n'
@@ -350,7 +350,7 @@ def _planned(item: outline.PlanItem, *, is_whole: bool) -> Iterator[str]:
             continue
         new = " new" if task.n in changed else ""
         why = f' <small class="aside">({shown(task.reason)})</small>' if task.reason else ""
-        box = f'<span title="{escaped(task.state.lower())}">{_BOXES.get(task.state, "☐")}</span>'
+        box = f'<span title="{escaped(task.state.lower())}">{_BOXES[task.state]}</span>'
         yield f'<li class="{escaped(task.state)}{new}">{box} {shown(task.text)}{why}</li>'
     yield "</ol>"
     if left := 0 if is_whole else len(event.tasks) - len(changed):

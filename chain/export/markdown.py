@@ -85,7 +85,7 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
                 yield from quoted("Thought", item.text.strip())
             case outline.Delivered(event=event):
                 skipped = f"; skipped: {', '.join(event.tools_skipped)}" if event.tools_skipped else ""
-                where = phrases.delivered(event, item.urgency, item.waited_s)
+                where = phrases.delivered(event, item.urgency)
                 yield from quoted(f"🔔 {where}{skipped}", event.message)
             case outline.QuestionItem():
                 yield from _asked(item)
@@ -137,7 +137,7 @@ def _plan(event: events.PlanChanged) -> Iterator[str]:
     yield from _paragraph(f"**Plan**, changed by {inline(event.by)}{'' if event.tasks else ': empty'}")
     for task in event.tasks:
         why = f" ({task.reason})" if task.reason else ""
-        yield f"- {_BOXES.get(task.state, '[ ]')} {inline(f'{task.text}{why}')}"
+        yield f"- {_BOXES[task.state]} {inline(f'{task.text}{why}')}"
     yield ""
 
 

@@ -65,11 +65,10 @@ class ThoughtItem(_Part):
 
 @dataclass(slots=True, kw_only=True)
 class Delivered(_Part):
-    """Lines of the user that entered the conversation here; a journal has how long they waited in the receipts."""
+    """Lines of the user that entered the conversation here, with the ``urgency`` of the most urgent of them."""
 
     event: events.UserInterruption
-    urgency: str = "next"
-    waited_s: float = 0.0
+    urgency: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -230,7 +229,6 @@ class _OutlineBuilder:
         self._calls: dict[str, CallItem] = {}
         self._asked: dict[str, QuestionItem] = {}
         self._urgency: dict[str, str] = {}
-        self._delivered: dict[str, Delivered] = {}
         self._tasks: tuple[events.TaskView, ...] = ()
         self._thoughts: dict[str, ThoughtItem] = {}
 
@@ -250,11 +248,8 @@ class _OutlineBuilder:
             case events.Init():
                 self.outline.init = self.outline.init or event
                 return
-            case events.Receipt(state="queued" | "delivered" | "refused"):  # their own events tell of them
-                if (delivered := self._delivered.pop(event.id, None)) is not None:
-                    delivered.waited_s = max(delivered.waited_s, event.waited_s or 0.0)
-                if event.state != "delivered" or not event.reason:
-                    return
+            case events.Receipt(state="queued" | "refused") | events.Receipt(state="delivered", reason=""):
+                return  # their own events tell of them
             case _:
                 pass
         self._thoughts.pop(event.agent, None)
@@ -287,9 +282,7 @@ class _OutlineBuilder:
                 call.result, call.until = event, at
             case events.UserInterruption(ids=ids):
                 urgency = max((self._urgency.pop(id, "next") for id in ids), key=_URGENCIES.index, default="next")
-                delivered = Delivered(at=at, event=event, urgency=urgency, waited_s=event.waited_s)
-                self._delivered |= dict.fromkeys(ids, delivered)
-                self._put(event, delivered)
+                self._put(event, Delivered(at=at, event=event, urgency=urgency))
             case events.Question():
                 self._asked[event.id] = asked = QuestionItem(at=at, event=event)
                 self._put(event, asked)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from chain.export.outline import AgentRun, CallItem, Delivered, Iteration, Outline, QuestionItem, SessionRun
 
@@ -35,14 +35,16 @@ LEVELS = 4
 
 Pinned: TypeAlias = Delivered | QuestionItem | AgentRun
 
+_Part = TypeVar("_Part", Iteration, CallItem)
+
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Generic[_Part]):
     """One iteration, or several that stand too close to each other; likewise calls."""
 
     left: float
     width: float
-    parts: tuple[Iteration | CallItem, ...]
+    parts: tuple[_Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class Lane:
     """An agent, with everything that it did."""
 
     first: AgentRun
-    bars: tuple[Bar, ...]
-    marks: tuple[Bar, ...]
+    bars: tuple[Bar[Iteration], ...]
+    marks: tuple[Bar[CallItem], ...]
     pins: tuple[Pin, ...]
     left_out: int
     """Pins that are not drawn."""
@@ -185,8 +187,8 @@ def _lane(works: Sequence[AgentRun], axis: Axis, closest: float) -> Lane:
     )
 
 
-def _bars(parts: Iterable[Iteration | CallItem], axis: Axis, closest: float) -> Iterator[Bar]:
-    groups: list[list[Iteration | CallItem]] = []
+def _bars(parts: Iterable[_Part], axis: Axis, closest: float) -> Iterator[Bar[_Part]]:
+    groups: list[list[_Part]] = []
     for part in sorted(parts, key=lambda part: part.at):
         if not groups or axis.percent(part.at) - axis.percent(groups[-1][0].at) >= closest:
             groups.append([])

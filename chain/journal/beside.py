@@ -48,8 +48,8 @@ def keep_beside(journal: Path, digest: str, content: bytes) -> None:
         with suppress(OSError):
             unfinished.unlink()
         raise
-    _sync_names(folder)
-    _sync_names(folder.parent)  # where the folder itself may be new
+    sync_folder(folder)
+    sync_folder(folder.parent)  # where the folder itself may be new
 
 
 def kept_beside(journal: Path, digest: str) -> bytes | None:
@@ -72,7 +72,8 @@ def delete_beside(journal: Path) -> None:
         shutil.rmtree(folder_beside(journal))
 
 
-def _sync_names(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Bring a new name in a folder to the disk, or that one is gone: a file's content alone would not be found."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -32,6 +32,10 @@ BRIEF = {"brief": True}
 _T = TypeVar("_T")
 
 
+def _brief(default: _T) -> _T:
+    return field(default=default, metadata=BRIEF)
+
+
 @dataclass(frozen=True, slots=True)
 class _Typed:
     type: ClassVar[str]
@@ -56,12 +60,12 @@ class Session(_Typed):
     version: str
     model: str
     workspace: str
-    tools: tuple[str, ...] = field(default=(), metadata=BRIEF)
-    interactive: bool = field(default=False, metadata=BRIEF)
+    tools: tuple[str, ...] = _brief(())
+    interactive: bool = _brief(False)
     """Whether a person types the lines, who can start a run with those that wait."""
-    repaired: int = field(default=0, metadata=BRIEF)
+    repaired: int = _brief(0)
     """How many records before this one the same process wrote, to make up for what a crash had left out."""
-    whereabouts: str = field(default="", metadata=BRIEF)
+    whereabouts: str = _brief("")
     """What its agents are told of where they are: the same however often it is resumed."""
 
 
@@ -79,11 +83,11 @@ class Line(_Typed):
     urgency: str
     agent: str
     origin: str = "prompt"
-    effect: Effect = field(default="waits", metadata=BRIEF)
-    iteration: int = field(default=0, metadata=BRIEF)
-    by_rule: bool = field(default=False, metadata=BRIEF)
-    waiting: int = field(default=0, metadata=BRIEF)
-    images: tuple[messages.Image, ...] = field(default=(), metadata=BRIEF)
+    effect: Effect = _brief("waits")
+    iteration: int = _brief(0)
+    by_rule: bool = _brief(False)
+    waiting: int = _brief(0)
+    images: tuple[messages.Image, ...] = _brief(())
     """What its sender sent along."""
 
 
@@ -95,7 +99,7 @@ class RunBegun(_Typed):
     """
 
     id: str = ""
-    only_compacts: bool = field(default=False, metadata=BRIEF)
+    only_compacts: bool = _brief(False)
 
 
 @_record("receipt")
@@ -127,12 +131,12 @@ class Message(_Typed):
     is_interjection: bool = False
     line_ids: tuple[str, ...] = ()
     point: Point | None = None
-    source: str = field(default="", metadata=BRIEF)
-    remaining: int = field(default=0, metadata=BRIEF)
-    skipped: tuple[str, ...] = field(default=(), metadata=BRIEF)
-    iteration: int = field(default=0, metadata=BRIEF)
-    waited_s: float = field(default=0.0, metadata=BRIEF)
-    is_cut: bool = field(default=False, metadata=BRIEF)
+    source: str = _brief("")
+    remaining: int = _brief(0)
+    skipped: tuple[str, ...] = _brief(())
+    iteration: int = _brief(0)
+    waited_s: float = _brief(0.0)
+    is_cut: bool = _brief(False)
 
 
 @_record("withdrawn")
@@ -147,7 +151,7 @@ class Withdrawn(_Typed):
     messages: int
     agent: str
     reason: str
-    line_ids: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    line_ids: tuple[str, ...] = _brief(())
 
 
 @_record("images_refused")
@@ -180,8 +184,8 @@ class ToolFinished(_Typed):
     agent: str
     is_error: bool
     seconds: float
-    text: str = field(default="", metadata=BRIEF)
-    images: tuple[messages.Image, ...] = field(default=(), metadata=BRIEF)
+    text: str = _brief("")
+    images: tuple[messages.Image, ...] = _brief(())
 
 
 @_record("question")
@@ -197,13 +201,13 @@ class Question(_Typed):
     options: tuple[str, ...] = ()
     preview: str = ""
     protections: tuple[str, ...] = ()
-    subject: str = field(default="", metadata=BRIEF)
+    subject: str = _brief("")
     """What a pattern of an allowance is compared with."""
-    only_by_name: str = field(default="", metadata=BRIEF)
+    only_by_name: str = _brief("")
     """What a pattern must have in it."""
-    always: Literal["tool", "subject"] = field(default="tool", metadata=BRIEF)
+    always: Literal["tool", "subject"] = _brief("tool")
     """What the answer "always" would allow beside the call."""
-    is_open: bool = field(default=False, metadata=BRIEF)
+    is_open: bool = _brief(False)
     """Whether there was somebody who could answer; else it was settled in the same step."""
 
 
@@ -216,7 +220,7 @@ class Answer(_Typed):
     decision: Decision
     by: AnsweredBy
     agent: str
-    is_for_always: bool = field(default=False, metadata=BRIEF)
+    is_for_always: bool = _brief(False)
 
 
 @_record("plan", "added")
@@ -225,7 +229,7 @@ class TaskAdded(_Typed):
 
     text: str
     by: Author
-    line_id: str = field(default="", metadata=BRIEF)
+    line_id: str = _brief("")
 
 
 @_record("plan", "closed")
@@ -236,7 +240,7 @@ class TaskClosed(_Typed):
     state: Literal["DONE", "FAILED"]
     reason: str
     by: Author
-    line_id: str = field(default="", metadata=BRIEF)
+    line_id: str = _brief("")
 
 
 @_record("plan", "replaced")
@@ -245,7 +249,7 @@ class PlanReplaced(_Typed):
 
     texts: tuple[str, ...]
     by: Author
-    line_id: str = field(default="", metadata=BRIEF)
+    line_id: str = _brief("")
 
 
 @_record("plan", "restored")
@@ -254,7 +258,7 @@ class PlanRestored(_Typed):
 
     tasks: tuple[TaskView, ...]
     by: Author
-    line_id: str = field(default="", metadata=BRIEF)
+    line_id: str = _brief("")
 
 
 PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
@@ -302,15 +306,15 @@ class RequestSent(_Typed):
     iteration: int
     system: str
     tools: str
-    max_iterations: int = field(default=0, metadata=BRIEF)
-    attempt: int = field(default=1, metadata=BRIEF)
-    tail: tuple[str, ...] = field(default=(), metadata=BRIEF)
-    overrides: Overrides = field(default_factory=Overrides, metadata=BRIEF)
-    compacts: bool = field(default=False, metadata=BRIEF)
+    max_iterations: int = _brief(0)
+    attempt: int = _brief(1)
+    tail: tuple[str, ...] = _brief(())
+    overrides: Overrides = _brief(Overrides())
+    compacts: bool = _brief(False)
     """Whether it asks for a summary, as the conversation is to be compacted: it is no iteration's own call."""
-    window: int = field(default=0, metadata=BRIEF)
+    window: int = _brief(0)
     """The model's context window in tokens, as it is known then; 0 where it is not."""
-    longest_reply: int = field(default=0, metadata=BRIEF)
+    longest_reply: int = _brief(0)
     """How many tokens of it a reply may have."""
 
 
@@ -327,19 +331,19 @@ class RequestEnded(_Typed):
     agent: str
     iteration: int
     stop_reason: StopReason | None = None
-    usage: Usage = field(default_factory=Usage, metadata=BRIEF)
-    message: messages.Message | None = field(default=None, metadata=BRIEF)
-    cut_calls: tuple[str, ...] = field(default=(), metadata=BRIEF)
-    error: str = field(default="", metadata=BRIEF)
-    retryable: bool = field(default=False, metadata=BRIEF)
-    retry_after: float | None = field(default=None, metadata=BRIEF)
-    parameters: tuple[str, ...] = field(default=(), metadata=BRIEF)
-    was_shown: bool = field(default=False, metadata=BRIEF)
-    cause: str = field(default="", metadata=BRIEF)
-    window: int = field(default=0, metadata=BRIEF)
-    longest_reply: int = field(default=0, metadata=BRIEF)
+    usage: Usage = _brief(Usage())
+    message: messages.Message | None = _brief(None)
+    cut_calls: tuple[str, ...] = _brief(())
+    error: str = _brief("")
+    retryable: bool = _brief(False)
+    retry_after: float | None = _brief(None)
+    parameters: tuple[str, ...] = _brief(())
+    was_shown: bool = _brief(False)
+    cause: str = _brief("")
+    window: int = _brief(0)
+    longest_reply: int = _brief(0)
     """As in ``RequestSent``: the first call may have brought it."""
-    asked_tokens: int = field(default=0, metadata=BRIEF)
+    asked_tokens: int = _brief(0)
     """How many tokens the request has that the service found too long, where it said so."""
 
 
@@ -348,7 +352,7 @@ class CompactionAsked(_Typed):
     """The user asks that a conversation be compacted; ``focus`` is what they said matters."""
 
     agent: str
-    focus: str = field(default="", metadata=BRIEF)
+    focus: str = _brief("")
 
 
 @_record("compacted")
@@ -364,13 +368,13 @@ class Compacted(_Typed):
     iteration: int
     by: CompactedBy
     summary: str = ""
-    words: str = field(default="", metadata=BRIEF)
-    left_out: int = field(default=0, metadata=BRIEF)
-    kept: int = field(default=0, metadata=BRIEF)
-    stubbed: tuple[str, ...] = field(default=(), metadata=BRIEF)
-    images: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    words: str = _brief("")
+    left_out: int = _brief(0)
+    kept: int = _brief(0)
+    stubbed: tuple[str, ...] = _brief(())
+    images: tuple[str, ...] = _brief(())
     """The names of those that have left the conversation."""
-    plan: str = field(default="", metadata=BRIEF)
+    plan: str = _brief("")
     tokens_before: int = 0
     tokens_after: int = 0
 
@@ -387,7 +391,7 @@ class Interrupted(_Typed):
     iteration: int
     what: Phase
     by: Literal["user", "line", "time"]
-    usage: Usage = field(default_factory=Usage, metadata=BRIEF)
+    usage: Usage = _brief(Usage())
 
 
 @_record("instructions")
@@ -400,7 +404,7 @@ class InstructionsRead(_Typed):
 
     text: str = ""
     files: tuple[str, ...] = ()
-    faults: tuple[str, ...] = field(default=(), metadata=BRIEF)
+    faults: tuple[str, ...] = _brief(())
 
 
 @_record("server_tools")
@@ -418,7 +422,7 @@ class Result(_Typed):
     result: str
     iterations: int
     usage: Usage = field(default_factory=Usage)
-    phase_reached: Phase | None = field(default=None, metadata=BRIEF)
+    phase_reached: Phase | None = _brief(None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ that the tree names (``AgentTree.target``).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from chain.agent.spec import Shared
-from chain.agent.tree import AgentNode, AgentTree
+from chain.agent.tree import AgentNode
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import by_rule
@@ -54,10 +55,10 @@ class Sent:
 class Intake:
     """Accepts lines for the agents of a session."""
 
-    def __init__(self, session: SessionRuns, shared: Shared, tree: AgentTree) -> None:
+    def __init__(self, session: SessionRuns, shared: Shared) -> None:
         self._session = session
         self._shared = shared
-        self._tree = tree
+        self._tree = session.tree
         self._ledger = shared.ledger
 
     def target(self, sent: Sent) -> AgentNode:
@@ -81,12 +82,17 @@ class Intake:
             return True  # it needs no room to be refused
         return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
-    def is_overfull(self, sent: Sent) -> bool:
-        """Whether a line would be refused also if it needs no room."""
-        try:
-            return self.target(sent).inbox.is_overfull
-        except UserError:
-            return False
+    def needs_no_room(self, sent: Sent) -> Literal["stop", "now"] | None:
+        """Whether a line would be accepted by the run that is active also if the channel is full, and as what."""
+        if self._session.active is None:
+            return None
+        line, is_overfull = sent.line, False
+        with suppress(UserError):  # it needs no room to be refused
+            node = self.target(sent)
+            line, is_overfull = self._by_rule(sent, node), node.inbox.is_overfull
+        if line.kind == "stop":
+            return "stop"
+        return "now" if line.urgency == "now" and not is_overfull else None
 
     def refuse(self, sent: Sent, reason: str) -> Submitted:
         """Tell the sender that a line was not accepted, and why."""
@@ -101,8 +107,7 @@ class Intake:
     def start(self, sent: Sent) -> Submitted:
         """Start a run; none may be active."""
         try:
-            node = self._tree.named(sent.to) if sent.to else self._tree.main
-            accepted = self._accept_at_once(sent, node, effect="starts")
+            accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         self._session.begin(accepted)
@@ -111,7 +116,7 @@ class Intake:
     def carry_out(self, sent: Sent, status: str) -> Submitted:
         """Do at once what needs no model, when no run is active; ``status`` answers who asks for it."""
         try:
-            accepted = self._accept_at_once(sent, self._tree.named(sent.to) if sent.to else self._tree.main)
+            accepted = self._accept_at_once(sent, self.target(sent))
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         reason, command = "", sent.line.command
@@ -144,13 +149,6 @@ class Intake:
             return Submitted("refused", message=put)
         node.apply_urgency([put])
         return Submitted("queued", put.id)
-
-    def by_rule(self, sent: Sent) -> Line:
-        """What the rules of the agent that a line goes to make of it; the line itself if that agent is not at work."""
-        try:
-            return self._by_rule(sent, self.target(sent))
-        except UserError:
-            return sent.line
 
     def _by_rule(self, sent: Sent, node: AgentNode) -> Line:
         """What the rules of an agent's handler prompt, as they are now, make of a line.

@@ -1,4 +1,4 @@
-"""What sessions there are: a summary of each, which one somebody means, and how one is removed. Pure but for its files.
+"""What sessions there are: a summary of each, and which one somebody means. Pure but for its files.
 
 A journal may be large, and other programs' files may lie beside it. So of the rows only those are parsed that a summary
 needs, which their beginning tells; what is torn, foreign or of another version is passed over, and never breaks a list.
@@ -19,8 +19,7 @@ from typing import BinaryIO
 from chain.errors import SessionError
 from chain.journal import json as record_json
 from chain.journal import records
-from chain.journal.beside import delete_beside
-from chain.journal.lock import has_writer, lock
+from chain.journal.lock import has_writer
 from chain.messages import Usage
 
 SUFFIX = ".jsonl"
@@ -77,10 +76,7 @@ def find_journal(folder: Path, id: str) -> Path:
 
     Raises ``SessionError`` for none, and for several.
     """
-    found = list(_journals(folder, id)) if id else []
-    if not found and len(id) >= LEAST_END:
-        found = list(_journals(folder, id, is_end=True))
-    paths = {path.stem: path for path in found}
+    paths = {path.stem: path for path in _journals(folder, id)}
     return paths[one_of(paths, id)]
 
 
@@ -98,25 +94,9 @@ def one_of(ids: Iterable[str], id: str) -> str:
     return id if id in found else found[0]
 
 
-def delete_journal(folder: Path, id: str) -> None:
-    """Remove a session for good. Raises ``SessionError``, also for one that another process has open."""
-    path = find_journal(folder, id)
-    try:
-        with path.open("rb") as file:
-            # Held until the name is gone, so that nobody opens the session meanwhile.
-            lock(file.fileno())
-            delete_beside(path)
-            path.unlink()
-        sync_folder(folder)
-    except BlockingIOError:
-        raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
-    except OSError as error:
-        raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
-
-
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Says of a journal that cannot be read in the block why. Raises ``SessionError``."""
+    """Raise a ``SessionError`` that names the journal for an ``OSError`` of the block, which reads it."""
     try:
         yield
     except OSError as error:
@@ -132,8 +112,8 @@ def is_open(path: Path) -> bool:
         return False
 
 
-def _journals(folder: Path, part: str = "", *, is_end: bool = False) -> Iterator[Path]:
-    """The files in a folder whose names begin so, or end so, and that hold a journal, in no order."""
+def _journals(folder: Path, part: str = "") -> Iterator[Path]:
+    """The journals in a folder whose ids begin or end so, in no order."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -141,13 +121,12 @@ def _journals(folder: Path, part: str = "", *, is_end: bool = False) -> Iterator
     for name in names:
         path = folder / name
         with suppress(OSError, ValueError):
-            # Whatever is no ordinary file could make an open wait.
             stem = name.removesuffix(SUFFIX)
-            is_one = stem != name and (stem.endswith(part) if is_end else stem.startswith(part))
-            if is_one and path.is_file():
+            # Whatever is no ordinary file could make an open wait.
+            if stem != name and (stem.startswith(part) or stem.endswith(part)) and path.is_file():
                 with path.open("rb") as file:
-                    is_one = _first_time(file) is not None
-                if is_one:
+                    is_journal = _first_time(file) is not None
+                if is_journal:
                     yield path
 
 
@@ -322,12 +301,3 @@ def _entry(row: bytes) -> records.Entry | None:
         return record_json.from_json(raw) if isinstance(raw, dict) else None
     except (ValueError, RecursionError):
         return None
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a new name in a folder to the disk, or that one is gone: a file's content alone would not be found."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

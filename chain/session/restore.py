@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from chain import messages
 from chain.agent.history import History
 from chain.errors import ConversationError, SessionError
-from chain.events import Point, State, Status
+from chain.events import Point, State
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.messages import TOO_LONG, Usage
@@ -63,7 +63,6 @@ class KnownAgent:
     parent_id: str = ""
     task: str = ""
     began: float = 0.0
-    status: Status | None = None
     is_at_work: bool = False
     iteration: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -158,9 +157,9 @@ class Restored:
                 self._add_change(entry, change)
             case records.AgentStarted() as record:
                 self._start(entry, record)
-            case records.AgentEnded(name=name, status=status, iterations=iterations, usage=usage):
+            case records.AgentEnded(name=name, iterations=iterations, usage=usage):
                 ended = self._agent(name)
-                ended.is_at_work, ended.status, ended.iteration, ended.usage = False, status, iterations, usage
+                ended.is_at_work, ended.iteration, ended.usage = False, iterations, usage
             case records.RunBegun(only_compacts=only_compacts):
                 self.is_running, self.only_compacts = True, only_compacts
                 self.has_lost_run = self.was_ended = False
@@ -221,7 +220,7 @@ class Restored:
             self._forget_plan(agent, entry)
         agent.history.words.run += 1
         agent.history.words.add(record.task)
-        agent.status, agent.iteration, agent.usage = None, 0, Usage()
+        agent.iteration, agent.usage = 0, Usage()
         self.numbers[record.kind] = max(self.numbers[record.kind], _number(record.name.rpartition("-")[2]))
 
     def _add_message(self, entry: Entry, record: records.Message) -> None:

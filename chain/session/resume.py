@@ -97,10 +97,8 @@ def with_kept_images(entry: Entry, kept: Kept) -> Entry:
         return image if content is None else replace(image, data=b64encode(content).decode())
 
     match entry.record:
-        case records.Line(images=images) as line if images:
-            return replace(entry, record=replace(line, images=tuple(map(found, images))))
-        case records.ToolFinished(images=images) as finished if images:
-            return replace(entry, record=replace(finished, images=tuple(map(found, images))))
+        case (records.Line(images=images) | records.ToolFinished(images=images)) as record if images:
+            return replace(entry, record=replace(record, images=tuple(map(found, images))))
         case records.Message(message=message) as record if message.images:
             blocks = tuple(with_images(block, found) for block in message.blocks)
             return replace(entry, record=replace(record, message=Message(message.role, blocks)))
@@ -215,17 +213,16 @@ class Resuming:
         if line.state == "queued" and line.entered is not None:
             point, iteration = line.entered
             ledger.settle(accepted, "delivered", iteration=iteration, point=point)
-        elif line.state == "queued" and (line.is_carried_out or line.record.kind == "stop"):
-            ledger.settle(accepted, "handled", iteration=0, reason=PROGRAM_ENDED)
-            return
-        elif line.state == "queued" and self._known.is_running and self._known.was_ended:
-            ledger.settle(accepted, "returned", iteration=0, reason="interrupted")
-            self._returned.append(accepted)
-            return
         elif line.state == "queued":
-            if accepted.agent != self._inbox.agent:
-                accepted = ledger.readdress(accepted, self._inbox.agent, waiting=len(self._inbox) + 1)
-            self._inbox.restore(accepted)
+            if line.is_carried_out or line.record.kind == "stop":
+                ledger.settle(accepted, "handled", iteration=0, reason=PROGRAM_ENDED)
+            elif self._known.is_running and self._known.was_ended:
+                ledger.settle(accepted, "returned", iteration=0, reason="interrupted")
+                self._returned.append(accepted)
+            else:
+                if accepted.agent != self._inbox.agent:
+                    accepted = ledger.readdress(accepted, self._inbox.agent, waiting=len(self._inbox) + 1)
+                self._inbox.restore(accepted)
             return
         if line.withdrawn and line.state in ("queued", "delivered"):
             ledger.settle(accepted, "returned", iteration=0, reason=line.withdrawn)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
@@ -70,8 +70,8 @@ class SessionRuns:
         shared: Shared,
         *,
         interactive: bool,
-        reads: ReadInstructions = no_instructions,
-        offers: Offers | None = None,
+        reads: ReadInstructions,
+        offers: Offers | None,
     ) -> None:
         self.is_closing = False
         self.last_status: events.Status | None = None
@@ -96,7 +96,6 @@ class SessionRuns:
         self._changed = Signal()
         """A run has begun or ended, or none is to begin any more."""
         self._is_ending = False
-        self._is_over = False
         shared.plan.watcher = self._plan_changes
 
     # ------------------------------------------------------------------------------------------- one after the other
@@ -151,9 +150,9 @@ class SessionRuns:
         return True
 
     async def forever(self) -> None:
-        """Run what is begun, and what follows it, until ``end_runs`` is called."""
+        """Run what is begun, and what follows it, until no more is accepted."""
         try:
-            while (run := self.active) is not None or not self._is_over:
+            while (run := self.active) is not None or not self.is_closing:
                 if run is None:
                     await self._changed.wait()
                 else:
@@ -255,10 +254,7 @@ class SessionRuns:
     def use_instructions(self, read: records.InstructionsRead) -> None:
         """Tell all agents these from now on; no run has taken its first step."""
         self.instructions = read
-        # Another model may have been chosen for the run after this one.
-        agent = self.tree.main.agent
-        agent.spec = replace(agent.spec, instructions=read.text)
-        self.spec = replace(self.spec, instructions=read.text)
+        self._change_spec(instructions=read.text)
 
     async def _prepare(self, run: Run) -> None:
         """Read the instructions and list tools for a run that was begun, unless the user ends it meanwhile."""
@@ -283,10 +279,13 @@ class SessionRuns:
         """Have these tools of servers from now on; no run has taken its first step."""
         if self._offers is not None:
             self.server_tools = offered
-            registry = self._offers.registry(offered)
-            agent = self.tree.main.agent
-            agent.spec = replace(agent.spec, registry=registry)
-            self.spec = replace(self.spec, registry=registry)
+            self._change_spec(registry=self._offers.registry(offered))
+
+    def _change_spec(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of a dataclass
+        """Change the spec of this run, and that of the next, which may have another model."""
+        agent = self.tree.main.agent
+        agent.spec = replace(agent.spec, **changes)
+        self.spec = replace(self.spec, **changes)
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""
@@ -325,7 +324,7 @@ class SessionRuns:
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
-        self.is_closing = self._is_over = True
+        self.is_closing = True
         self._changed.set()
         self.interrupt()
         await self.wait_idle()

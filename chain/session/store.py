@@ -20,15 +20,16 @@ import trio
 from chain.agent.questions import Answerer
 from chain.errors import SessionError
 from chain.events import Origin
-from chain.journal.beside import kept_beside
+from chain.journal.beside import delete_beside, kept_beside, sync_folder
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
+from chain.journal.lock import lock
 from chain.lines.parse import Urgency
 from chain.lines.receipts import Accepted
 from chain.session import listing
 from chain.session.feed import Feed, Listener
 from chain.session.intake import Submitted
-from chain.session.listing import Summary, find_journal, readable, sync_folder
+from chain.session.listing import Summary, find_journal, readable
 from chain.session.resume import ReadBack, Resumed, read_back
 from chain.threads import Threads
 
@@ -90,63 +91,84 @@ class Store(Protocol):
 
     def check(self) -> None:
         """Whether sessions can be kept here."""
-        ...
 
     def begin(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
         """A new session that works in a folder. Whoever has one open is its only writer, until the block is left."""
-        ...
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
         """An old one, to go on with. Raises ``SessionError`` also where somebody has it open."""
-        ...
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """The sessions, the one that changed last first; of this workspace only, and at most the ``latest``."""
-        ...
 
     def find(self, id: str) -> Summary:
         """One of them."""
-        ...
 
     def whole_id(self, id: str) -> str:
         """The id of one in full."""
-        ...
 
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
         """The rows of its journal."""
-        ...
 
     def kept(self, id: str, digest: str) -> bytes | None:
         """The content of a file beside its journal; ``None`` if it is no longer there."""
-        ...
 
     def delete(self, id: str) -> None:
         """Remove it for good. Raises ``SessionError`` also where somebody has it open."""
-        ...
 
 
 class FileStore:
     """Sessions in files, for one machine: a folder of journals below the ``state`` folder, made when it is needed."""
 
     def __init__(self, state: Path) -> None:
-        self._state = state
         self._folder = state / "sessions"
 
     def check(self) -> None:
-        """Make the folder, if there is none."""
-        sessions_folder(self._state)
+        """Make the folder, if there is none, with access for nobody else."""
+        try:
+            _make_folder(self._folder)
+            if self._folder.stat().st_mode & 0o077:
+                self._folder.chmod(0o700)
+        except OSError as error:
+            raise SessionError(
+                f"sessions cannot be kept here: {error.strerror}; make it writable or set XDG_STATE_HOME",
+                file=self._folder,
+            ) from None
 
     @asynccontextmanager
     async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """A new session."""
-        with new_journal(sessions_folder(self._state)) as journal:
-            yield OpenSession(journal)
+        self.check()
+        path = self._new_path()
+        try:
+            try:
+                file = DiskFile(path, is_new=True)
+            except FileExistsError:  # a clock that was set back, a copied machine
+                path = self._new_path()
+                file = DiskFile(path, is_new=True)
+            sync_folder(self._folder)
+        except OSError as error:
+            raise SessionError(
+                f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
+                file=path,
+            ) from None
+        try:
+            yield OpenSession(Journal(file, id=path.stem, path=path))
+        finally:
+            file.close()
+
+    def _new_path(self) -> Path:
+        return self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """An old one."""
-        async with old_journal(sessions_folder(self._state), id) as (journal, read):
-            yield OpenSession(journal, read)
+        """An old one. It is read in a worker thread, since a long one takes seconds."""
+        self.check()
+        path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
+        try:
+            yield OpenSession(Journal(file, id=path.stem, path=path, seq=read.seq), read)
+        finally:
+            file.close()
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """The sessions. What is torn, foreign or of another version is left out."""
@@ -175,57 +197,18 @@ class FileStore:
 
     def delete(self, id: str) -> None:
         """Remove it for good."""
-        listing.delete_journal(self._folder, id)
-
-
-def sessions_folder(state: Path) -> Path:
-    """The folder of the journals below the state folder, made with access for nobody else. Raises ``SessionError``."""
-    folder = state / "sessions"
-    try:
-        _make_folder(folder)
-        if folder.stat().st_mode & 0o077:
-            folder.chmod(0o700)
-    except OSError as error:
-        raise SessionError(
-            f"sessions cannot be kept here: {error.strerror}; make it writable or set XDG_STATE_HOME", file=folder
-        ) from None
-    return folder
-
-
-@contextmanager
-def new_journal(folder: Path) -> Iterator[Journal]:
-    """A journal with a new id in ``folder``. Raises ``SessionError``."""
-    path = _new_path(folder)
-    try:
+        path = find_journal(self._folder, id)
         try:
-            file = DiskFile(path, is_new=True)
-        except FileExistsError:  # a clock that was set back, a copied machine
-            path = _new_path(folder)
-            file = DiskFile(path, is_new=True)
-        sync_folder(folder)
-    except OSError as error:
-        raise SessionError(
-            f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
-            file=path,
-        ) from None
-    try:
-        yield Journal(file, id=path.stem, path=path)
-    finally:
-        file.close()
-
-
-@asynccontextmanager
-async def old_journal(folder: Path, id: str) -> AsyncIterator[tuple[Journal, ReadBack]]:
-    """The journal of the session whose id begins or ends so, to be gone on with, and what it says.
-
-    It is read in a worker thread, since a long one takes seconds. Raises ``SessionError``: for no or several such
-    sessions, for one that another process has open, and for one that cannot be read.
-    """
-    path, file, read = await _THREADS.run(partial(_open_and_read, folder, id))
-    try:
-        yield Journal(file, id=path.stem, path=path, seq=read.seq), read
-    finally:
-        file.close()
+            with path.open("rb") as file:
+                # Held until the name is gone, so that nobody opens the session meanwhile.
+                lock(file.fileno())
+                delete_beside(path)
+                path.unlink()
+            sync_folder(self._folder)
+        except BlockingIOError:
+            raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
+        except OSError as error:
+            raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
 
 
 def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
@@ -239,12 +222,10 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
     except OSError as error:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
-        with path.open("rb") as rows, _not_collected():
+        with readable(path), path.open("rb") as rows, _not_collected():
             return path, file, read_back(_while_wanted(rows), partial(kept_beside, path))
     except BaseException as error:
         file.close()
-        if isinstance(error, OSError):
-            raise SessionError(f"cannot be read: {error.strerror}", file=path) from None
         if isinstance(error, SessionError):
             raise SessionError(error.message, file=path) from None
         raise
@@ -274,19 +255,10 @@ def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:
         yield row
 
 
-def _new_path(folder: Path) -> Path:
-    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
-
-
 def _make_folder(folder: Path) -> None:
     """Make a folder and those above it, and bring their names to the disk; those that are there stay as they are."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
-        # Another process was quicker.
+    folder.mkdir(mode=0o700, exist_ok=True)  # another process may have been quicker
     sync_folder(folder.parent)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,14 @@ PATIENCE_S = 0.5
 _END = b"\n]}\n"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Written:
     """What of a conversation is in a file already. It is kept in the conversation's memory."""
 
     path: Path | None
-    messages: int = 0
+    messages: Sequence[Message] = ()
     system: str | None = None
     tools: Sequence[ToolSpec] | None = None
-    first: Message | None = None
-    last: Message | None = None
 
 
 class Trace:
@@ -102,19 +101,15 @@ class Trace:
 
     def _request(self, request: Request, agent: str) -> None:
         """Append what is new in a request of its conversation."""
-        written: _Written = request.memory.get(self) or _Written(self._path)
-        if written.path != self._path:
+        written: _Written | None = request.memory.get(self)
+        if written is None or written.path != self._path:
             written = _Written(self._path)  # a new file begins with all of the conversation
         same = written.system is request.system and written.tools is request.tools
         constant = {} if same else {"system": request.system, "tools": [asdict(tool) for tool in request.tools]}
-        before = min(written.messages, len(request.messages))
-        first, last = request.messages[0], request.messages[-1]
-        if before and first is not written.first:
-            before = 0  # the conversation was compacted
-        elif before and before == written.messages and request.messages[before - 1] is not written.last:
-            before -= 1  # what asked for a summary has left it
-        read = len(request.messages), request.system, request.tools
-        request.memory[self] = _Written(self._path, *read, first, last)
+        # Messages may have left the conversation; a compaction replaces them all.
+        kept = takewhile(lambda pair: pair[0] is pair[1], zip(written.messages, request.messages, strict=False))
+        before = sum(1 for _ in kept)
+        request.memory[self] = _Written(self._path, request.messages, request.system, request.tools)
         fields = {
             "agent": agent,
             "time": time.time(),

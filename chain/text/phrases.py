@@ -27,7 +27,6 @@ _LEFT_BEHIND = re.compile(r"\d+ background process(?:es)? ended with the command
 _COUNT = re.compile(r"\[\d+ done, \d+ skipped\]")
 
 _POINTS = {
-    "start": "as the query",
     "A": "before the first model call",
     "B": "after the reply",
     "C": "before a tool",
@@ -84,13 +83,13 @@ def was_stopped(status: Status | None) -> bool:
     return status is not None and (status.startswith("cancelled") or status == "interrupted")
 
 
-def delivered(event: events.UserInterruption, urgency: str, waited_s: float) -> str:
-    """Where lines of the user entered the conversation, and how long they had waited."""
+def delivered(event: events.UserInterruption, urgency: str) -> str:
+    """Where lines of the user entered the conversation, and how long the first of them had waited."""
     target = "" if event.target_agent == MAIN else f" of {event.target_agent}"
     marked = {"urgent": "Urgent interruption", "now": "Immediate interruption"}.get(urgency, "Interruption")
     where = f"{_POINTS.get(event.point, '')} (point {event.point})"
     at = f"in iteration {event.iteration}, " if event.iteration else ""
-    waited = f", waited {duration(waited_s)}" if waited_s >= 0.05 else ""
+    waited = f", waited {duration(event.waited_s)}" if event.waited_s >= 0.05 else ""
     lines = f" ({counted(len(event.ids), 'line')})" if len(event.ids) > 1 else ""
     return sanitize(f"{marked}{target}{lines}: {at}{where}{waited}")
 
@@ -162,7 +161,7 @@ def compacted(event: events.Compaction) -> str:
 Remarkable: TypeAlias = (
     events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt | events.Compaction
 )
-"""What else the user is told while a run is active, than what the agents do."""
+"""What the user is told beside what the agents do."""
 
 
 def remark(event: Remarkable) -> tuple[str, str]:

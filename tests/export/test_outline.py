@@ -117,7 +117,7 @@ def test_the_journal_tells_the_same_story() -> None:
 def waits(story: Outline) -> list[float]:
     """How long the user's lines had waited, in the order in which they landed."""
     items = [item for work in story.agents() for item in work.items() if isinstance(item, Delivered)]
-    return [round(item.waited_s, 3) for item in sorted(items, key=lambda item: item.at)]
+    return [round(item.event.waited_s, 3) for item in sorted(items, key=lambda item: item.at)]
 
 
 def test_what_a_story_is_known_by() -> None:

@@ -30,7 +30,7 @@ from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.records import AgentEnded, Interrupted, Model, ToolStarted, Unknown
 from chain.session import listing
-from chain.session.store import new_journal, sessions_folder
+from chain.session.store import FileStore
 
 
 class Disk:
@@ -512,7 +512,8 @@ def files_at_most(size: int) -> Iterator[None]:
 
 async def test_records_go_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     said = list[str]()
-    with new_journal(sessions_folder(tmp_path / "state")) as journal:
+    async with FileStore(tmp_path / "state").begin(tmp_path) as held:
+        journal = held.journal
         journal.record(Unknown("line", {"text": "hello"}))
         journal.acknowledge(saying(said, "on the disk"))
         await journal.sync()
@@ -530,18 +531,20 @@ def test_a_folder_that_others_could_read_is_closed_to_them(tmp_path: Path) -> No
     (tmp_path / "sessions").mkdir(mode=0o755)
     (tmp_path / "sessions").chmod(0o755)
 
-    folder = sessions_folder(tmp_path)
+    FileStore(tmp_path).check()
 
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "sessions").stat().st_mode & 0o777 == 0o700
 
 
-def test_every_session_has_an_id_and_a_file_of_its_own(tmp_path: Path) -> None:
-    with new_journal(tmp_path) as one, new_journal(tmp_path) as other:
-        one.record(Unknown("line", {"text": "one"}))
-        other.record(Unknown("line", {"text": "other"}))
+async def test_every_session_has_an_id_and_a_file_of_its_own(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    async with store.begin(tmp_path) as one, store.begin(tmp_path) as other:
+        one.journal.record(Unknown("line", {"text": "one"}))
+        other.journal.record(Unknown("line", {"text": "other"}))
 
-    assert one.id != other.id
-    assert [p.name for p in sorted(tmp_path.iterdir())] == sorted([f"{one.id}.jsonl", f"{other.id}.jsonl"])
+    ids = [one.journal.id, other.journal.id]
+    assert ids[0] != ids[1]
+    assert [path.name for path in sorted((tmp_path / "sessions").iterdir())] == sorted(f"{id}.jsonl" for id in ids)
 
 
 def test_a_record_that_was_half_written_is_cut_off_again(tmp_path: Path) -> None:
@@ -643,26 +646,21 @@ def test_a_folder_that_cannot_be_used_is_named_with_what_to_do(tmp_path: Path) -
     (tmp_path / "sessions").write_text("a file where the folder should be")
 
     with pytest.raises(SessionError, match="XDG_STATE_HOME") as caught:
-        sessions_folder(tmp_path)
+        FileStore(tmp_path).check()
     assert caught.value.file == str(tmp_path / "sessions")
-
-    with pytest.raises(SessionError, match=r"writable or set XDG_STATE_HOME"), new_journal(tmp_path / "sessions"):
-        pytest.fail("a session was opened in a file")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_folder_that_is_not_writable_is_named_with_what_to_do(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(SessionError, match="Permission denied; make it writable or set XDG_STATE_HOME"):
-            sessions_folder(tmp_path)
-        with (
-            pytest.raises(SessionError, match="Permission denied; make the folder writable or set XDG_STATE_HOME"),
-            new_journal(tmp_path),
-        ):
+async def test_a_folder_that_is_not_writable_is_named_with_what_to_do(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o500)
+    with pytest.raises(SessionError, match="Permission denied; make it writable or set XDG_STATE_HOME"):
+        FileStore(state).check()
+    state.chmod(0o700)
+    (state / "sessions").mkdir(mode=0o500)
+    with pytest.raises(SessionError, match="Permission denied; make the folder writable or set XDG_STATE_HOME"):
+        async with FileStore(state).begin(tmp_path):
             pytest.fail("a session was opened in a folder that is not writable")
-    finally:
-        tmp_path.chmod(0o700)
 
 
 @pytest.mark.parametrize("missing", [1, 980])
@@ -721,7 +719,7 @@ async def test_a_sync_that_gets_no_thread_fails_for_all_that_wait_for_it(
         assert len(failed) == 2
 
 
-def test_every_folder_on_the_way_is_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_folder_on_the_way_is_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     sync = os.fsync
 
@@ -730,25 +728,29 @@ def test_every_folder_on_the_way_is_brought_to_the_disk(tmp_path: Path, monkeypa
         sync(fd)
 
     monkeypatch.setattr(os, "fsync", note)
-    folder = sessions_folder(tmp_path / "new" / "state")
-    with new_journal(folder):
+    state = tmp_path / "new" / "state"
+    store = FileStore(state)
+    async with store.begin(tmp_path):
         pass
-    assert synced == [tmp_path, tmp_path / "new", tmp_path / "new" / "state", folder]
+    assert synced == [tmp_path, tmp_path / "new", state, state / "sessions"]
     synced.clear()
-    assert sessions_folder(tmp_path / "new" / "state") == folder
+    store.check()
     assert synced == []
 
 
-def test_a_session_never_writes_into_a_file_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_never_writes_into_a_file_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A clock that was set back, a copied machine."""
     tokens = iter(["abcdef", "abcdef", "012345"])
     monkeypatch.setattr(secrets, "token_hex", lambda size: next(tokens))
     monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
     for _ in range(2):
-        with new_journal(tmp_path) as journal:
-            journal.record(Unknown("session", {}))
-    assert sorted(path.stem for path in tmp_path.iterdir()) == ["20260101-000000-012345", "20260101-000000-abcdef"]
-    assert [len(records(path.read_bytes())) for path in tmp_path.iterdir()] == [1, 1]
+        async with FileStore(tmp_path).begin(tmp_path) as held:
+            held.journal.record(Unknown("session", {}))
+    found = sorted((tmp_path / "sessions").iterdir())
+    assert [path.stem for path in found] == ["20260101-000000-012345", "20260101-000000-abcdef"]
+    assert [len(records(path.read_bytes())) for path in found] == [1, 1]
 
 
 async def test_files_that_are_to_be_synced_at_once_are_synced_in_one_thread(

@@ -15,6 +15,7 @@ import pytest
 from chain import sessions
 from chain.errors import SessionError
 from chain.session import listing
+from chain.session.store import FileStore
 
 Row = dict[str, Any]
 
@@ -207,14 +208,14 @@ def test_whom_nobody_can_tell_is_an_error(asked: str, says: list[str], tmp_path:
 
 
 def test_one_that_is_open_elsewhere_is_marked_and_stays(tmp_path: Path) -> None:
-    path = journal(tmp_path, "a", [SESSION, *RUN])
+    store, path = FileStore(tmp_path), journal(tmp_path / "sessions", "a", [SESSION, *RUN])
     with path.open("rb+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert only(tmp_path).is_open
+        assert store.find("a").is_open
         with pytest.raises(SessionError, match="open in another process"):
-            listing.delete_journal(tmp_path, "a")
-    assert not only(tmp_path).is_open
-    listing.delete_journal(tmp_path, "a")
+            store.delete("a")
+    assert not store.find("a").is_open
+    store.delete("a")
     assert not path.exists()
 
 
