@@ -8,7 +8,7 @@ newer version loses nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args
 
@@ -68,11 +68,7 @@ _ALWAYS = object()
 @cache
 def _names(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
     """The fields of a dataclass, each with the value for which the JSON leaves it out."""
-    found: list[tuple[str, object]] = []
-    for f in fields(kind):
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        found.append((f.name, default if f.metadata == BRIEF else _ALWAYS))
-    return tuple(found)
+    return tuple((f.name, f.default if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
 
 
 def _fields(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass

@@ -274,5 +274,5 @@ class Restored:
 
 
 def _number(text: str) -> int:
-    """The whole number that a text is; 0 for another text."""
-    return int(text) if text.isascii() and text.isdecimal() else 0
+    """The whole number that a text is; 0 for another text, or one that nobody has counted to."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

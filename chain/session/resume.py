@@ -271,4 +271,4 @@ def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
 
 
 def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isascii() and part.isdecimal())
+    return tuple(int(part) for part in version[:100].split(".") if part.isascii() and part.isdecimal())

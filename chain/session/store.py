@@ -146,7 +146,11 @@ class FileStore:
             except FileExistsError:  # a clock that was set back, a copied machine
                 path = self._new_path()
                 file = DiskFile(path, is_new=True)
-            sync_folder(self._folder)
+            try:
+                sync_folder(self._folder)
+            except OSError:
+                file.close()
+                raise
         except OSError as error:
             raise SessionError(
                 f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
