@@ -29,7 +29,8 @@ import trio
 from chain.errors import ToolError
 from chain.threads import Threads
 from chain.tools.processes import guard
-from chain.tools.processes.fence import Fence, bare_environment
+from chain.tools.processes.environment import bare_environment
+from chain.tools.processes.fence import Fence
 from chain.tools.processes.places import Places
 
 GONE_S = 5.0

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from chain.tools.paths import as_text
-from chain.tools.processes import fence
-from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.environment import is_secret
+from chain.tools.processes.fence import DEVICES, Fence
 from chain.tools.processes.places import Places, own_places
-from chain.tools.processes.secrets import is_secret
+from chain.tools.processes.probe import Protections, probe
 
 _OURS = "CHAIN_"
 
@@ -65,7 +65,7 @@ class ShellRules:
 
     def probed(self) -> Protections:
         """What this machine can refuse, if it is to refuse anything. It blocks."""
-        return Protections() if self.sandbox == "off" else fence.probe()
+        return Protections() if self.sandbox == "off" else probe()
 
     def places(self, found: Protections, workspace: Path) -> Places | None:
         """What a command may write; ``None``: whatever the user may. It blocks. Raises ``ToolError``."""
@@ -126,7 +126,7 @@ class Sandbox:
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)
-        devices = (*fence.DEVICES, *(path for path in named if path.startswith("/dev/")))
+        devices = (*DEVICES, *(path for path in named if path.startswith("/dev/")))
         return Fence(
             network="network" in self.held,
             unix_sockets="unix_sockets" in self.held,

@@ -28,9 +28,10 @@ from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.own import changed_files, git_state
 from chain.tools.paths import as_text, existing
-from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import Ended, Guard
 from chain.tools.processes.output import Output
+from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool

@@ -12,7 +12,7 @@ import sys
 import trio
 
 from chain.tools.processes import lifeline
-from chain.tools.processes.fence import bare_environment
+from chain.tools.processes.environment import bare_environment
 
 CHUNK = 1 << 16
 
