@@ -125,28 +125,28 @@ async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, 
 
 async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
     problem = ""
-    async with trio.open_nursery() as nursery:
-        try:
-            async with guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program:
-                reader, tail = RowReader(program), ErrorTail(program)
-                writer = RowWriter(program, reader.gone)
-                try:
-                    nursery.start_soon(writer.run)
-                    nursery.start_soon(tail.run)
-                    try:
-                        await _converse(reader, writer, host, reader.gone)
-                    except Exception as error:  # noqa: BLE001 - told
-                        problem = _problem(error)
-                    if reader.is_closed or writer.is_broken:
-                        problem = f"it closed its {'input' if writer.is_broken else 'output'}"
-                    with trio.move_on_after(ENDING_S):
-                        problem = reader.fault or await program.end()
-                    if beside := tail.last_row or reader.noise:
-                        problem = f"{problem} ({beside})"
-                finally:
-                    nursery.cancel_scope.cancel()
-        except ToolError as error:  # there is no guard
-            problem = str(error)
+    try:
+        async with (
+            guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program,
+            trio.open_nursery() as nursery,
+        ):
+            reader, tail = RowReader(program), ErrorTail(program)
+            writer = RowWriter(program, reader.gone)
+            nursery.start_soon(writer.run)
+            nursery.start_soon(tail.run)
+            try:
+                await _converse(reader, writer, host, reader.gone)
+            except Exception as error:  # noqa: BLE001 - told
+                problem = _problem(error)
+            if reader.is_closed or writer.is_broken:
+                problem = f"it closed its {'input' if writer.is_broken else 'output'}"
+            with trio.move_on_after(ENDING_S):
+                problem = reader.fault or await program.end()
+            if beside := tail.last_row or reader.noise:
+                problem = f"{problem} ({beside})"
+            nursery.cancel_scope.cancel()
+    except (ToolError, OSError) as error:  # there is no guard, or no pipe for the program
+        problem = str(error)
     return problem
 
 
