@@ -6,6 +6,7 @@ An entry is checked where it is read and filled in only where its server starts:
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,8 +78,6 @@ class ToolServer:
 
     def digest(self, workspace: Path) -> str:
         """What an answer to the question whether it may start is remembered by."""
-        import json
-
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
@@ -154,8 +153,6 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
 
     What they hold is meant as it stands: there are no variables in it.
     """
-    import json
-
     servers, faults = list[ToolServer](), list[str]()
     for n, raw in enumerate(named):
         given = dict(raw) if isinstance(raw, dict) else {}
@@ -183,8 +180,6 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
     path = workspace / FILE
     if not path.is_file():
         return (), ()
-    import json
-
     servers, faults = [], []
     try:
         # JSON is YAML, but for tabs between its values. In its texts there can be none.

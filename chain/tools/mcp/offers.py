@@ -117,25 +117,23 @@ def _schema_fault(schema: dict[str, Any]) -> str:
     return ""
 
 
+def _inside(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def _levels(value: object) -> int:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_levels, inside), default=0)
+    return 1 + max(map(_levels, _inside(value)), default=0)
 
 
 def _count(value: object) -> int:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + sum(map(_count, inside))
+    return 1 + sum(map(_count, _inside(value)))
 
 
 def _references(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(ref := value.get("$ref"), str):
-            yield ref
-        for inner in value.values():
-            yield from _references(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _references(inner)
+    if isinstance(value, dict) and isinstance(ref := value.get("$ref"), str):
+        yield ref
+    for inner in _inside(value):
+        yield from _references(inner)
 
 
 def _ends_nowhere(ref: str, schema: _Json) -> bool:

@@ -10,7 +10,7 @@ import gc
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,9 +22,9 @@ from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
 from chain.journal.records import ServerTools
 from chain.servers import ToolServer
-from chain.text.plain import sanitize
 from chain.threads import Threads
 from chain.tools.mcp import content, offers
+from chain.tools.mcp.content import in_a_row
 from chain.tools.tool import ToolContext, ToolOutput
 
 if TYPE_CHECKING:
@@ -87,20 +87,19 @@ class Servers:
         self._servers = {server.name: _Running(server, around) for server in servers}
         self._notice = notice
         self._is_first = True
-        self._over = trio.Event()
+        self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Start all, and keep them until ``end``."""
-        async with trio.open_nursery() as self._nursery:
-            for server in self._servers.values():
-                self._nursery.start_soon(server.run)
-            await self._over.wait()
-            self._nursery.cancel_scope.cancel()
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                for server in self._servers.values():
+                    self._nursery.start_soon(server.run)
 
     def end(self) -> None:
         """Let ``run`` end all of them."""
-        self._over.set()
+        self._scope.cancel()
 
     @property
     def views(self) -> tuple[ServerView, ...]:
@@ -151,7 +150,7 @@ class Servers:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {_in_a_row(str(error))}")
+                (failed or self._notice)(f"{server}: {in_a_row(str(error), MAX_ERROR)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -163,10 +162,6 @@ class _ActiveCall:
 
     context: ToolContext
     asking: list[trio.CancelScope] = field(default_factory=list)
-
-    def end(self) -> None:
-        for scope in self.asking:
-            scope.cancel()
 
 
 class _Running:
@@ -230,7 +225,7 @@ class _Running:
                 ended = await keep_connected(how, around.guard, around.env, self)
             except (ToolError, ConfigError) as error:
                 ended = str(error)
-            self._error = _in_a_row(ended)
+            self._error = in_a_row(ended, MAX_ERROR)
             self._connection = None
             self._ended.set()
             self.settled.set()
@@ -276,11 +271,11 @@ class _Running:
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
         judge = partial(offers.tools_of, self.server, tools)
-        found, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
-        if found != self.tools:
-            self.tools = found
+        self.tools, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
         self._prompts = tuple(filter(_is_prompt, prompts))[:MAX_PROMPTS]
-        self._shown_prompts = tuple((p["name"], _in_a_row(str(p.get("description", "")))) for p in self._prompts)
+        self._shown_prompts = tuple(
+            (p["name"], in_a_row(str(p.get("description", "")), MAX_ERROR)) for p in self._prompts
+        )
 
     async def _there(self) -> ServerConnection:
         """Its connection; it is started again if it has none. Raises ``ToolError``."""
@@ -309,16 +304,21 @@ class _Running:
                 told_at = now
                 context.progress(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
-        with self._at_work(context):
-            try:
-                result = await connection.ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
-            except ToolError as error:
-                if not connection.is_gone:
-                    raise
-                with trio.move_on_after(WHY_S):
-                    await self._ended.wait()
-                name, why = self.server.name, self._error or str(error)
-                raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+        call = _ActiveCall(context)
+        self._calls.append(call)
+        try:
+            result = await connection.ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
+        except ToolError as error:
+            if not connection.is_gone:
+                raise
+            with trio.move_on_after(WHY_S):
+                await self._ended.wait()
+            name, why = self.server.name, self._error or str(error)
+            raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+        finally:
+            self._calls.remove(call)
+            for scope in call.asking:
+                scope.cancel()
         return content.output_of(result)
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
@@ -327,24 +327,16 @@ class _Running:
         found = next((each for each in self._prompts if each["name"] == name), None)
         if found is None:
             raise ToolError(f"There is no prompt {name}.")
-        wanted = [str(each.get("name")) for each in found.get("arguments") or () if isinstance(each, dict)]
-        needed = [str(e.get("name")) for e in found.get("arguments") or () if isinstance(e, dict) and e.get("required")]
+        listed = found.get("arguments")
+        arguments = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        wanted = [str(each.get("name")) for each in arguments]
+        needed = [str(each.get("name")) for each in arguments if each.get("required")]
         if len(needed) > len(words):
             raise ToolError(f"The prompt {name} needs {', '.join(needed)}.")
         if wanted and len(words) > len(wanted):  # the last one has the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
-        arguments = dict(zip(wanted, words, strict=False))
-        return content.messages_text(await connection.ask("prompts/get", {"name": name, "arguments": arguments}))
-
-    @contextmanager
-    def _at_work(self, context: ToolContext) -> Iterator[None]:
-        call = _ActiveCall(context)
-        self._calls.append(call)
-        try:
-            yield
-        finally:
-            self._calls.remove(call)
-            call.end()
+        params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
+        return content.messages_text(await connection.ask("prompts/get", params))
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
         """Ask the user for a server, as if the call had asked that began last."""
@@ -370,10 +362,6 @@ def _is_prompt(raw: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 and " " not in name
 
 
-def _in_a_row(text: str) -> str:
-    return " ".join(sanitize(text[: 4 * MAX_ERROR]).split())[:MAX_ERROR]
-
-
 def _import_client() -> Callable[..., Any]:
     """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
     was_on = gc.isenabled()
@@ -392,38 +380,19 @@ def _import_client() -> Callable[..., Any]:
     return keep_connected
 
 
-@dataclass(frozen=True)
 class ServerTool:
-    """A tool of a server, as a ``Tool``."""
+    """A tool of a server, as a ``Tool``. Its names, schema and hints are the server's own."""
 
-    offered: OfferedTool
-    servers: Servers = field(compare=False)
     timeout_s: float | None = None
 
-    @property
-    def name(self) -> str:
-        """As in ``mcp__git__status``."""
-        return self.offered.name
-
-    @property
-    def description(self) -> str:
-        """The server's own."""
-        return self.offered.description
-
-    @property
-    def input_schema(self) -> Mapping[str, Any]:
-        """The server's own."""
-        return self.offered.input_schema
-
-    @property
-    def read_only(self) -> bool:
-        """Whether the server says so, and is believed."""
-        return self.offered.read_only
-
-    @property
-    def needs_approval(self) -> bool:
-        """Whether it runs only if the user allows it."""
-        return self.offered.needs_approval
+    def __init__(self, offered: OfferedTool, servers: Servers) -> None:
+        self.name = offered.name
+        self.description = offered.description
+        self.input_schema = offered.input_schema
+        self.read_only = offered.read_only
+        self.needs_approval = offered.needs_approval
+        self._offered = offered
+        self._servers = servers
 
     def check(self, input: Mapping[str, Any]) -> None:
         """Raises ``ToolError`` for input that lacks something, or has too much."""
@@ -432,4 +401,4 @@ class ServerTool:
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """Call the server. Raises ``ToolError``."""
-        return await self.servers.call(self.offered.server, self.offered.tool, context, input)
+        return await self._servers.call(self._offered.server, self._offered.tool, context, input)
