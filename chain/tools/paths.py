@@ -76,13 +76,14 @@ def why_missing(workspace: Path, path: PurePath) -> str:
     """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
     if link := broken_link(workspace, path):
         return link
-    missing, here = f"There is no {as_text(path)}.", PurePath()
+    missing, here, root = f"There is no {as_text(path)}.", PurePath(), workspace.resolve()
     for n, part in enumerate(path.parts):
         if (workspace / here / part).exists():
             here /= part
             continue
         try:
-            names = some_names(workspace, str(here))
+            with entries_of(root, inside(workspace, str(here)).relative_to(root).parts) as entries:
+                names = [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
         except (OSError, ToolError):
             return missing
         # A name that is not shown as it is would lead to nothing again.
@@ -91,13 +92,6 @@ def why_missing(workspace: Path, path: PurePath) -> str:
             return f"{missing[:-1]}; did you mean {as_text(here.joinpath(near, *path.parts[n + 1 :]))}?"
         return missing
     return missing
-
-
-def some_names(workspace: Path, path: str) -> list[str]:
-    """Some names of a folder in the workspace. Raises ``OSError`` and ``ToolError``."""
-    root = workspace.resolve()
-    with entries_of(root, inside(workspace, path).relative_to(root).parts) as entries:
-        return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
 
 
 @contextmanager

@@ -263,11 +263,6 @@ class FunctionTool:
     @property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the input: an object without unknown keys."""
-        return self._input_schema
-
-    # Not the property itself: to pyright a cached one, which can be set, is none of the protocol's.
-    @cached_property
-    def _input_schema(self) -> Mapping[str, Any]:
         return _schema_of(self._input_model)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
