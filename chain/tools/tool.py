@@ -62,17 +62,17 @@ class Steering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool gives back that has ``images`` to show beside its text."""
+    """A result with ``images`` beside its text."""
 
     text: str
     images: tuple[Image, ...] = ()
 
 
 class Subject:
-    """What of a call the pattern of an allowance is matched with; as it stands, a text without rules of its own."""
+    """The part of a call that the pattern of an allowance matches. This one is a text without rules of its own."""
 
     plural = "subjects"
-    """What people call it."""
+    """What people call several of them."""
 
     def pattern(self, text: str) -> str:
         """A pattern as it is compared. Raises ``UserError`` with the reason for one that can never match."""
@@ -83,7 +83,7 @@ class Subject:
         return fnmatchcase(subject, pattern)
 
     def note(self, pattern: str | None) -> str:
-        """What people should know of an allowance with this pattern, or of one without, after what it allows."""
+        """A remark on an allowance with this pattern, or with none, for people who have read what it allows."""
         return ""
 
 
@@ -240,7 +240,7 @@ class Tool(Protocol):
 
 @runtime_checkable
 class Previewing(Protocol):
-    """What a tool also has that can say beforehand what a call would do. It has no effects."""
+    """A tool that can say beforehand what a call would do, without any effect."""
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
         """What the call would do; ``None`` if nothing that needs approval. Raises ``ToolError`` where it would."""
@@ -380,7 +380,7 @@ def tool(
 
 
 def _mistakes(made: FunctionTool) -> Iterator[str]:
-    """What keeps a function from being a tool, and how to put it right."""
+    """What keeps a function from being a tool, and how to mend it."""
     if not inspect.iscoroutinefunction(made.function):
         yield "it must be defined with async def"
         return
@@ -398,7 +398,7 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
 
 
 def kind_of(tool: Tool) -> ToolKind:
-    """The kind of a tool; a ``Tool`` of another making need not say it."""
+    """The kind of a tool; only a ``FunctionTool`` says it."""
     return tool.kind if isinstance(tool, FunctionTool) else "other"
 
 
@@ -413,7 +413,7 @@ def may_run_beside_others(tool: Tool) -> bool:
 
 
 def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool
-    """What the Messages API or the agent would not accept of a tool, and how to put it right."""
+    """What of a tool the Messages API or the agent would not accept, and how to mend it."""
     if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
         yield f"its name {tool.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
     if not isinstance(tool.description, str) or not tool.description.strip():

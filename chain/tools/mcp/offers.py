@@ -79,7 +79,7 @@ def _description(server: ToolServer, raw: _Json) -> str:
 
 
 def _form_fault(full: str, raw: _Json, description: str) -> str:
-    """Why a tool is left out, as far as that is seen at once; empty if it need not be."""
+    """Why a tool is left out, as far as that shows at once; empty if it need not be."""
     name, schema = raw.get("name"), raw.get("inputSchema")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(full) > _MAX_NAME:
         return f"a whole name has at most {_MAX_NAME} of the characters a-z, A-Z, 0-9, _ and -"
@@ -99,7 +99,7 @@ def _form_fault(full: str, raw: _Json, description: str) -> str:
 
 
 def _schema_fault(schema: dict[str, Any]) -> str:
-    """The same by its schema, which takes a while."""
+    """Why a tool is left out, as its schema shows, which takes a while; empty if it need not be."""
     if union := next((key for key in _UNIONS if key in schema), ""):
         return f"its schema has {union} at its top"
     properties = schema.get("properties", {})

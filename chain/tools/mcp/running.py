@@ -22,9 +22,9 @@ from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
 from chain.journal.records import ServerTools
 from chain.servers import ToolServer
+from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools.mcp import content, offers
-from chain.tools.mcp.content import in_a_row
 from chain.tools.tool import ToolContext, ToolOutput
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ NO_CLIENT = "servers need the extra mcp: pip install 'react-chain[mcp]'"
 _THREADS = Threads("mcp")
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
-Notice: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class Surroundings:
 class Servers:
     """The servers of one session. Nothing is started or imported before ``run``."""
 
-    def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Notice) -> None:
+    def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Callable[[str], None]) -> None:
         self._servers = {server.name: _Running(server, around) for server in servers}
         self._notice = notice
         self._is_first = True
@@ -103,7 +102,7 @@ class Servers:
 
     @property
     def views(self) -> tuple[ServerView, ...]:
-        """How they are."""
+        """Each server as it is now."""
         return tuple(server.view for server in self._servers.values())
 
     @property
@@ -150,7 +149,7 @@ class Servers:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {in_a_row(str(error), MAX_ERROR)}")
+                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), MAX_ERROR)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -165,7 +164,7 @@ class _ActiveCall:
 
 
 class _Running:
-    """One server: ``ended`` or ``starting`` and then ``ready``, again and again. It has at most one connection."""
+    """One server, which starts, is ready and ends, again and again. It has at most one connection."""
 
     def __init__(self, server: ToolServer, around: Surroundings) -> None:
         self.server = server
@@ -181,7 +180,7 @@ class _Running:
         self._error = ""
         self.left_out = ""
         self._told: set[str] = set()
-        self._wanted = trio.Event()
+        self._wanted = Signal()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
         """When it was started again."""
@@ -200,7 +199,7 @@ class _Running:
         return ServerView(self.server.name, self.server.written, state, names, self._shown_prompts, self._error)
 
     def news(self) -> Iterator[str]:
-        """What is to be told that was not told yet, in sentences."""
+        """The sentences that people have not been told yet."""
         name, told = self.server.name, ""
         if self.settled.is_set() and self._connection is None:
             again = "; its next call starts it again" if self.tools else ""
@@ -217,15 +216,13 @@ class _Running:
     async def run(self) -> None:
         while True:
             await self._wanted.wait()
-            self._wanted = trio.Event()
             try:
                 keep_connected = await _THREADS.run(_import_client)
-                around = self._around
-                how = self.server.filled(around.environ, around.keys)
-                ended = await keep_connected(how, around.guard, around.env, self)
+                how = self.server.filled(self._around.environ, self._around.keys)
+                ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError) as error:
                 ended = str(error)
-            self._error = in_a_row(ended, MAX_ERROR)
+            self._error = content.in_a_row(ended, MAX_ERROR)
             self._connection = None
             self._ended.set()
             self.settled.set()
@@ -274,11 +271,11 @@ class _Running:
         self.tools, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
         self._prompts = tuple(filter(_is_prompt, prompts))[:MAX_PROMPTS]
         self._shown_prompts = tuple(
-            (p["name"], in_a_row(str(p.get("description", "")), MAX_ERROR)) for p in self._prompts
+            (p["name"], content.in_a_row(str(p.get("description", "")), MAX_ERROR)) for p in self._prompts
         )
 
-    async def _there(self) -> ServerConnection:
-        """Its connection; it is started again if it has none. Raises ``ToolError``."""
+    async def _connect(self) -> ServerConnection:
+        """The connection; without one the server is started again. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
             await self._ended.wait()
         if self.settled.is_set() and self._connection is None:
@@ -295,7 +292,7 @@ class _Running:
     # ------------------------------------------------------------------------------------------------------ its calls
 
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        connection = await self._there()
+        connection = await self._connect()
         told_at = -math.inf
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
@@ -323,7 +320,7 @@ class _Running:
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
         """The text of a prompt, its arguments filled with words in their order. Raises ``ToolError``."""
-        connection = await self._there()
+        connection = await self._connect()
         found = next((each for each in self._prompts if each["name"] == name), None)
         if found is None:
             raise ToolError(f"There is no prompt {name}.")
@@ -339,7 +336,7 @@ class _Running:
         return content.messages_text(await connection.ask("prompts/get", params))
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user for a server, as if the call had asked that began last."""
+        """Ask the user on behalf of the server, as a question of the call that began last."""
         if not self._calls or self._waiting >= MAX_ASKING:
             return "decline", None
         call = self._calls[-1]

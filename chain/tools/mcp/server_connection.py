@@ -48,7 +48,7 @@ for _name in ("mcp", "client"):
 
 
 class ServerHost(Protocol):
-    """Who has a connection."""
+    """The owner of a connection."""
 
     workspace: Path
 
@@ -151,7 +151,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong, in a row."""
+    """What went wrong, on one row."""
     leaf = next(calling.leaves_of(error))
     match leaf:
         case MCPError():
@@ -176,7 +176,7 @@ async def _converse(
     gone: trio.Event,
     notes: HttpNotes | None = None,
 ) -> None:
-    """Say hello, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
+    """Begin, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
     async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}

@@ -178,7 +178,7 @@ class ErrorTail:
 
 
 class HttpNotes:
-    """What the responses of a server were that its client does not tell."""
+    """What the client does not tell of the responses of a server."""
 
     def __init__(self) -> None:
         self.fault = ""

@@ -32,7 +32,7 @@ from typing import NamedTuple
 class Fence(NamedTuple):
     """What is refused to one command. ``writable`` are the files and folders it may write; ``None``: all of them.
 
-    It is their paths, of which one that does not exist is no error, or the descriptor of ``rules`` with the same
+    They are given by path (one that does not exist is no error), or as the descriptor of ``rules`` with the same
     ``signals``, since a path may lead elsewhere by the time that a command starts. ``network`` refuses sockets,
     ``unix_sockets`` only Unix sockets, by which other programs are reached. Pairs of streams are never refused.
     ``signals`` refuses signals to other processes, and all else that a system call does to one: to set its limits (that

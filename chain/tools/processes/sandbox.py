@@ -1,6 +1,6 @@
 """What fences a command in: the settings, as far as this machine can hold to them, and what that leaves open.
 
-It is told before a command is allowed: in the preview of the tool ``shell``, and by ``chain check``.
+It is shown before a command is allowed: in the preview of the tool ``shell``, and by ``chain check``.
 """
 
 from __future__ import annotations
