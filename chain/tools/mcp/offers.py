@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
 from chain.servers import ToolServer
 from chain.text.plain import sanitize
+from chain.text.wording import first_of
 from chain.tools.tool import SERVER_PREFIX
 
 MAX_TOOLS = 200
@@ -63,14 +64,8 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         schema = {"properties": {}, **{key: value for key, value in schema.items() if key != "$schema"}}
         found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, str(name))
-    return tuple(found.values()), _left_out(server, faults)
-
-
-def _left_out(server: ToolServer, faults: Sequence[str]) -> str:
-    if not faults:
-        return ""
-    named = ", ".join(faults[:MAX_TOLD]) + (f" and {len(faults) - MAX_TOLD} more" if len(faults) > MAX_TOLD else "")
-    return f"Of the tools of {server.name} were left out: {named}."
+    left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_TOLD)}." if faults else ""
+    return tuple(found.values()), left_out
 
 
 def _description(server: ToolServer, raw: _Json) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from chain.text.wording import first_of
 from chain.tools.paths import as_text
 from chain.tools.processes.environment import is_secret
 from chain.tools.processes.fence import DEVICES, Fence
@@ -146,7 +147,6 @@ class Sandbox:
 
 
 def _named(paths: Sequence[str], root: Path) -> str:
-    places = [Path(each) for each in paths[:_MAX_NAMED]]
+    places = map(Path, paths)
     names = [as_text(each.relative_to(root) if each.is_relative_to(root) else each) for each in places]
-    more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
-    return ", ".join("the workspace" if each == "." else each for each in names) + more
+    return first_of(["the workspace" if each == "." else each for each in names], _MAX_NAMED)

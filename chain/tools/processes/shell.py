@@ -23,7 +23,7 @@ import trio
 
 from chain.errors import ToolError, UserError
 from chain.signal import Signal
-from chain.text.wording import counted
+from chain.text.wording import counted, first_of
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.own import changed_files, git_state
@@ -229,9 +229,8 @@ async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
 
 
 def _changed_of_git(files: Sequence[str], workspace: Path) -> str:
-    named = ", ".join(as_text(PurePath(os.path.relpath(file, workspace))) for file in files[:MAX_FILES])
-    more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
-    return f"A command changed {named}{more}: git runs what stands there, outside of any fence."
+    names = [as_text(PurePath(os.path.relpath(file, workspace))) for file in files]
+    return f"A command changed {first_of(names, MAX_FILES)}: git runs what stands there, outside of any fence."
 
 
 async def _with_reports(
