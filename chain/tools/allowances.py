@@ -21,7 +21,10 @@ from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
-from chain.tools.tool import SERVER_PREFIX, Preview, Subject
+from chain.tools.tool import Preview, Subject
+
+SERVER_PREFIX = "mcp__"
+"""The names of tools of servers begin so."""
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 

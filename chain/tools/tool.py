@@ -39,9 +39,6 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
 """What a tool is for, as front ends show it. One that delegates hands its task to another agent."""
 
-SERVER_PREFIX = "mcp__"
-"""The names of tools of servers begin so."""
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
 
@@ -122,43 +119,27 @@ UNASKED = Preview("", "", "")
 """Stands for the approval of a call that nobody had to approve, since its tool runs outside of a chain."""
 
 
-class Asking(Protocol):
-    """How a running tool asks the user. The clocks of the call and of the run stand still meanwhile."""
+class Asking:
+    """How a running tool asks the user; the call's clock and the run's stand still meanwhile. This one has nobody."""
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
         """The option that the user chose, or another text. Raises ``ToolError`` if there is no answer."""
-
-    async def approve(self, preview: Preview) -> Verdict:
-        """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
-
-
-class _NobodyToAsk:
-    async def choose(self, question: str, options: Sequence[str]) -> str:
         raise ToolError(NOBODY_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
+        """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
-class Delegating(Protocol):
-    """How a tool hands a task to another agent."""
+class Delegating:
+    """How a tool hands a task to another agent. This one has none."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent of that kind. Raises ``ToolError`` where there is none."""
-
-    async def ask(self, name: str, question: str, call_id: str) -> str:
-        """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
-
-
-class NoAgents:
-    """The ``Delegating`` of a tool that runs where there are no agents."""
-
-    async def start(self, kind: str, task: str, call_id: str) -> str:
-        """Raises ``ToolError``."""
         raise ToolError(f"No {kind} can be started here.")
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
-        """Raises ``ToolError``."""
+        """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
         raise ToolError("There is no agent to ask here.")
 
 
@@ -177,10 +158,10 @@ class ToolContext:
     steering: Steering
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
-    asking: Asking = field(default_factory=_NobodyToAsk)
+    asking: Asking = field(default_factory=Asking)
     approved: Preview | None = UNASKED
     agent: str = MAIN
-    delegating: Delegating = field(default_factory=NoAgents)
+    delegating: Delegating = field(default_factory=Delegating)
     notice: Callable[[str], None] = lambda text: None
     result_limit: int = 30_000
 

@@ -14,7 +14,7 @@ from chain.events import OfferedTool
 from chain.servers import ToolServer
 from chain.text.plain import sanitize
 from chain.text.wording import first_of
-from chain.tools.tool import SERVER_PREFIX
+from chain.tools.allowances import SERVER_PREFIX
 
 MAX_TOOLS = 200
 """Tools of a server: more would fill the window of the model before it has done anything."""
