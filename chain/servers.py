@@ -31,7 +31,7 @@ _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a server is started that is spoken to by its standard streams."""
+    """How to start a server that speaks over its standard streams."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
@@ -39,7 +39,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is that is spoken to over HTTP."""
+    """Where a server is that speaks over HTTP."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -77,7 +77,7 @@ class ToolServer:
                 yield f"{of} {name}", str(node.value)
 
     def digest(self, workspace: Path) -> str:
-        """What an answer to the question whether it may start is remembered by."""
+        """The key under which the answer is kept whether it may start."""
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
@@ -105,7 +105,7 @@ class ToolServer:
 
 
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
-    """A server, by its entry, in which keys of others are passed over if it was found. Raises ``ConfigError``."""
+    """The server of an entry; if it was found, keys of other programs are ignored. Raises ``ConfigError``."""
     if not _NAME.fullmatch(name):
         allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row or one at its end"
         raise ConfigError(

@@ -56,7 +56,7 @@ class Allowance:
         return tool == self.tool or (is_of_servers(self.tool) and fnmatchcase(tool, self.tool))
 
     def _names(self, part: str) -> bool:
-        """Whether a part of the pattern is this part of a path, without anything that stands for others."""
+        """Whether the pattern spells out this part of a path, without wildcards."""
         return self.pattern is not None and part in _ESCAPED.sub(r"\1", self.pattern).split("/")
 
     def __str__(self) -> str:

@@ -97,7 +97,7 @@ def walk(workspace: Path, path: str) -> Tree:
 
 
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
-    """The names in a folder of what is no folder, of the folders, and of the links. Raises ``OSError``."""
+    """The names in a folder: of all but folders, of folders, and of the links among the first. Raises ``OSError``."""
     names, folders, links = list[str](), list[str](), set[str]()
     with entries_of(root, parts) as entries:
         for n, entry in enumerate(entries):
@@ -111,7 +111,7 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
 
 
 def _first(names: Sequence[str], most: int) -> list[str]:
-    """The first of the names in their order. Sorting all of very many would hold up every other thread."""
+    """The first names in their order. Sorting all of very many would hold up every other thread."""
     return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
 
 

@@ -167,7 +167,7 @@ class ToolContext:
 
     @property
     def room(self) -> int:
-        """Characters for what a tool shows, where it says itself what of it is not shown: that comes on top."""
+        """Characters for what a tool shows; the rest of the limit is for its remarks on what it left out."""
         return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:

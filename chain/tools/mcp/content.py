@@ -86,7 +86,7 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
 
 
 def messages_text(result: _Json) -> str:
-    """The messages of a prompt as one text. Raises ``ToolError`` for what is none."""
+    """The messages of a prompt as one text. Raises ``ToolError`` where there are none."""
     messages = result.get("messages")
     if not isinstance(messages, list):
         raise ToolError("what it gave back is no prompt")

@@ -59,7 +59,7 @@ class ServerHost(Protocol):
         """The server answers. Raises ``ToolError`` where it is of no use."""
 
     def on_listed_anew(self) -> None:
-        """Its tools or prompts are no longer what they were."""
+        """Its tools or prompts have changed."""
 
 
 @dataclass(frozen=True, slots=True)

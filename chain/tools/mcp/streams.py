@@ -147,7 +147,7 @@ class RowWriter(_MessageStream):
 
 
 def _asked(row: bytes) -> int | str | None:
-    """What a row answers, though it is no answer."""
+    """The id of the request that a malformed row answers; ``None`` if it answers none."""
     try:
         match json.loads(row):
             case {"id": int() | str() as id, **rest} if "method" not in rest:

@@ -215,7 +215,7 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
 
 @asynccontextmanager
 async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
-    """Tells people when hooks or the configuration of git are others after the block: no fence holds what these run."""
+    """Tell people if the block changed hooks or the configuration of git: no fence holds what these run."""
     folders = (ctx.workspace.absolute(), folder)
     before = await _THREADS.run(lambda: git_state(folders), abandon_on_cancel=True)
     try:

@@ -55,7 +55,7 @@ class _Hosts(Subject):
     plural = "hosts"
 
     def pattern(self, text: str) -> str:
-        """Also of a host that the configuration names."""
+        """As of every subject; hosts that the configuration names are checked by it too."""
         if (":" in text and not _is_number(text)) or re.search(r"[/@\s]", text):
             raise UserError("a host is a name such as example.org, without https:// and without a path or port")
         if not text.isascii():
