@@ -6,6 +6,7 @@ An entry is checked where it is read and filled in only where its server starts:
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a server is started that is spoken to by its standard streams."""
+    """How to start a server that speaks over its standard streams."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
@@ -38,7 +39,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is that is spoken to over HTTP."""
+    """Where a server is that speaks over HTTP."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -76,9 +77,7 @@ class ToolServer:
                 yield f"{of} {name}", str(node.value)
 
     def digest(self, workspace: Path) -> str:
-        """What an answer to the question whether it may start is remembered by."""
-        import json
-
+        """The key under which the answer is kept whether it may start."""
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
@@ -106,7 +105,7 @@ class ToolServer:
 
 
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
-    """A server, by its entry, in which keys of others are passed over if it was found. Raises ``ConfigError``."""
+    """The server of an entry; if it was found, keys of other programs are ignored. Raises ``ConfigError``."""
     if not _NAME.fullmatch(name):
         allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row or one at its end"
         raise ConfigError(
@@ -154,8 +153,6 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
 
     What they hold is meant as it stands: there are no variables in it.
     """
-    import json
-
     servers, faults = list[ToolServer](), list[str]()
     for n, raw in enumerate(named):
         given = dict(raw) if isinstance(raw, dict) else {}
@@ -183,8 +180,6 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
     path = workspace / FILE
     if not path.is_file():
         return (), ()
-    import json
-
     servers, faults = [], []
     try:
         # JSON is YAML, but for tabs between its values. In its texts there can be none.

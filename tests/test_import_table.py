@@ -92,6 +92,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.tools.processes.fence": set(),  # this and the next two are the guard, a program of its own
     "chain.tools.processes.keeper": {"chain.tools.processes.fence"},
     "chain.tools.processes.guard": {"chain.tools.processes.fence", "chain.tools.processes.keeper"},
+    "chain.tools.processes.environment": set(),
+    "chain.tools.processes.probe": {"chain.tools.processes.environment", "chain.tools.processes.fence"},
     "chain.tools.processes.output": set(),
     "chain.tools.named_files": PURE | {"chain.threads", "chain.tools"},
     "chain.tools.paths": {"chain.errors"},

@@ -28,6 +28,7 @@ from chain.journal import records
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Accepted
 from chain.text.wording import counted
+from chain.tools.tool import Delegating
 
 _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
 """The endings that give an answer, if perhaps not a whole one."""
@@ -244,7 +245,7 @@ class Children:
 
 
 @dataclass(frozen=True, slots=True)
-class Delegation:
+class Delegation(Delegating):
     """How the tools of one agent start others."""
 
     children: Children

@@ -34,7 +34,7 @@ from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRA
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import spelled_out
-from chain.tools.tool import Preview, Verdict
+from chain.tools.tool import Asking, Preview, Verdict
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -48,7 +48,7 @@ _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(Asking):
     """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.

@@ -37,7 +37,7 @@ from chain.interruption.prompt import Arrival
 from chain.lines.receipts import Accepted
 from chain.messages import Overrides, ToolResult, Usage
 from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, beginning, counted
-from chain.tools.tool import Delegating, NoAgents
+from chain.tools.tool import Delegating
 
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
 
@@ -161,7 +161,7 @@ class Run:
     task: str = ""
     above: Run | None = None
     call_id: str = ""
-    delegating: Delegating = field(default_factory=NoAgents)
+    delegating: Delegating = field(default_factory=Delegating)
     focus: str | None = None
     """What matters in the compaction that the user has asked for; ``None``: they have asked for none."""
     only_compacts: bool = False

@@ -35,7 +35,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
     """
     from chain.tools import agents, ask, edit, files, plan_tools
     from chain.tools.processes.shell import shell_tools
-    from chain.tools.research.visits import ResearchRules, research_tools
+    from chain.tools.research.visits import research_tools
 
     return {
         "todo": plan_tools.TOOLS,
@@ -44,7 +44,7 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
         "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
-        "research": research_tools(ResearchRules(settings.research_hosts)),
+        "research": research_tools(settings.research_hosts),
         SERVERS: (),  # they are listed when a run begins
     }
 

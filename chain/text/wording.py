@@ -67,6 +67,12 @@ def counted(n: int, thing: str, things: str = "") -> str:
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """So many names of a list, and how many more it has."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
 def instructions_read(files: Sequence[str], *, is_change: bool = False) -> str:
     """Which files the project's instructions are from; empty for none, unless that is a change."""
     if is_change:

@@ -21,7 +21,10 @@ from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.listed import listed
-from chain.tools.tool import SERVER_PREFIX, Preview, Subject
+from chain.tools.tool import Preview, Subject
+
+SERVER_PREFIX = "mcp__"
+"""The names of tools of servers begin so."""
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 
@@ -53,7 +56,7 @@ class Allowance:
         return tool == self.tool or (is_of_servers(self.tool) and fnmatchcase(tool, self.tool))
 
     def _names(self, part: str) -> bool:
-        """Whether a part of the pattern is this part of a path, without anything that stands for others."""
+        """Whether the pattern spells out this part of a path, without wildcards."""
         return self.pattern is not None and part in _ESCAPED.sub(r"\1", self.pattern).split("/")
 
     def __str__(self) -> str:

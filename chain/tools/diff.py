@@ -55,11 +55,11 @@ class DiffText:
 
     @property
     def is_crlf(self) -> bool:
-        """Whether every line ends with CR LF, and there is one that ends."""
+        """Whether all ends of line are CR LF, and there is one."""
         return 0 < self.body.count("\n") == self.body.count("\r\n")
 
     def adapted(self, text: str) -> str:
-        """A text of the model's with this file's ends of line; in a file where they are mixed it is as it is."""
+        """The model's text with this file's ends of line; unchanged where those are mixed."""
         return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
 
 
@@ -223,13 +223,13 @@ class _Matching:
 
 
 def _standing_once(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
-    """Where the lines stand that there is one of, in their order."""
+    """The indices of the lines that occur once, in order."""
     counts = Counter(lines[begin:end])
     return {lines[n]: n for n in range(begin, end) if counts[lines[n]] == 1}
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of pairs, which rise in their first number, that rises in the second too."""
+    """The longest part of the pairs that rises in both numbers; they come in the order of the first."""
     ends: list[int] = []  # the least second number that a rising part of each length ends with
     at: list[int] = []  # and whose it is
     before: list[int] = []

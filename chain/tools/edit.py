@@ -109,7 +109,7 @@ class _Edits:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedEdit:
-    """``parts`` are the real path below ``root``, ``shown`` is it as given; ``status`` is ``None`` without a file."""
+    """``parts`` are the real path below ``root``, ``shown`` the path as given; ``status`` is ``None`` if it is new."""
 
     root: Path
     parts: tuple[str, ...]

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 
 import trio
 
+from chain.text.wording import first_of
 from chain.tools.paths import as_text, entries_of, existing
 
 _CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__")
@@ -27,6 +28,9 @@ MAX_LINE = 2_000
 
 MAX_AROUND = 200
 """Characters of a matching line that are shown."""
+
+MAX_NAMED = 10
+"""Names of what was passed over that are told."""
 
 LOOK_UP = 1_000
 """Names of a folder between two checks whether the run goes on."""
@@ -55,14 +59,10 @@ class Tree:
     def notes(self) -> list[str]:
         """What was passed over, a sentence each."""
         passed_over = (("Left out", self.left_out), ("Not readable", self.unreadable))
-        notes = [f"{what}: {_some(names)}." for what, names in passed_over if names]
+        notes = [f"{what}: {first_of(names, MAX_NAMED)}." for what, names in passed_over if names]
         if not self.complete:
             notes.append(f"Only the first {MAX_FOUND} files were looked at; give a folder inside for the others.")
         return notes
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def walk(workspace: Path, path: str) -> Tree:
@@ -97,7 +97,7 @@ def walk(workspace: Path, path: str) -> Tree:
 
 
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
-    """The names in a folder of what is no folder, of the folders, and of the links. Raises ``OSError``."""
+    """The names in a folder: of all but folders, of folders, and of the links among the first. Raises ``OSError``."""
     names, folders, links = list[str](), list[str](), set[str]()
     with entries_of(root, parts) as entries:
         for n, entry in enumerate(entries):
@@ -111,7 +111,7 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
 
 
 def _first(names: Sequence[str], most: int) -> list[str]:
-    """The first of the names in their order. Sorting all of very many would hold up every other thread."""
+    """The first names in their order. Sorting all of very many would hold up every other thread."""
     return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
 
 

@@ -231,7 +231,7 @@ def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
 
 
 def _part(head: str, lines: Iterator[str], offset: int, limit: int, most: int) -> str:
-    """As many of the lines as fit into so many characters, below a row that says which they are unless they are all."""
+    """The head and as many lines as fit into ``most`` characters; it says which those are, unless they are all."""
     shown: list[str] = []
     chars, more = 0, False
     for line in lines:

@@ -1,4 +1,4 @@
-"""The files that lines name: ``@`` and a path of the workspace, anywhere in a line, and what goes along of each.
+"""The files that lines name (``@`` and a path of the workspace), and what of them goes into the message.
 
 A word is the name of a file only if that exists; anything else stays text. It is read in the step in which its line is
 delivered. So nothing here may wait: only regular files and folders are opened, never so that an open could wait, what
@@ -84,7 +84,7 @@ class LineContent:
 
 @dataclass(frozen=True, slots=True)
 class _Attachment:
-    """What became of one file: ``said`` of it, and, unless it was left out, the ``blocks`` that go along.
+    """What became of one file: what is ``said`` of it and, unless it was left out, the ``blocks`` that go along.
 
     ``path`` and ``digest`` are those of a file that was read, ``size`` is in bytes.
     """

@@ -59,11 +59,11 @@ def _is_repository(folder: Path, made: str) -> bool:
 
 
 GitState: TypeAlias = Mapping[str, tuple[int, ...]]
-"""The hooks and the configuration of git, by path, with what tells whether they were changed."""
+"""The hooks and the configuration of git, by path, each with what changes when it is changed."""
 
 
 def git_state(folders: Iterable[Path], before: Iterable[str] = ()) -> GitState:
-    """That of the repositories which the folders are in, and of these files. Reads the disk."""
+    """The state of the repositories that the folders are in, and of the files ``before``. Reads the disk."""
     tops = {top for folder in folders for top in (folder, *folder.parents) if os.path.lexists(top / _GIT)}
     files = {*before, *(file for top in tops for file in _files_of_git(top))}
     return {file: state for file in files if (state := _state(file))}
@@ -87,7 +87,7 @@ def _files_of_git(top: Path) -> Iterator[str]:
 
 
 def _first_row(file: Path) -> str:
-    """That of a file which names a folder; empty if there is no such file."""
+    """The first row of a file that names a folder; empty if there is no such file."""
     with suppress(OSError):
         if os.path.isfile(file):  # a pipe would never open
             with file.open("rb") as opened:
@@ -96,7 +96,7 @@ def _first_row(file: Path) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Empty for what is not there. Of a link it is that of what git would read or run."""
+    """What changes with a file; empty if there is none. Links are followed, as git does when it reads or runs one."""
     try:
         found = os.stat(file)
     except OSError:

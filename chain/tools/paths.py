@@ -76,13 +76,14 @@ def why_missing(workspace: Path, path: PurePath) -> str:
     """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
     if link := broken_link(workspace, path):
         return link
-    missing, here = f"There is no {as_text(path)}.", PurePath()
+    missing, here, root = f"There is no {as_text(path)}.", PurePath(), workspace.resolve()
     for n, part in enumerate(path.parts):
         if (workspace / here / part).exists():
             here /= part
             continue
         try:
-            names = some_names(workspace, str(here))
+            with entries_of(root, inside(workspace, str(here)).relative_to(root).parts) as entries:
+                names = [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
         except (OSError, ToolError):
             return missing
         # A name that is not shown as it is would lead to nothing again.
@@ -93,16 +94,9 @@ def why_missing(workspace: Path, path: PurePath) -> str:
     return missing
 
 
-def some_names(workspace: Path, path: str) -> list[str]:
-    """Some names of a folder in the workspace. Raises ``OSError`` and ``ToolError``."""
-    root = workspace.resolve()
-    with entries_of(root, inside(workspace, path).relative_to(root).parts) as entries:
-        return [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
-
-
 @contextmanager
 def entries_of(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """What is in the folder that has these parts below another; raises ``OSError``."""
+    """The entries of the folder at these parts of a path below ``root``; raises ``OSError``."""
     descriptor = open_below(str(root), parts, os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
@@ -112,7 +106,7 @@ def entries_of(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntr
 
 
 def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
-    """A descriptor, to read from, of what has these parts below a folder; raises ``OSError``.
+    """A descriptor, for reading, of what is at these parts of a path below ``root``; raises ``OSError``.
 
     No link is followed: the path was resolved before, so a part that is one now was put there since, and may lead out.
     It never waits: a pipe without a writer would otherwise hold a thread for ever.
@@ -126,7 +120,7 @@ def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
 
 
 def open_folder(root: str, parts: Sequence[str]) -> int:
-    """A descriptor, to reach further from, of the folder that has these parts below another; raises ``OSError``."""
+    """A descriptor, for reaching further, of the folder at these parts below ``root``; raises ``OSError``."""
     here = os.open(root, _FOLDER)
     for part in parts:
         try:
@@ -150,6 +144,6 @@ def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
 
 
 def as_text(path: PurePath) -> str:
-    """A path on one line, also when its name is not meant for that."""
+    """A path on one line, with ``?`` for what cannot be shown."""
     text = path.as_posix().encode("utf-8", "replace").decode()
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -87,7 +87,7 @@ def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None)
             while left:
                 left = left[os.write(descriptor, left) :]
             if old is not None:
-                _take_after(descriptor, folder, of, old)
+                _copy_status(descriptor, folder, of, old)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -98,8 +98,8 @@ def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None)
         raise
 
 
-def _take_after(descriptor: int, folder: int, name: str, old: os.stat_result) -> None:
-    """Take over the owner, as far as we may, the attributes and the mode."""
+def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -> None:
+    """Copy the owner, as far as we may, the attributes and the mode."""
     made = os.fstat(descriptor)
     # Only root may give files away, and others may to their own groups alone.
     if made.st_gid != old.st_gid:
@@ -120,12 +120,12 @@ def _take_after(descriptor: int, folder: int, name: str, old: os.stat_result) ->
         with _closing(now) as before:
             if not os.path.samestat(os.fstat(before), old):
                 raise Changed
-            _take_attributes(descriptor, before)
+            _copy_attributes(descriptor, before)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
-def _take_attributes(descriptor: int, before: int) -> None:
-    """Take over the access list and the user's attributes, and keep none that the folder gave to a new file."""
+def _copy_attributes(descriptor: int, before: int) -> None:
+    """Copy the access list and the user's attributes, and keep none that the folder gave to a new file."""
     wanted = {name: os.getxattr(before, name) for name in _attributes(before)}
     for name in _attributes(descriptor) - wanted.keys():
         os.removexattr(descriptor, name)

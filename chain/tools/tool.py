@@ -39,9 +39,6 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
 """What a tool is for, as front ends show it. One that delegates hands its task to another agent."""
 
-SERVER_PREFIX = "mcp__"
-"""The names of tools of servers begin so."""
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
 
@@ -62,17 +59,17 @@ class Steering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool gives back that has ``images`` to show beside its text."""
+    """A result with ``images`` beside its text."""
 
     text: str
     images: tuple[Image, ...] = ()
 
 
 class Subject:
-    """What of a call the pattern of an allowance is matched with; as it stands, a text without rules of its own."""
+    """The part of a call that the pattern of an allowance matches. This one is a text without rules of its own."""
 
     plural = "subjects"
-    """What people call it."""
+    """What people call several of them."""
 
     def pattern(self, text: str) -> str:
         """A pattern as it is compared. Raises ``UserError`` with the reason for one that can never match."""
@@ -83,7 +80,7 @@ class Subject:
         return fnmatchcase(subject, pattern)
 
     def note(self, pattern: str | None) -> str:
-        """What people should know of an allowance with this pattern, or of one without, after what it allows."""
+        """A remark on an allowance with this pattern, or with none, for people who have read what it allows."""
         return ""
 
 
@@ -122,43 +119,27 @@ UNASKED = Preview("", "", "")
 """Stands for the approval of a call that nobody had to approve, since its tool runs outside of a chain."""
 
 
-class Asking(Protocol):
-    """How a running tool asks the user. The clocks of the call and of the run stand still meanwhile."""
+class Asking:
+    """How a running tool asks the user; the call's clock and the run's stand still meanwhile. This one has nobody."""
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
         """The option that the user chose, or another text. Raises ``ToolError`` if there is no answer."""
-
-    async def approve(self, preview: Preview) -> Verdict:
-        """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
-
-
-class _NobodyToAsk:
-    async def choose(self, question: str, options: Sequence[str]) -> str:
         raise ToolError(NOBODY_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
+        """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
-class Delegating(Protocol):
-    """How a tool hands a task to another agent."""
+class Delegating:
+    """How a tool hands a task to another agent. This one has none."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
         """The answer of a new agent of that kind. Raises ``ToolError`` where there is none."""
-
-    async def ask(self, name: str, question: str, call_id: str) -> str:
-        """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
-
-
-class NoAgents:
-    """The ``Delegating`` of a tool that runs where there are no agents."""
-
-    async def start(self, kind: str, task: str, call_id: str) -> str:
-        """Raises ``ToolError``."""
         raise ToolError(f"No {kind} can be started here.")
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
-        """Raises ``ToolError``."""
+        """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
         raise ToolError("There is no agent to ask here.")
 
 
@@ -177,16 +158,16 @@ class ToolContext:
     steering: Steering
     report: Callable[[str], None]
     seen: Seen = field(default_factory=Seen)
-    asking: Asking = field(default_factory=_NobodyToAsk)
+    asking: Asking = field(default_factory=Asking)
     approved: Preview | None = UNASKED
     agent: str = MAIN
-    delegating: Delegating = field(default_factory=NoAgents)
+    delegating: Delegating = field(default_factory=Delegating)
     notice: Callable[[str], None] = lambda text: None
     result_limit: int = 30_000
 
     @property
     def room(self) -> int:
-        """Characters for what a tool shows, where it says itself what of it is not shown: that comes on top."""
+        """Characters for what a tool shows; the rest of the limit is for its remarks on what it left out."""
         return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:
@@ -240,7 +221,7 @@ class Tool(Protocol):
 
 @runtime_checkable
 class Previewing(Protocol):
-    """What a tool also has that can say beforehand what a call would do. It has no effects."""
+    """A tool that can say beforehand what a call would do, without any effect."""
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
         """What the call would do; ``None`` if nothing that needs approval. Raises ``ToolError`` where it would."""
@@ -263,11 +244,6 @@ class FunctionTool:
     @property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the input: an object without unknown keys."""
-        return self._input_schema
-
-    # Not the property itself: to pyright a cached one, which can be set, is none of the protocol's.
-    @cached_property
-    def _input_schema(self) -> Mapping[str, Any]:
         return _schema_of(self._input_model)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
@@ -385,7 +361,7 @@ def tool(
 
 
 def _mistakes(made: FunctionTool) -> Iterator[str]:
-    """What keeps a function from being a tool, and how to put it right."""
+    """What keeps a function from being a tool, and how to mend it."""
     if not inspect.iscoroutinefunction(made.function):
         yield "it must be defined with async def"
         return
@@ -403,7 +379,7 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
 
 
 def kind_of(tool: Tool) -> ToolKind:
-    """The kind of a tool; a ``Tool`` of another making need not say it."""
+    """The kind of a tool; only a ``FunctionTool`` says it."""
     return tool.kind if isinstance(tool, FunctionTool) else "other"
 
 
@@ -418,7 +394,7 @@ def may_run_beside_others(tool: Tool) -> bool:
 
 
 def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool
-    """What the Messages API or the agent would not accept of a tool, and how to put it right."""
+    """What of a tool the Messages API or the agent would not accept, and how to mend it."""
     if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
         yield f"its name {tool.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
     if not isinstance(tool.description, str) or not tool.description.strip():

@@ -18,13 +18,14 @@ import trio
 from chain.tools.processes import fence
 from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import Guard
+from chain.tools.processes.probe import probe
 
 COMMAND = ["/bin/true"]
 
 
 async def measure(count: int, folder: Path) -> tuple[list[float], list[float]]:
     """The seconds of each command."""
-    found = fence.probe()
+    found = probe()
     guard, guarded, bare = Guard(), list[float](), list[float]()
     box = Fence(
         writable=[str(folder), *fence.DEVICES] if found.writes else None,

@@ -11,7 +11,7 @@ import pytest
 
 from chain.config.load import Settings, load_settings
 from chain.session.store import FileStore
-from chain.tools.processes import fence
+from chain.tools.processes.probe import probe
 from cli.subcommands.check import check, check_servers, check_service
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
@@ -278,7 +278,7 @@ def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None
     assert "  not fenced in: a command can use the network" in shown
 
 
-@pytest.mark.skipif(not fence.probe().writes, reason="this machine cannot refuse writes")
+@pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
 def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     home = {**KEY, "XDG_CONFIG_HOME": str(folder / "config"), "XDG_STATE_HOME": str(folder / "state")}

@@ -18,6 +18,7 @@ from trio.testing import MockClock
 from chain.errors import ToolError
 from chain.tools.processes import fence
 from chain.tools.processes.guarded import Guard
+from chain.tools.processes.probe import probe
 
 STAYS = "sh -c 'echo > $PIPE; exec sleep 1000'"
 """What gets away: it says in a pipe that it is there."""
@@ -40,7 +41,7 @@ def say(text: str) -> None:
 async def run(how: str, mark: str, is_fenced: bool, clock: MockClock) -> None:
     guard = Guard()
     say(str(guard.folder))
-    held = fence.probe()
+    held = probe()
     writable = [str(guard.folder), *fence.DEVICES] if held.writes else None
     devices = fence.DEVICES if held.devices else None
     box = fence.Fence(writable, held.network, held.unix_sockets, held.signals, False, devices)

@@ -204,9 +204,8 @@ for row in sys.stdin:
             send({"id": id, "result": {"tools": tools()}})
         case "prompts/list":
             prompt = {"name": "greet", "description": "A greeting.", "arguments": [{"name": "who", "required": True}]}
-            more = [
-                {**prompt, "name": f"p{n}", "description": "x" * 1_000} for n in range(5_000 if "many" in ACTS else 0)
-            ]
+            odd = {"description": "x" * 1_000, "arguments": 5}
+            more = [{**odd, "name": f"p{n}"} for n in range(5_000 if "many" in ACTS else 0)]
             send({"id": id, "result": {"prompts": [prompt, *more]}})
         case "prompts/get" if "many" in ACTS:
             send({"id": id, "error": {"code": -32602, "message": "no\n" * 10_000}})

@@ -289,8 +289,9 @@ async def outer() -> None:
     from chain.tools.processes import fence
     from chain.tools.processes.fence import Fence
     from chain.tools.processes.guarded import Guard
+    from chain.tools.processes.probe import probe
 
-    held = await trio.to_thread.run_sync(fence.probe)
+    held = await trio.to_thread.run_sync(probe)
     guard = Guard()
     folder = tempfile.mkdtemp()
     work, outside = os.path.join(folder, "work"), os.path.join(folder, "outside")

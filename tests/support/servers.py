@@ -18,9 +18,10 @@ from chain.plan import Plan
 from chain.servers import ToolServer, read_server
 from chain.tools.mcp.running import Servers, Surroundings
 from chain.tools.processes.guarded import Guard
-from chain.tools.tool import Guidance, ToolContext
+from chain.tools.tool import ToolContext
 
 from .processes import until_async
+from .steered import Steered
 
 PROGRAM = Path(__file__).parent / "hostile_server.py"
 
@@ -56,14 +57,9 @@ def left_by(log: Path) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-class _Unsteered:
-    def new_guidance(self) -> Guidance:
-        return Guidance()
-
-
 def context(workspace: Path, report: Callable[[str], None] = lambda text: None, **more: Any) -> ToolContext:
     """What a call has."""
-    return ToolContext(workspace, Plan(), "call_1", _Unsteered(), report, **more)
+    return ToolContext(workspace, Plan(), "call_1", Steered(), report, **more)
 
 
 class Running:

@@ -281,8 +281,8 @@ async def test_cancellation_passes_through() -> None:
     assert ended == ["cleaned up"]
 
 
-async def test_a_tool_that_fails_while_it_is_cancelled_breaks_nothing() -> None:
-    """An interrupt reaches a tool with a nursery, and one of its tasks fails as it is taken down."""
+async def failing_as_it_is_taken_down() -> str:
+    """A tool with a nursery, one of whose tasks fails as it is cancelled."""
 
     async def child() -> None:
         try:
@@ -290,12 +290,14 @@ async def test_a_tool_that_fails_while_it_is_cancelled_breaks_nothing() -> None:
         finally:
             raise ValueError("could not clean up")
 
-    async def body() -> str:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(child)
-            nursery.start_soon(trio.sleep_forever)
-        return "never"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(child)
+        nursery.start_soon(trio.sleep_forever)
+    return "never"
 
+
+async def test_a_tool_that_fails_while_it_is_cancelled_breaks_nothing() -> None:
+    """An interrupt reaches it."""
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
 
@@ -304,7 +306,7 @@ async def test_a_tool_that_fails_while_it_is_cancelled_breaks_nothing() -> None:
                 scope.cancel()
 
             nursery.start_soon(interrupt)
-            await called(body)
+            await called(failing_as_it_is_taken_down)
             await trio.lowlevel.checkpoint()
 
     assert scope.cancelled_caught
@@ -313,19 +315,7 @@ async def test_a_tool_that_fails_while_it_is_cancelled_breaks_nothing() -> None:
 async def test_a_tool_that_fails_as_its_time_is_up_has_an_error_for_a_result(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def child() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            raise ValueError("could not clean up")
-
-    async def body() -> str:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(child)
-            nursery.start_soon(trio.sleep_forever)
-        return "never"
-
-    result = await called(body)
+    result = await called(failing_as_it_is_taken_down)
 
     assert result.is_error
     assert result.text.startswith("probe")

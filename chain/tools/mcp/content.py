@@ -86,7 +86,7 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
 
 
 def messages_text(result: _Json) -> str:
-    """The messages of a prompt as one text. Raises ``ToolError`` for what is none."""
+    """The messages of a prompt as one text. Raises ``ToolError`` where there are none."""
     messages = result.get("messages")
     if not isinstance(messages, list):
         raise ToolError("what it gave back is no prompt")
@@ -105,9 +105,9 @@ async def answer_of(
 
     Raises ``ToolError`` where nobody answers.
     """
-    said = f"{server} asks: {_in_a_row(message)}"
+    said = f"{server} asks: {in_a_row(message)}"
     if url:
-        answer = await choose(f"{said}\nIt wants you to open {_in_a_row(url)}", ["done", DECLINE])
+        answer = await choose(f"{said}\nIt wants you to open {in_a_row(url)}", ["done", DECLINE])
         return (ACCEPT, None) if answer == "done" else (DECLINE, None)
     fields = _asked_for(schema)
     if not fields:
@@ -116,7 +116,7 @@ async def answer_of(
         return DECLINE, None
     found: dict[str, Any] = {}
     for name, field in fields.items():
-        title = _in_a_row(str(field.get("description") or field.get("title") or name))
+        title = in_a_row(str(field.get("description") or field.get("title") or name))
         options = _options(field)
         shown = list(options)[:MAX_FIELDS]
         # A number chooses an option. Where a text or a number is wanted there is none, or it could not be answered.
@@ -128,9 +128,9 @@ async def answer_of(
     return ACCEPT, found
 
 
-def _in_a_row(text: str) -> str:
+def in_a_row(text: str, most: int = MAX_MESSAGE) -> str:
     """A text of a server without its line ends, which could make it look like rows of ours."""
-    return " ".join(sanitize(text[: 2 * MAX_MESSAGE]).split())[:MAX_MESSAGE]
+    return " ".join(sanitize(text[: 4 * most]).split())[:most]
 
 
 def _asked_for(schema: _Json) -> dict[str, _Json]:
@@ -158,7 +158,7 @@ def _options(field: _Json) -> dict[str, object]:
     else:
         parts: Sequence[Any] = next((field[key] for key in ("oneOf", "anyOf") if isinstance(field.get(key), list)), [])
         pairs = [(p.get("title") or p["const"], p["const"]) for p in parts if isinstance(p, dict) and "const" in p]
-    return {shown: value for name, value in pairs if (shown := _in_a_row(str(name)))}
+    return {shown: value for name, value in pairs if (shown := in_a_row(str(name)))}
 
 
 def _value(answer: str, field: _Json, options: Mapping[str, object]) -> object:

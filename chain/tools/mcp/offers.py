@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
 from chain.servers import ToolServer
 from chain.text.plain import sanitize
-from chain.tools.tool import SERVER_PREFIX
+from chain.text.wording import first_of
+from chain.tools.allowances import SERVER_PREFIX
 
 MAX_TOOLS = 200
 """Tools of a server: more would fill the window of the model before it has done anything."""
@@ -63,14 +64,8 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         schema = {"properties": {}, **{key: value for key, value in schema.items() if key != "$schema"}}
         found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, str(name))
-    return tuple(found.values()), _left_out(server, faults)
-
-
-def _left_out(server: ToolServer, faults: Sequence[str]) -> str:
-    if not faults:
-        return ""
-    named = ", ".join(faults[:MAX_TOLD]) + (f" and {len(faults) - MAX_TOLD} more" if len(faults) > MAX_TOLD else "")
-    return f"Of the tools of {server.name} were left out: {named}."
+    left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_TOLD)}." if faults else ""
+    return tuple(found.values()), left_out
 
 
 def _description(server: ToolServer, raw: _Json) -> str:
@@ -79,7 +74,7 @@ def _description(server: ToolServer, raw: _Json) -> str:
 
 
 def _form_fault(full: str, raw: _Json, description: str) -> str:
-    """Why a tool is left out, as far as that is seen at once; empty if it need not be."""
+    """Why a tool is left out, as far as that shows at once; empty if it need not be."""
     name, schema = raw.get("name"), raw.get("inputSchema")
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(full) > _MAX_NAME:
         return f"a whole name has at most {_MAX_NAME} of the characters a-z, A-Z, 0-9, _ and -"
@@ -99,7 +94,7 @@ def _form_fault(full: str, raw: _Json, description: str) -> str:
 
 
 def _schema_fault(schema: dict[str, Any]) -> str:
-    """The same by its schema, which takes a while."""
+    """Why a tool is left out, as its schema shows, which takes a while; empty if it need not be."""
     if union := next((key for key in _UNIONS if key in schema), ""):
         return f"its schema has {union} at its top"
     properties = schema.get("properties", {})
@@ -117,25 +112,23 @@ def _schema_fault(schema: dict[str, Any]) -> str:
     return ""
 
 
+def _inside(value: object) -> Iterable[object]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
 def _levels(value: object) -> int:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_levels, inside), default=0)
+    return 1 + max(map(_levels, _inside(value)), default=0)
 
 
 def _count(value: object) -> int:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + sum(map(_count, inside))
+    return 1 + sum(map(_count, _inside(value)))
 
 
 def _references(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(ref := value.get("$ref"), str):
-            yield ref
-        for inner in value.values():
-            yield from _references(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _references(inner)
+    if isinstance(value, dict) and isinstance(ref := value.get("$ref"), str):
+        yield ref
+    for inner in _inside(value):
+        yield from _references(inner)
 
 
 def _ends_nowhere(ref: str, schema: _Json) -> bool:

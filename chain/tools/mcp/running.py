@@ -10,7 +10,7 @@ import gc
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
 from chain.journal.records import ServerTools
 from chain.servers import ToolServer
-from chain.text.plain import sanitize
+from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools.mcp import content, offers
 from chain.tools.tool import ToolContext, ToolOutput
@@ -53,7 +53,6 @@ NO_CLIENT = "servers need the extra mcp: pip install 'react-chain[mcp]'"
 _THREADS = Threads("mcp")
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
-Notice: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,28 +82,27 @@ class Surroundings:
 class Servers:
     """The servers of one session. Nothing is started or imported before ``run``."""
 
-    def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Notice) -> None:
+    def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Callable[[str], None]) -> None:
         self._servers = {server.name: _Running(server, around) for server in servers}
         self._notice = notice
         self._is_first = True
-        self._over = trio.Event()
+        self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Start all, and keep them until ``end``."""
-        async with trio.open_nursery() as self._nursery:
-            for server in self._servers.values():
-                self._nursery.start_soon(server.run)
-            await self._over.wait()
-            self._nursery.cancel_scope.cancel()
+        with self._scope:
+            async with trio.open_nursery() as self._nursery:
+                for server in self._servers.values():
+                    self._nursery.start_soon(server.run)
 
     def end(self) -> None:
         """Let ``run`` end all of them."""
-        self._over.set()
+        self._scope.cancel()
 
     @property
     def views(self) -> tuple[ServerView, ...]:
-        """How they are."""
+        """Each server as it is now."""
         return tuple(server.view for server in self._servers.values())
 
     @property
@@ -151,7 +149,7 @@ class Servers:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {_in_a_row(str(error))}")
+                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), MAX_ERROR)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -164,13 +162,9 @@ class _ActiveCall:
     context: ToolContext
     asking: list[trio.CancelScope] = field(default_factory=list)
 
-    def end(self) -> None:
-        for scope in self.asking:
-            scope.cancel()
-
 
 class _Running:
-    """One server: ``ended`` or ``starting`` and then ``ready``, again and again. It has at most one connection."""
+    """One server, which starts, is ready and ends, again and again. It has at most one connection."""
 
     def __init__(self, server: ToolServer, around: Surroundings) -> None:
         self.server = server
@@ -186,7 +180,7 @@ class _Running:
         self._error = ""
         self.left_out = ""
         self._told: set[str] = set()
-        self._wanted = trio.Event()
+        self._wanted = Signal()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
         """When it was started again."""
@@ -205,7 +199,7 @@ class _Running:
         return ServerView(self.server.name, self.server.written, state, names, self._shown_prompts, self._error)
 
     def news(self) -> Iterator[str]:
-        """What is to be told that was not told yet, in sentences."""
+        """The sentences that people have not been told yet."""
         name, told = self.server.name, ""
         if self.settled.is_set() and self._connection is None:
             again = "; its next call starts it again" if self.tools else ""
@@ -222,15 +216,13 @@ class _Running:
     async def run(self) -> None:
         while True:
             await self._wanted.wait()
-            self._wanted = trio.Event()
             try:
                 keep_connected = await _THREADS.run(_import_client)
-                around = self._around
-                how = self.server.filled(around.environ, around.keys)
-                ended = await keep_connected(how, around.guard, around.env, self)
+                how = self.server.filled(self._around.environ, self._around.keys)
+                ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError) as error:
                 ended = str(error)
-            self._error = _in_a_row(ended)
+            self._error = content.in_a_row(ended, MAX_ERROR)
             self._connection = None
             self._ended.set()
             self.settled.set()
@@ -276,14 +268,14 @@ class _Running:
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
         judge = partial(offers.tools_of, self.server, tools)
-        found, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
-        if found != self.tools:
-            self.tools = found
+        self.tools, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
         self._prompts = tuple(filter(_is_prompt, prompts))[:MAX_PROMPTS]
-        self._shown_prompts = tuple((p["name"], _in_a_row(str(p.get("description", "")))) for p in self._prompts)
+        self._shown_prompts = tuple(
+            (p["name"], content.in_a_row(str(p.get("description", "")), MAX_ERROR)) for p in self._prompts
+        )
 
-    async def _there(self) -> ServerConnection:
-        """Its connection; it is started again if it has none. Raises ``ToolError``."""
+    async def _connect(self) -> ServerConnection:
+        """The connection; without one the server is started again. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
             await self._ended.wait()
         if self.settled.is_set() and self._connection is None:
@@ -300,7 +292,7 @@ class _Running:
     # ------------------------------------------------------------------------------------------------------ its calls
 
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        connection = await self._there()
+        connection = await self._connect()
         told_at = -math.inf
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
@@ -309,45 +301,42 @@ class _Running:
                 told_at = now
                 context.progress(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
-        with self._at_work(context):
-            try:
-                result = await connection.ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
-            except ToolError as error:
-                if not connection.is_gone:
-                    raise
-                with trio.move_on_after(WHY_S):
-                    await self._ended.wait()
-                name, why = self.server.name, self._error or str(error)
-                raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+        call = _ActiveCall(context)
+        self._calls.append(call)
+        try:
+            result = await connection.ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
+        except ToolError as error:
+            if not connection.is_gone:
+                raise
+            with trio.move_on_after(WHY_S):
+                await self._ended.wait()
+            name, why = self.server.name, self._error or str(error)
+            raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+        finally:
+            self._calls.remove(call)
+            for scope in call.asking:
+                scope.cancel()
         return content.output_of(result)
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
         """The text of a prompt, its arguments filled with words in their order. Raises ``ToolError``."""
-        connection = await self._there()
+        connection = await self._connect()
         found = next((each for each in self._prompts if each["name"] == name), None)
         if found is None:
             raise ToolError(f"There is no prompt {name}.")
-        wanted = [str(each.get("name")) for each in found.get("arguments") or () if isinstance(each, dict)]
-        needed = [str(e.get("name")) for e in found.get("arguments") or () if isinstance(e, dict) and e.get("required")]
+        listed = found.get("arguments")
+        arguments = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        wanted = [str(each.get("name")) for each in arguments]
+        needed = [str(each.get("name")) for each in arguments if each.get("required")]
         if len(needed) > len(words):
             raise ToolError(f"The prompt {name} needs {', '.join(needed)}.")
         if wanted and len(words) > len(wanted):  # the last one has the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
-        arguments = dict(zip(wanted, words, strict=False))
-        return content.messages_text(await connection.ask("prompts/get", {"name": name, "arguments": arguments}))
-
-    @contextmanager
-    def _at_work(self, context: ToolContext) -> Iterator[None]:
-        call = _ActiveCall(context)
-        self._calls.append(call)
-        try:
-            yield
-        finally:
-            self._calls.remove(call)
-            call.end()
+        params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
+        return content.messages_text(await connection.ask("prompts/get", params))
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user for a server, as if the call had asked that began last."""
+        """Ask the user on behalf of the server, as a question of the call that began last."""
         if not self._calls or self._waiting >= MAX_ASKING:
             return "decline", None
         call = self._calls[-1]
@@ -370,10 +359,6 @@ def _is_prompt(raw: Mapping[str, Any]) -> bool:
     return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 and " " not in name
 
 
-def _in_a_row(text: str) -> str:
-    return " ".join(sanitize(text[: 4 * MAX_ERROR]).split())[:MAX_ERROR]
-
-
 def _import_client() -> Callable[..., Any]:
     """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
     was_on = gc.isenabled()
@@ -392,38 +377,19 @@ def _import_client() -> Callable[..., Any]:
     return keep_connected
 
 
-@dataclass(frozen=True)
 class ServerTool:
-    """A tool of a server, as a ``Tool``."""
+    """A tool of a server, as a ``Tool``. Its names, schema and hints are the server's own."""
 
-    offered: OfferedTool
-    servers: Servers = field(compare=False)
     timeout_s: float | None = None
 
-    @property
-    def name(self) -> str:
-        """As in ``mcp__git__status``."""
-        return self.offered.name
-
-    @property
-    def description(self) -> str:
-        """The server's own."""
-        return self.offered.description
-
-    @property
-    def input_schema(self) -> Mapping[str, Any]:
-        """The server's own."""
-        return self.offered.input_schema
-
-    @property
-    def read_only(self) -> bool:
-        """Whether the server says so, and is believed."""
-        return self.offered.read_only
-
-    @property
-    def needs_approval(self) -> bool:
-        """Whether it runs only if the user allows it."""
-        return self.offered.needs_approval
+    def __init__(self, offered: OfferedTool, servers: Servers) -> None:
+        self.name = offered.name
+        self.description = offered.description
+        self.input_schema = offered.input_schema
+        self.read_only = offered.read_only
+        self.needs_approval = offered.needs_approval
+        self._offered = offered
+        self._servers = servers
 
     def check(self, input: Mapping[str, Any]) -> None:
         """Raises ``ToolError`` for input that lacks something, or has too much."""
@@ -432,4 +398,4 @@ class ServerTool:
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """Call the server. Raises ``ToolError``."""
-        return await self.servers.call(self.offered.server, self.offered.tool, context, input)
+        return await self._servers.call(self._offered.server, self._offered.tool, context, input)

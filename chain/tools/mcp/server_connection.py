@@ -48,7 +48,7 @@ for _name in ("mcp", "client"):
 
 
 class ServerHost(Protocol):
-    """Who has a connection."""
+    """The owner of a connection."""
 
     workspace: Path
 
@@ -59,7 +59,7 @@ class ServerHost(Protocol):
         """The server answers. Raises ``ToolError`` where it is of no use."""
 
     def on_listed_anew(self) -> None:
-        """Its tools or prompts are no longer what they were."""
+        """Its tools or prompts have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,33 +125,33 @@ async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, 
 
 async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
     problem = ""
-    async with trio.open_nursery() as nursery:
-        try:
-            async with guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program:
-                reader, tail = RowReader(program), ErrorTail(program)
-                writer = RowWriter(program, reader.gone)
-                try:
-                    nursery.start_soon(writer.run)
-                    nursery.start_soon(tail.run)
-                    try:
-                        await _converse(reader, writer, host, reader.gone)
-                    except Exception as error:  # noqa: BLE001 - told
-                        problem = _problem(error)
-                    if reader.is_closed or writer.is_broken:
-                        problem = f"it closed its {'input' if writer.is_broken else 'output'}"
-                    with trio.move_on_after(ENDING_S):
-                        problem = reader.fault or await program.end()
-                    if beside := tail.last_row or reader.noise:
-                        problem = f"{problem} ({beside})"
-                finally:
-                    nursery.cancel_scope.cancel()
-        except ToolError as error:  # there is no guard
-            problem = str(error)
+    try:
+        async with (
+            guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program,
+            trio.open_nursery() as nursery,
+        ):
+            reader, tail = RowReader(program), ErrorTail(program)
+            writer = RowWriter(program, reader.gone)
+            nursery.start_soon(writer.run)
+            nursery.start_soon(tail.run)
+            try:
+                await _converse(reader, writer, host, reader.gone)
+            except Exception as error:  # noqa: BLE001 - told
+                problem = _problem(error)
+            if reader.is_closed or writer.is_broken:
+                problem = f"it closed its {'input' if writer.is_broken else 'output'}"
+            with trio.move_on_after(ENDING_S):
+                problem = reader.fault or await program.end()
+            if beside := tail.last_row or reader.noise:
+                problem = f"{problem} ({beside})"
+            nursery.cancel_scope.cancel()
+    except (ToolError, OSError) as error:  # there is no guard, or no pipe for the program
+        problem = str(error)
     return problem
 
 
 def _problem(error: Exception) -> str:
-    """What went wrong, in a row."""
+    """What went wrong, on one row."""
     leaf = next(calling.leaves_of(error))
     match leaf:
         case MCPError():
@@ -176,7 +176,7 @@ async def _converse(
     gone: trio.Event,
     notes: HttpNotes | None = None,
 ) -> None:
-    """Say hello, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
+    """Begin, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
     async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}

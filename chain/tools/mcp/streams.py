@@ -111,7 +111,7 @@ class RowReader(_MessageStream):
             if searched > MAX_ROW:
                 self.fault = f"it sent a message of more than {MAX_ROW:,} bytes"
                 raise StopAsyncIteration
-            piece = await self._program.receive()
+            piece = await self._program.output.receive_some()
             if not piece:
                 self.is_closed = True
                 raise StopAsyncIteration
@@ -140,14 +140,14 @@ class RowWriter(_MessageStream):
         try:
             async for item in self._waiting:
                 row = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await self._program.send(row.encode() + b"\n")
+                await self._program.input.send_all(row.encode() + b"\n")
         except trio.BrokenResourceError:
             self.is_broken = True
             self._gone.set()
 
 
 def _asked(row: bytes) -> int | str | None:
-    """What a row answers, though it is no answer."""
+    """The id of the request that a malformed row answers; ``None`` if it answers none."""
     try:
         match json.loads(row):
             case {"id": int() | str() as id, **rest} if "method" not in rest:
@@ -167,7 +167,7 @@ class ErrorTail:
 
     async def run(self) -> None:
         """Read it, or the program would wait."""
-        while piece := await self._program.receive_errors():
+        while piece := await self._program.errors.receive_some():
             self._read = (self._read + piece)[-MAX_ERRORS:]
 
     @property
@@ -178,7 +178,7 @@ class ErrorTail:
 
 
 class HttpNotes:
-    """What the responses of a server were that its client does not tell."""
+    """What the client does not tell of the responses of a server."""
 
     def __init__(self) -> None:
         self.fault = ""

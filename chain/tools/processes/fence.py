@@ -5,9 +5,8 @@ keys, and to set the limits and priorities of others. Both need neither root nor
 inherited. They are called by ``ctypes``: Python has no functions for them. A PID namespace adds that all its processes
 die with its first one.
 
-What a machine has is tried, never derived from a version, and in processes of its own: ``probe`` runs this file as a
-program. Only the standard library is imported, and little of it: the guard (``guard``), of which every command is a
-fork, imports this module.
+Only the standard library is imported, and little of it: the guard (``guard``), of which every command is a fork,
+imports this module. What a machine has is tried by ``probe``.
 
 What the fence does not refuse: reading files; changing the mode, owner, times, flags (``chattr``), extended attributes,
 access lists or file capabilities of one outside, and locking it, which Landlock does not know; and where there is no
@@ -20,44 +19,25 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
-import json
 import os
 import socket
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
-
-PROBE_S = 20.0
-"""Seconds for the probe, which takes a twentieth of one: a machine that needs longer is in trouble of its own."""
-
-
-class Protections(NamedTuple):
-    """What this machine can refuse to a command, as far as it was tried.
-
-    ``namespace``: whether a command can have a PID namespace of its own, which is used where it can be had, and is no
-    protection that anybody relies on. (A named tuple, since ``dataclasses`` would double what the guard imports.)
-    """
-
-    writes: bool = False
-    network: bool = False
-    unix_sockets: bool = False
-    signals: bool = False
-    namespace: bool = False
-    devices: bool = False
 
 
 class Fence(NamedTuple):
     """What is refused to one command. ``writable`` are the files and folders it may write; ``None``: all of them.
 
-    It is their paths, of which one that does not exist is no error, or the descriptor of ``rules`` with the same
+    They are given by path (one that does not exist is no error), or as the descriptor of ``rules`` with the same
     ``signals``, since a path may lead elsewhere by the time that a command starts. ``network`` refuses sockets,
     ``unix_sockets`` only Unix sockets, by which other programs are reached. Pairs of streams are never refused.
     ``signals`` refuses signals to other processes, and all else that a system call does to one: to set its limits (that
-    of processor time kills it) or its priority. ``devices`` is all that it may open below ``/dev``; ``None``: all.
+    of processor time kills it) or its priority. ``devices`` is all that it may open below ``/dev``; ``None``: all. (A
+    named tuple, since ``dataclasses`` would double what the guard imports.)
     """
 
     writable: Sequence[str] | int | None = None
@@ -103,17 +83,6 @@ def enter_all() -> None:
             enter(part)
         except OSError:
             continue  # it works as well without
-
-
-def bare_environment() -> dict[str, str]:
-    """The environment of a program of our own: what a Python may need to start, and no key."""
-    needed = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
-    found = {name: os.environ[name] for name in needed if name in os.environ}
-    # A library elsewhere (an empty part is the current folder) may be a command's work, and would run unfenced.
-    own = tuple(f"{os.path.realpath(each)}/lib" for each in (sys.prefix, sys.base_prefix))
-    parts = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    libraries = ":".join(part for part in map(os.path.realpath, parts) if part.startswith(own))
-    return {**found, "LD_LIBRARY_PATH": libraries} if libraries else found
 
 
 # ------------------------------------------------------------------------------------------------------- system calls
@@ -428,102 +397,3 @@ def mount_own_proc() -> None:
     _checked(_LIBC.unshare(_NEW_MOUNTS), "unshare")
     _checked(_LIBC.mount(None, b"/", None, ctypes.c_ulong(_SLAVES_ALL), None), "mount /")
     _checked(_LIBC.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(_MOUNT_FLAGS), None), "mount /proc")
-
-
-# ------------------------------------------------------------------------------------------------------------- probes
-
-
-@functools.cache
-def probe() -> Protections:
-    """Which protections hold on this machine; asked once a process. It blocks for about 50 ms: call it in a thread."""
-    if sys.platform != "linux":
-        return Protections()
-    import subprocess
-
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", __file__],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=PROBE_S,
-            check=True,
-            start_new_session=True,
-            env=bare_environment(),
-        )
-        return Protections(**json.loads(done.stdout))
-    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
-        return Protections()  # what could not be tried does not hold
-
-
-def _holds(attempt: Callable[[], bool]) -> bool:
-    """Whether an attempt succeeds, in a process of its own."""
-    child = os.fork()
-    if child == 0:
-        held = False
-        try:
-            held = attempt()
-        finally:
-            os._exit(0 if held else 1)  # also past a traceback: nobody reads it
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def _is_refused(act: Callable[[], object]) -> bool:
-    try:
-        act()
-    except PermissionError:
-        return True
-    return False
-
-
-def _try_writes() -> bool:
-    enter(Fence(writable=()))
-    return _is_refused(lambda: os.open("/dev/null", os.O_WRONLY))
-
-
-def _try_network() -> bool:
-    enter(Fence(network=True))
-    return _unix_is_refused() and _is_refused(lambda: socket.socket(socket.AF_INET))
-
-
-def _try_unix_sockets() -> bool:
-    enter(Fence(unix_sockets=True))
-    socket.socket(socket.AF_INET).close()
-    return _unix_is_refused()
-
-
-def _unix_is_refused() -> bool:
-    for each in socket.socketpair():
-        each.close()
-    pair_is_refused = _is_refused(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
-    return pair_is_refused and _is_refused(lambda: socket.socket(socket.AF_UNIX))
-
-
-def _try_signals() -> bool:
-    parent = os.getppid()
-    enter(Fence(signals=True))
-    priority = os.getpriority(os.PRIO_PROCESS, parent)
-    is_kept = _is_refused(lambda: os.setpriority(os.PRIO_PROCESS, parent, priority))
-    return is_kept and _is_refused(lambda: os.kill(parent, 0))
-
-
-def _try_devices() -> bool:
-    enter(Fence(devices=("/dev/null",)))
-    for path in ("/dev/null", __file__):
-        os.close(os.open(path, os.O_RDONLY))
-    return _is_refused(lambda: os.open("/dev/zero", os.O_RDONLY))
-
-
-def _try_namespace() -> bool:
-    enter_pid_namespace()
-
-    def is_first() -> bool:
-        mount_own_proc()
-        return os.getpid() == 1 and os.readlink("/proc/self") == "1"
-
-    return _holds(is_first)
-
-
-if __name__ == "__main__":
-    attempts = (_try_writes, _try_network, _try_unix_sockets, _try_signals, _try_namespace, _try_devices)
-    json.dump(Protections(*map(_holds, attempts))._asdict(), sys.stdout)

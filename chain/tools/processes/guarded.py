@@ -29,7 +29,8 @@ import trio
 from chain.errors import ToolError
 from chain.threads import Threads
 from chain.tools.processes import guard
-from chain.tools.processes.fence import Fence, bare_environment
+from chain.tools.processes.environment import bare_environment
+from chain.tools.processes.fence import Fence
 from chain.tools.processes.places import Places
 
 GONE_S = 5.0
@@ -104,12 +105,12 @@ class Guard:
         started is killed then; also when the call is cancelled. All output is given before the call returns. Raises
         ``ToolError`` if it cannot be started, or its watchers were killed.
         """
-        request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "fence": fence and fence._asdict()}
         rules = [fence.writable] if fence is not None and isinstance(fence.writable, int) else []
         call = await self._begin(rules)
         self._leashes.add(call.leash)
         try:
-            return await call.run(_row(request, with_=["rules"] if rules else []), on_output, timeout_s)
+            request = _request(argv, cwd, env, fence, with_=["rules"] if rules else [])
+            return await call.run(request, on_output, timeout_s)
         finally:
             await call.close()
             self._leashes.discard(call.leash)
@@ -118,27 +119,27 @@ class Guard:
     async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
         """Start a program that is spoken to; leaving the block ends it, and whatever it started.
 
-        It gets the end of its input first, and ``GRACE_S`` to end by itself. Raises ``ToolError`` if there is no guard;
-        that the program itself cannot be started is said by ``GuardedProgram.end``.
+        It gets the end of its input first, and ``GRACE_S`` to end by itself. Raises ``ToolError`` if there is no guard,
+        and ``OSError``; that the program itself cannot be started is said by ``GuardedProgram.end``.
         """
-        ends = [*os.pipe(), *os.pipe()]
-        theirs, ours = [ends[0], ends[3]], [ends[1], ends[2]]
+        ends: list[int] = []
         try:
-            call = await self._begin(theirs)
+            for _ in range(2):
+                ends += os.pipe()
+            their_input, our_input, our_errors, their_errors = ends
+            call = await self._begin([their_input, their_errors])
         except BaseException:
-            for each in ours:
+            for each in ends:
                 os.close(each)
             raise
-        finally:
-            for each in theirs:
-                os.close(each)
-        input, errors = map(trio.lowlevel.FdStream, ours)
+        os.close(their_input)
+        os.close(their_errors)
+        input, errors = map(trio.lowlevel.FdStream, (our_input, our_errors))
         self._leashes.add(call.leash)
         try:
-            request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "fence": None}
             with contextlib.suppress(trio.BrokenResourceError):
-                await call.stream.send_all(_row(request, with_=["input", "errors"]))
-            yield GuardedProgram(call, input, errors)
+                await call.stream.send_all(_request(argv, cwd, env, None, with_=["input", "errors"]))
+            yield GuardedProgram(input, call.output, errors, call)
         finally:
             # Nothing of the program may stay, whatever ends the block.
             with trio.CancelScope(shield=True):
@@ -160,7 +161,7 @@ class Guard:
                     await self._process.close()
                     self._process = None
                 if self._parent is not None:
-                    await _THREADS.run(self._remove_folder)
+                    await _THREADS.run(partial(self._remove_folder, self._parent))
         if self._places is not None:
             self._places.close()
 
@@ -188,13 +189,12 @@ class Guard:
             raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
         return self._process
 
-    def _remove_folder(self) -> None:
+    def _remove_folder(self, parent: int) -> None:
         """Remove the folder, which the guard has done unless it was killed, and close the descriptors."""
-        if self._folder is not None and self._parent is not None:
-            guard.remove(self._folder, self.folder.name, self._parent)
-        for descriptor in (self._folder, self._parent):
-            if descriptor is not None:
-                os.close(descriptor)
+        if self._folder is not None:
+            guard.remove(self._folder, self.folder.name, parent)
+            os.close(self._folder)
+        os.close(parent)
         self._folder = self._parent = None
 
     async def _begin(self, others: Sequence[int]) -> _Call:
@@ -255,11 +255,10 @@ class _Process:
         try:
             with trio.move_on_after(START_S):
                 answer = await control.recv(CHUNK)
-                if answer and "ready" in (said := json.loads(answer)):
-                    return made
-                raise ToolError(
-                    f"The guard of the commands cannot be started: {said['failed'] if answer else 'it ended at once'}."
-                )
+                said = json.loads(answer) if answer else {"failed": "it ended at once"}
+                if "failed" in said:
+                    raise ToolError(f"The guard of the commands cannot be started: {said['failed']}.")
+                return made
             raise ToolError(f"The guard of the commands did not start within {START_S:g} s.")
         except BaseException:
             await made.close()
@@ -299,22 +298,21 @@ class _Call:
     _has_waited: bool = False
     _read: bytes = b""
     _answer: dict[str, Any] | None = None
-    _listening: trio.Lock = field(default_factory=trio.Lock)
     _output_ended: trio.Event = field(default_factory=trio.Event)
 
     async def run(self, request: bytes, on_output: Callable[[bytes], None], timeout_s: float) -> Ended:
-        answer: dict[str, Any] | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read_output, on_output)
             with trio.move_on_after(timeout_s) as limit:
                 nursery.start_soon(self._watch_guard, limit)
                 with contextlib.suppress(trio.BrokenResourceError):  # the end of the leash says so as well
                     await self.stream.send_all(request)
-                answer = await self._next()
+                await self.ended()
             await self._wait_until_gone()
             with trio.move_on_after(GONE_S if self._is_gone else 0):
                 await self._output_ended.wait()
             nursery.cancel_scope.cancel()
+        answer = self._answer
         if answer is None and self._is_guard_lost:
             raise ToolError(GUARD_LOST)
         if not self._is_gone:
@@ -329,10 +327,9 @@ class _Call:
 
     async def ended(self) -> dict[str, Any]:
         """What is said first: how the program ended, or why it was not started; empty if nobody could say so."""
-        async with self._listening:
-            if self._answer is None:
-                self._answer = await self._next()
-            return self._answer
+        if self._answer is None:
+            self._answer = await self._next()
+        return self._answer
 
     async def close(self) -> None:
         """Wait, whatever happened, until nothing is left."""
@@ -382,23 +379,12 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class GuardedProgram:
-    """A program that is spoken to, as long as ``Guard.open`` keeps it."""
+    """A program that is spoken to, as long as ``Guard.open`` keeps it, by its standard streams."""
 
+    input: trio.lowlevel.FdStream
+    output: trio.lowlevel.FdStream
+    errors: trio.lowlevel.FdStream
     _call: _Call
-    _input: trio.lowlevel.FdStream
-    _errors: trio.lowlevel.FdStream
-
-    async def send(self, data: bytes) -> None:
-        """Write to its input. Raises ``trio.BrokenResourceError`` if it reads no more."""
-        await self._input.send_all(data)
-
-    async def receive(self) -> bytes:
-        """The next piece of its output; empty at the end, when nothing is left of it."""
-        return await self._call.output.receive_some(CHUNK)
-
-    async def receive_errors(self) -> bytes:
-        """The next piece of what it writes to its standard error; empty at the end."""
-        return await self._errors.receive_some(CHUNK)
 
     async def end(self) -> str:
         """Wait until it has ended, and how, in a few words."""
@@ -413,8 +399,12 @@ class GuardedProgram:
                 return "it was ended"
 
 
-def _row(request: Mapping[str, Any], *, with_: Sequence[str]) -> bytes:
-    return json.dumps({**request, "with": with_}).encode() + b"\n"
+def _request(
+    argv: Sequence[str], cwd: Path, env: Mapping[str, str], fence: Fence | None, *, with_: Sequence[str]
+) -> bytes:
+    """What a keeper is asked for (``guard``)."""
+    box = None if fence is None else fence._asdict()
+    return json.dumps({"argv": argv, "cwd": str(cwd), "env": dict(env), "fence": box, "with": with_}).encode() + b"\n"
 
 
 def _let_go(leash: socket.socket) -> None:

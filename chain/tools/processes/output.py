@@ -22,7 +22,7 @@ class Tail:
         self._size = 0
 
     def add(self, text: str) -> None:
-        """Take more of the text; what is no longer among the last characters is dropped, a piece at a time."""
+        """Accept more of the text; what is no longer among the last characters is dropped, a piece at a time."""
         if not text:
             return
         self._pieces.append(text)

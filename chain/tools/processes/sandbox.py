@@ -1,6 +1,6 @@
 """What fences a command in: the settings, as far as this machine can hold to them, and what that leaves open.
 
-It is told before a command is allowed: in the preview of the tool ``shell``, and by ``chain check``.
+It is shown before a command is allowed: in the preview of the tool ``shell``, and by ``chain check``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from chain.text.wording import first_of
 from chain.tools.paths import as_text
-from chain.tools.processes import fence
-from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.environment import is_secret
+from chain.tools.processes.fence import DEVICES, Fence
 from chain.tools.processes.places import Places, own_places
-from chain.tools.processes.secrets import is_secret
+from chain.tools.processes.probe import Protections, probe
 
 _OURS = "CHAIN_"
 
@@ -65,7 +66,7 @@ class ShellRules:
 
     def probed(self) -> Protections:
         """What this machine can refuse, if it is to refuse anything. It blocks."""
-        return Protections() if self.sandbox == "off" else fence.probe()
+        return Protections() if self.sandbox == "off" else probe()
 
     def places(self, found: Protections, workspace: Path) -> Places | None:
         """What a command may write; ``None``: whatever the user may. It blocks. Raises ``ToolError``."""
@@ -126,7 +127,7 @@ class Sandbox:
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)
-        devices = (*fence.DEVICES, *(path for path in named if path.startswith("/dev/")))
+        devices = (*DEVICES, *(path for path in named if path.startswith("/dev/")))
         return Fence(
             network="network" in self.held,
             unix_sockets="unix_sockets" in self.held,
@@ -146,7 +147,6 @@ class Sandbox:
 
 
 def _named(paths: Sequence[str], root: Path) -> str:
-    places = [Path(each) for each in paths[:_MAX_NAMED]]
+    places = map(Path, paths)
     names = [as_text(each.relative_to(root) if each.is_relative_to(root) else each) for each in places]
-    more = f" and {len(paths) - _MAX_NAMED} more" if len(paths) > _MAX_NAMED else ""
-    return ", ".join("the workspace" if each == "." else each for each in names) + more
+    return first_of(["the workspace" if each == "." else each for each in names], _MAX_NAMED)

@@ -23,14 +23,15 @@ import trio
 
 from chain.errors import ToolError, UserError
 from chain.signal import Signal
-from chain.text.wording import counted
+from chain.text.wording import counted, first_of
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.own import changed_files, git_state
 from chain.tools.paths import as_text, existing
-from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import Ended, Guard
 from chain.tools.processes.output import Output
+from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
@@ -214,7 +215,7 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
 
 @asynccontextmanager
 async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
-    """Tells people when hooks or the configuration of git are others after the block: no fence holds what these run."""
+    """Tell people if the block changed hooks or the configuration of git: no fence holds what these run."""
     folders = (ctx.workspace.absolute(), folder)
     before = await _THREADS.run(lambda: git_state(folders), abandon_on_cancel=True)
     try:
@@ -228,9 +229,8 @@ async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
 
 
 def _changed_of_git(files: Sequence[str], workspace: Path) -> str:
-    named = ", ".join(as_text(PurePath(os.path.relpath(file, workspace))) for file in files[:MAX_FILES])
-    more = f" and {len(files) - MAX_FILES} more" if len(files) > MAX_FILES else ""
-    return f"A command changed {named}{more}: git runs what stands there, outside of any fence."
+    names = [as_text(PurePath(os.path.relpath(file, workspace))) for file in files]
+    return f"A command changed {first_of(names, MAX_FILES)}: git runs what stands there, outside of any fence."
 
 
 async def _with_reports(

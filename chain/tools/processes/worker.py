@@ -12,9 +12,7 @@ import sys
 import trio
 
 from chain.tools.processes import lifeline
-from chain.tools.processes.fence import bare_environment
-
-CHUNK = 1 << 16
+from chain.tools.processes.environment import bare_environment
 
 
 async def run_worker(program: str, *arguments: str, input: bytes) -> tuple[int, bytes]:
@@ -34,7 +32,7 @@ async def run_worker(program: str, *arguments: str, input: bytes) -> tuple[int, 
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_send, process.stdin, lifeline.framed(input))
-            while chunk := await process.stdout.receive_some(CHUNK):
+            while chunk := await process.stdout.receive_some():
                 written += chunk
             nursery.cancel_scope.cancel()  # who has ended reads no more
         return await process.wait(), bytes(written)

@@ -38,7 +38,7 @@ class Beginning:
         self._is_cut = False
 
     def noted(self, rows: Iterable[Row], where: str) -> Iterator[Row]:
-        """The rows of a text, which are noted as they pass by; ``where`` and its number is the place of one."""
+        """Yields the rows of a text, and notes them; the place of one is ``where`` and its number."""
         for index, (n, text) in enumerate(rows):
             if not self._is_cut and not self._judge.ignores(text):
                 score = ranking.score(text[:MAX_LINE], self._judge)
@@ -56,7 +56,7 @@ class Beginning:
         return Beginning(self._judge) if self._is_cut else self
 
     def shown(self, most: int) -> tuple[list[str], dict[Key, bool]]:
-        """Rows of at most so many characters, and which they are, each with whether it fits."""
+        """The rows that have room, and the keys of those of the text, each with whether it fits the topic."""
         rows: list[str] = []
         shown: dict[Key, bool] = {}
         last = ""

@@ -55,7 +55,7 @@ class _Hosts(Subject):
     plural = "hosts"
 
     def pattern(self, text: str) -> str:
-        """Also of a host that the configuration names."""
+        """As of every subject; hosts that the configuration names are checked by it too."""
         if (":" in text and not _is_number(text)) or re.search(r"[/@\s]", text):
             raise UserError("a host is a name such as example.org, without https:// and without a path or port")
         if not text.isascii():
@@ -74,15 +74,11 @@ def _is_number(host: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class ResearchRules:
-    """What the configuration says: the hosts that need no approval, each with those below it."""
+def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
+    """The tool ``research``; these hosts, each with those below it, need no approval.
 
-    hosts: tuple[str, ...] = ()
-
-
-def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
-    """The tool ``research``. What it needs for addresses is imported when it first visits one."""
+    What it needs for addresses is imported when it first visits one.
+    """
     web = Web()
 
     # Without a time of its own, since each source has one.
@@ -100,7 +96,7 @@ def research_tools(rules: ResearchRules) -> tuple[Tool, ...]:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
         if not 1 <= len(sources) <= MAX_SOURCES:
             raise ToolError(f"sources must name 1 to {MAX_SOURCES} paths or addresses; it names {len(sources)}.")
-        return await _Research(ctx, rules.hosts, web, topic, sources).run()
+        return await _Research(ctx, hosts, web, topic, sources).run()
 
     return (research,)
 

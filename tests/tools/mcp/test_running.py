@@ -69,6 +69,8 @@ async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
         await until_async(lambda: len(made.notices) == 2)
         assert made.notices[1].startswith("h: no no no")
         assert len(made.notices[1]) < 310
+        made.servers.ask_prompt("h", "p1", ["Ada"], print)  # its arguments are no list
+        await until_async(lambda: len(made.notices) == 3)
 
 
 async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> None:

@@ -20,12 +20,13 @@ from support.processes import DEADLINE_S, NOBODY, as_user, python_of
 from support.sockets import bind
 
 from chain.tools.processes import fence
-from chain.tools.processes.fence import Fence, Protections
+from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import Guard
+from chain.tools.processes.probe import Protections, probe
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fence is for Linux")
 
-HELD = fence.probe() if sys.platform == "linux" else Protections()
+HELD = probe() if sys.platform == "linux" else Protections()
 USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
 
 needs_writes = pytest.mark.skipif(not HELD.writes, reason="this machine cannot refuse writes")
@@ -422,31 +423,6 @@ async def test_work_goes_on_in_it(yard: Yard, name: str, namespace: bool) -> Non
         pytest.skip(f"no {name} here")
     code, said = await yard.run(WORK[name], yard.fence._replace(namespace=namespace and HELD.namespace))
     assert code == 0, said
-
-
-# ------------------------------------------------------------------------------------------------------------ probes
-
-
-def test_a_probe_says_what_holds_and_leaves_this_process_as_it_is() -> None:
-    assert fence.probe() == HELD
-    assert "NoNewPrivs:\t0" in Path("/proc/self/status").read_text()
-    assert "Seccomp:\t0" in Path("/proc/self/status").read_text() or os.environ.get("CI")
-    socket.socket().close()
-
-
-@pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
-def test_the_probe_runs_as_any_user(user: int) -> None:
-    python = python_of(user)
-    if python is None:
-        pytest.skip("no Python that another user may run")
-    done = subprocess.run(
-        [python, "-c", "from chain.tools.processes import fence; print(fence.probe().writes)"],
-        capture_output=True,
-        check=True,
-        text=True,
-        **as_user(user),
-    )
-    assert done.stdout.strip() == str(HELD.writes)
 
 
 NO_LANDLOCK = """

@@ -21,6 +21,7 @@ from support.processes import DEADLINE_S, marked, until, until_async
 from chain.errors import ToolError
 from chain.tools.processes import fence, guarded
 from chain.tools.processes.guarded import Ended, Guard
+from chain.tools.processes.probe import probe
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is for Linux")
 
@@ -57,7 +58,7 @@ async def commands(tmp_path: Path) -> AsyncIterator[Commands]:
 
 
 def everything_refused(folder: Path) -> fence.Fence:
-    held = fence.probe()
+    held = probe()
     writable = [str(folder), *fence.DEVICES] if held.writes else None
     devices = fence.DEVICES if held.devices else None
     return fence.Fence(writable, held.network, held.unix_sockets, held.signals, held.namespace, devices)
@@ -269,7 +270,7 @@ async def test_a_command_that_kills_or_stops_its_keeper_ends_and_no_other_does(c
     assert said == ["still here\n"]
 
 
-@pytest.mark.skipif(not fence.probe().signals, reason="this machine cannot refuse signals")
+@pytest.mark.skipif(not probe().signals, reason="this machine cannot refuse signals")
 async def test_in_a_fence_it_can_kill_neither(commands: Commands) -> None:
     refused = everything_refused(commands.folder)._replace(namespace=False)
     said = await commands.output(

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from chain.errors import ToolError
-from chain.tools.processes import fence, places
+from chain.tools.processes import places
 from chain.tools.processes.places import Own, Places, own_places
+from chain.tools.processes.probe import probe
 
 pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not fence.probe().writes, reason="this machine cannot refuse writes"
+    sys.platform != "linux" or not probe().writes, reason="this machine cannot refuse writes"
 )
 
 NOTHING = Own(frozenset(), frozenset(), frozenset())

@@ -22,9 +22,9 @@ from chain.messages import ToolCall
 from chain.plan import Plan
 from chain.tools import calling
 from chain.tools.allowances import for_always, parse_allowance
-from chain.tools.processes import fence, shell
-from chain.tools.processes.fence import Protections
+from chain.tools.processes import shell
 from chain.tools.processes.guarded import Guard
+from chain.tools.processes.probe import Protections, probe
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.processes.shell import COMMANDS, shell_tools
 from chain.tools.registry import Registry
@@ -377,7 +377,7 @@ async def test_a_command_is_in_the_fence_that_was_shown(shell_: Shell, sandbox: 
     shell_.rules = ShellRules(sandbox, writable=(tmp_path / "more", tmp_path / "not there"))
     (tmp_path / "more").mkdir()
     held = (await shell_.preview("ls")).protections
-    assert held == (Sandbox(shell_.rules, fence.probe()).held if sandbox == "auto" else ())
+    assert held == (Sandbox(shell_.rules, probe()).held if sandbox == "auto" else ())
     await shell_.run(f"touch inside {tmp_path}/more/new {tmp_path}/outside $TMPDIR/temporary")
     assert (shell_.workspace / "inside").exists()
     assert (tmp_path / "more/new").exists()
@@ -387,7 +387,7 @@ async def test_a_command_is_in_the_fence_that_was_shown(shell_: Shell, sandbox: 
     assert said.endswith("exit code 0") == ("signals" not in held)
 
 
-needs_writes = pytest.mark.skipif(not fence.probe().writes, reason="this machine cannot refuse writes")
+needs_writes = pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
 
 
 @needs_writes

@@ -14,7 +14,7 @@ import trio
 from support.house import ROOT
 from support.processes import marked, until, until_async
 
-from chain.tools.processes import fence
+from chain.tools.processes.probe import probe
 from chain.tools.processes.worker import run_worker
 
 ECHO = """
@@ -76,26 +76,11 @@ async def test_it_gets_no_key_and_is_fenced_in_once_it_has_its_input(
     (tmp_path / "kept").write_text("kept")
     code, written = await run_worker(program(tmp_path, ATTEMPTS), str(tmp_path / "kept"), input=b"")
     *reached, environ = written.decode().splitlines()
-    held = fence.probe()
+    held = probe()
     may = {"write": held.writes, "connect": held.network, "signal": held.signals, "keys": held.writes}
     assert (code, reached) == (0, [name for name, is_refused in may.items() if not is_refused])
     assert (tmp_path / "kept").read_text() == ("kept" if held.writes else "")
     assert set(environ.split()) <= {"PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"}
-
-
-def test_a_program_of_our_own_loads_no_library_that_a_command_may_have_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours, theirs = os.path.realpath(f"{sys.base_prefix}/lib"), str(tmp_path)
-    (tmp_path / "link").symlink_to(ours)
-    for given, kept in [
-        (f":{ours}:.:lib:{theirs}:", ours),
-        (f"{ours}/../../{theirs}/lib", None),
-        ("", None),
-        (f"{theirs}/link:{ours}/x:{ours}64", f"{ours}:{ours}/x:{ours}64"),
-    ]:
-        monkeypatch.setenv("LD_LIBRARY_PATH", given)
-        assert fence.bare_environment().get("LD_LIBRARY_PATH") == kept
 
 
 async def test_a_cancelled_caller_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

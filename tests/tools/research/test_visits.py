@@ -19,7 +19,7 @@ from chain.plan import Plan
 from chain.tools.file_tree import MAX_FOUND
 from chain.tools.research import visits
 from chain.tools.research.report import MAX_RESULT
-from chain.tools.research.visits import ResearchRules, research_tools
+from chain.tools.research.visits import research_tools
 from chain.tools.tool import Guidance, ToolContext
 
 PADDING = "pass  # nothing of it\n" * 100
@@ -82,7 +82,7 @@ class Use:
     report: Callable[[str], None] = lambda text: None
 
     async def __call__(self, topic: str, *sources: str, steering: Any = None) -> str:
-        (tool,) = research_tools(ResearchRules(self.hosts))
+        (tool,) = research_tools(self.hosts)
 
         def report(text: str) -> None:
             self.rows.append(text)
@@ -368,7 +368,7 @@ async def test_lines_of_a_session_steer_a_research_that_runs() -> None:
         path = use.file.parent / f"r-{name}"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    async with sessions.open_session(RULES, tools=research_tools(ResearchRules()), use=use) as session:
+    async with sessions.open_session(RULES, tools=research_tools(), use=use) as session:
 
         def send() -> None:
             for line in ("skip r-tests", "focus on the wire", "also check r-notes.md"):
@@ -390,7 +390,7 @@ async def test_a_stop_in_a_session_ends_a_research_with_what_it_has() -> None:
     use = sessions.settings(max_iterations=17)
     assert use.file is not None
     (use.file.parent / "r-docs").write_text("a pole\n")
-    async with sessions.open_session(RULES, tools=research_tools(ResearchRules()), use=use) as session:
+    async with sessions.open_session(RULES, tools=research_tools(), use=use) as session:
         sessions.at(session, events.ToolProgress, lambda: session.chain.submit("stop"))
         await session.run("Research the poles")
         (result,) = session.of(events.ToolResult)

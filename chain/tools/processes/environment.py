@@ -1,8 +1,10 @@
-"""Which variables of an environment are secrets, by their names and values. Pure."""
+"""Environments of programs: which variables are secrets, by their names and values, and what one of our own gets."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 _WORD = re.compile(
     # What a word of a name may end with, so that PGPASSWORD and APIKEY count; then what has to be the whole of a word:
@@ -30,3 +32,14 @@ _IN_VALUE = re.compile(
 def is_secret(name: str, value: str) -> bool:
     """Whether a variable looks like one that nobody else should have."""
     return bool(_WORD.search(_CAMEL.sub("_", name).upper()) or _IN_VALUE.search(value))
+
+
+def bare_environment() -> dict[str, str]:
+    """The environment of a program of our own: what a Python may need to start, and no key."""
+    needed = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
+    found = {name: os.environ[name] for name in needed if name in os.environ}
+    # A library elsewhere (an empty part is the current folder) may be a command's work, and would run unfenced.
+    own = tuple(f"{os.path.realpath(each)}/lib" for each in (sys.prefix, sys.base_prefix))
+    parts = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    libraries = ":".join(part for part in map(os.path.realpath, parts) if part.startswith(own))
+    return {**found, "LD_LIBRARY_PATH": libraries} if libraries else found

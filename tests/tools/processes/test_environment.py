@@ -1,12 +1,15 @@
-"""Which variables look like secrets, and which do not."""
+"""Which variables look like secrets, which do not, and what a program of our own gets."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from chain.tools.processes.secrets import is_secret
+from chain.tools.processes.environment import bare_environment, is_secret
 
 SECRET = """
 TOKEN PASSWORD PGPASSWORD MYSQL_PWD DB_PASS GITHUB_PAT SECRET_KEY_BASE NPM_TOKEN API_KEY APIKEY api_key apiKey
@@ -79,3 +82,18 @@ def test_a_long_value_is_read_in_no_time(value: str) -> None:
     began = time.process_time()
     assert not is_secret("X", value)
     assert time.process_time() - began < 1, "the square of its length takes half a minute"
+
+
+def test_a_program_of_our_own_loads_no_library_that_a_command_may_have_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = os.path.realpath(f"{sys.base_prefix}/lib"), str(tmp_path)
+    (tmp_path / "link").symlink_to(ours)
+    for given, kept in [
+        (f":{ours}:.:lib:{theirs}:", ours),
+        (f"{ours}/../../{theirs}/lib", None),
+        ("", None),
+        (f"{theirs}/link:{ours}/x:{ours}64", f"{ours}:{ours}/x:{ours}64"),
+    ]:
+        monkeypatch.setenv("LD_LIBRARY_PATH", given)
+        assert bare_environment().get("LD_LIBRARY_PATH") == kept
