@@ -393,8 +393,21 @@ CHANGES = {
     "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools that are no longer there: fly."),
     "new tools": ({"tools": ["plan_list"]}, "Tools that were not there before: plan_add_task"),
     "a newer version": ({"version": "9.1.0"}, "The session was last written by chain 9.1.0"),
+    "a version that nobody wrote": ({"version": "9" * 5_000}, "The session was last written by chain 99999"),
 }
 """What a session was opened with, and what is said of it when it is resumed."""
+
+
+async def test_numbers_that_nobody_wrote_do_not_count() -> None:
+    forged = {"type": "question", "seq": 2, "time": 1.0, "agent": "main", "iteration": 1, "id": "Q" + "9" * 5_000}
+    question = (
+        json.dumps({**forged, "kind": "choice", "text": "which?", "tool_call_id": "t", "name": "ask"}).encode() + b"\n"
+    )
+    file, read = left(session_row(1) + question)
+    assert not read.complaints
+    assert read.restored.questions == 0
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        assert (await session.run("and now?")).status == "done"
 
 
 @pytest.mark.parametrize("case", CHANGES)
