@@ -76,7 +76,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
         line=line,
         problem=problem,
         file=prompt.source.removeprefix("yaml:") if prompt.source != "default" else "",
-        mistake=mistake if prompts.is_configured else None,
+        mistake=None if prompts.path is None else mistake,
         rules=prompt.rules,
         is_ruled=is_ruled,
         rule=prompt.rule_for(typed) if is_ruled else None,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from chain.agent.spec import AgentSpec
-from chain.app.prompt_files import handler_of
+from chain.app.prompt_files import agent_prompt
 from chain.app.toolbox import ToolGroups, named_tools
 from chain.config.load import Settings
 from chain.config.settings import KindSettings
@@ -45,9 +45,9 @@ class Kinds:
         self._own = tuple(own)
         self._kinds: dict[str, tuple[KindSettings, AgentSpec]] = {}
         for kind in settings.agents.kinds:
-            prompt = settings.agent_prompt(kind.name)
+            prompt = agent_prompt(settings, kind.name)
             registry = _registry(settings, kind, main.registry, groups, self._own)
-            prompts = handler_of(prompt) or main.prompts
+            prompts = prompt.handler or main.prompts
             self._kinds[kind.name] = kind, replace(main, system=prompt.system, registry=registry, prompts=prompts)
 
     def use_tools(self, chain: Registry, groups: ToolGroups) -> None:

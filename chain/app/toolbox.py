@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from chain.app.prompt_files import agent_prompt
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
@@ -83,7 +84,8 @@ def _own_files(settings: Settings) -> Iterator[Path]:
     for name in settings.kind_names:
         with suppress(ConfigError):
             found.append(settings.kind(name).prompt)
-            found.append(settings.agent_prompt(name).interruption_prompt)
+            handler = agent_prompt(settings, name).handler
+            found.append(None if handler is None else handler.path)
     yield from (file for file in found if file is not None)
 
 

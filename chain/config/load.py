@@ -32,8 +32,7 @@ from chain.config.settings import (
     read_shell,
     read_word,
 )
-from chain.config.system_prompt import KEYS, AgentPrompt, system_text
-from chain.config.trust import HANDLER, Sensitive, as_written, is_trusted
+from chain.config.trust import Sensitive, is_trusted
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
@@ -206,24 +205,12 @@ class Settings:
         # The model that was given goes before all: an agent has that of the one that starts it.
         return replace(kind, model=None) if "model" in self._given else kind
 
-    def agent_prompt(self, name: str) -> AgentPrompt:
-        """What agents of a kind are told, or else those of ``agent``, from its file now. Raises ``ConfigError``."""
-        require_trust(self)
-        kind = self.kind(name)
-        if kind.prompt is None:
-            kind = self.kind("agent")
-        if kind.prompt is None:
-            return AgentPrompt()
-        key = f"agents.{kind.name}.prompt"
+    def read_file(self, key: str, path: Path) -> Node:
+        """What is in the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be read."""
         try:
-            root = yamlfile.read(kind.prompt, self.within(key))
+            return yamlfile.read(path, self.within(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
-        system, handler = system_text(root, (*KEYS, HANDLER)), root.entries().get(HANDLER)
-        if handler is None:
-            return AgentPrompt(system)
-        within = self.within(key, trust.named_value(key, as_written(handler)))
-        return AgentPrompt(system, self._values.path(handler), within, f"{handler.file}:{handler.line}")
 
     def within(self, key: str, judged: str = "") -> Path | None:
         """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed.
@@ -300,7 +287,7 @@ def load_settings(
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
         notify=read_word(values, top["notify"], get_args(Notify)),
         instructions=read_file_names(values, top["instructions"]),
-        state=given["state"].text() if "state" in given else _state(values, top["state"]),
+        state=given["state"].text() if "state" in given else values.text(top["state"]),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
@@ -368,10 +355,6 @@ def _overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[
         elif environ.get(variable, "").strip():
             found[name] = Override(environ[variable], variable)
     return found
-
-
-def _state(values: Values, node: Node) -> str:
-    return "" if node.value is None else values.text(node)
 
 
 def _check(settings: Settings, default: Node, definitions: Node, chains: Node, agents: Node) -> None:

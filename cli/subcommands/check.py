@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 
 from chain import Tool
 from chain.app.open import build_model
-from chain.app.prompt_files import compaction_rules, handler_of, prompt_file, system_prompt
+from chain.app.prompt_files import agent_prompt, compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import (
     allowance_meaning,
     check_kind_name,
@@ -126,9 +126,9 @@ class _CheckResult:
         model = None if kind.model is None else self.attempt(f"{place}.model", settings.model, kind.model)
         if model is not None and model.missing_key:
             self.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
-        prompt = None if kind.prompt is None else self.attempt(f"{place}.prompt", settings.agent_prompt, name)
-        if prompt is not None and (handler := handler_of(prompt)) is not None:
-            self.note(f"{place}.prompt", handler.current()[1])
+        prompt = None if kind.prompt is None else self.attempt(f"{place}.prompt", agent_prompt, settings, name)
+        if prompt is not None and prompt.handler is not None:
+            self.note(f"{place}.prompt", prompt.handler.current()[1])
 
     def check_shell(self) -> None:
         place = "tools.shell.sandbox"
