@@ -24,7 +24,7 @@ from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer
 from cli.show.text_rows import columns, unpainted
-from cli.writing import write_all
+from cli.writing import write_text
 
 _THREADS = Threads("output")
 
@@ -161,11 +161,10 @@ class HeadlessOutput:
         self._unsent += result.unsent
 
     async def _write(self, fd: int, text: str) -> None:
-        data = text.encode(errors="replace")
-        if not data:
+        if not text:
             return
         try:
-            await _THREADS.run(partial(write_all, fd, data), abandon_on_cancel=True)
+            await _THREADS.run(partial(write_text, fd, text), abandon_on_cancel=True)
         except BrokenPipeError:
             return  # the reader has closed its end
         except OSError as error:

@@ -111,7 +111,7 @@ class RemoteSession:
 
 @asynccontextmanager
 async def remote_session(
-    address: str, *, id: str, workspace: Path, is_new: bool, say: Callable[[str], object]
+    address: str, say: Callable[[str], object], *, id: str, workspace: Path, is_new: bool
 ) -> AsyncIterator[RemoteSession]:
     """The session that is meant: by an id, a new one, or the one of a workspace that changed last.
 
