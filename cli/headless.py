@@ -13,9 +13,9 @@ import trio
 from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
+from chain.exit_codes import WRONG_USAGE
 from chain.text.wording import MAIN
-from cli.ending import LEAVING, exit_at_once, received_signals
+from cli.ending import leaving_at_signal
 from cli.headless_output import Format, HeadlessOutput
 from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
@@ -78,9 +78,8 @@ class _Headless:
         self._problem = NO_QUERY
 
     async def run(self) -> int:
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery, leaving_at_signal(self._leave):
             nursery.start_soon(self._output.run)
-            await nursery.start(self._watch_signals)
             for note in (*self._job.notes, *self._of_before()):
                 self._notify(note)
             with self._leaving:
@@ -193,19 +192,13 @@ class _Headless:
                 self._chain.stop_accepting()
                 return
 
-    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with received_signals(*LEAVING) as signals:
-            task_status.started()
-            async for number in signals:
-                if self._signal is not None:
-                    # Something does not end. What was acknowledged is on the disk, so nothing is lost.
-                    exit_at_once(SIGTERM_CODE if signal.SIGINT not in (number, self._signal) else INTERRUPTED_CODE)
-                self._signal = number
-                self._chain.stop_accepting()
-                self._sender.close()
-                self._chain.interrupt()
-                self._leaving.cancel()
-                self._limit_output()
+    def _leave(self, number: int) -> None:
+        self._signal = number
+        self._chain.stop_accepting()
+        self._sender.close()
+        self._chain.interrupt()
+        self._leaving.cancel()
+        self._limit_output()
 
     def _limit_output(self) -> None:
         """After a signal the last output has ``GRACE_S`` from when it begins: a tool may have taken its time before."""

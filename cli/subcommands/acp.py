@@ -18,7 +18,7 @@ from chain.threads import Threads
 from cli.acp.host import GRACE_S, Opener
 from cli.acp.methods import EditorAgent
 from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire
-from cli.ending import LEAVING, code_of, exit_at_once, received_signals
+from cli.ending import code_of, leaving_at_signal
 from cli.input.stdin import Lines
 from cli.writing import write_all
 
@@ -66,10 +66,9 @@ class _EditorProcess:
 
     async def run(self) -> int:
         """Serve the editor until the end of its input, or a signal; the exit code."""
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery, leaving_at_signal(self._leave):
             nursery.start_soon(self._write_rows)
             nursery.start_soon(self._write_notes)
-            await nursery.start(self._watch_signals)
             await self._agent.run()
             with trio.move_on_after(GRACE_S):
                 await self._rows.wait_empty()
@@ -99,15 +98,9 @@ class _EditorProcess:
         except OSError:
             self._notes.close()
 
-    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with received_signals(*LEAVING) as signals:
-            task_status.started()
-            async for number in signals:
-                if self._signal is not None:
-                    # Something does not end. What was acknowledged is on the disk, so nothing is lost.
-                    exit_at_once(code_of(number))
-                self._signal = number
-                self._agent.leave()
+    def _leave(self, number: int) -> None:
+        self._signal = number
+        self._agent.leave()
 
 
 async def _write(fd: int, rows: bytes) -> None:
