@@ -122,7 +122,7 @@ class EditorSession:
                 said.call.answer(said.result)
         self._answers.clear()
 
-    def prompt(self, call: IncomingCall, text: str, images: Images = ()) -> None:
+    def prompt(self, call: IncomingCall, text: str, images: Images) -> None:
         """Submit a prompt, which is answered when its run ends, or carry out a command.
 
         Raises ``RpcError`` for a line that is refused.
@@ -132,7 +132,7 @@ class EditorSession:
         elif not self._starts_prompt(call, text):
             self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
 
-    def steer(self, call: IncomingCall, text: str, images: Images = (), *, needs_turn: bool) -> None:
+    def steer(self, call: IncomingCall, text: str, images: Images, *, needs_turn: bool) -> None:
         """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
@@ -159,17 +159,17 @@ class EditorSession:
             self._held.remove(held)
             held.withdraw()
             return True
-        if run := self._turns.run_of(call):
-            if self._run == run:
+        prompt = self._turns.find(call)
+        if prompt is None:
+            return False
+        if prompt.run:
+            if self._run == prompt.run:
                 self._interrupt()
             return True
-        line = self._turns.line_of(call)
-        if line is None:
-            return False
         try:
-            self.chain.drop(line, "cancelled")
+            self.chain.drop(prompt.line, "cancelled")
         except UserError:
-            if self._is_of_active_run(line):
+            if self._is_of_active_run(prompt.line):
                 self._interrupt()
         return True
 

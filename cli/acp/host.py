@@ -70,20 +70,17 @@ class Opener:
         """Where they are kept."""
         return sessions.open_store(self.state, self.address)
 
-    async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
-        """A page of those that are kept. Raises ``RpcError``."""
-        return await _THREADS.run(partial(_page, self.store, workspace, cursor))
-
-    def find(self, workspace: Path, id: str | None) -> tuple[Settings, sessions.Summary | None]:
-        """What a session is opened with, and the kept one with this id, if any. Raises ``RpcError``, ``UserError``."""
-        kept = None if id is None else _find_kept(self.store, id, workspace)
+    def settings_for(self, workspace: Path, id: str | None) -> Settings:
+        """What a session is opened with, a new one or a kept one by its ``id``. Raises ``RpcError``, ``UserError``."""
+        if id is not None:
+            _check_kept(self.store, id, workspace)
         settings = self.read_settings(workspace)
         try:
             require_trust(settings)
         except ConfigError as error:
             hint = "; or start chain in that folder once and say there that you trust it"
             raise ConfigError(f"{error.message}{hint}", file=error.file, line=error.line) from None
-        return settings, kept
+        return settings
 
 
 class Host:
@@ -174,6 +171,10 @@ class Host:
         await _THREADS.run(partial(_delete_kept, self._opener.store, id))
         call.answer({})
 
+    async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
+        """A page of the sessions that are kept. Raises ``RpcError``."""
+        return await _THREADS.run(partial(_page, self._opener.store, workspace, cursor))
+
     def find(self, id: str) -> EditorSession:
         """The open session with this id. Raises ``RpcError``."""
         session = self.sessions.get(id)
@@ -228,8 +229,9 @@ class Host:
                     if id is not None and (end := self._ends.get(id)) is not None:
                         await end.wait()  # it is being closed
                     opener = self._opener
-                    find = partial(opener.find, workspace, id)
-                    settings, kept = (chosen, None) if chosen else await _THREADS.run(find)
+                    settings = chosen
+                    if settings is None:
+                        settings = await _THREADS.run(partial(opener.settings_for, workspace, id))
                     found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
                     own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
                     notes = [*notes, *found.notes, *not_started(found.unasked)]
@@ -252,8 +254,8 @@ class Host:
                         kinds = tool_kinds(settings, opener.tools)
                         session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
                         session.servers = servers
-                        if kept is not None and call.method == "session/load":
-                            await session.tell_past(sessions.told_again(opener.store, kept.id))
+                        if call.method == "session/load":
+                            await session.tell_past(sessions.told_again(opener.store, session.id))
                         self._admit(session, call, [*notes, doorless, *_notes(settings, session)])
                         nursery.start_soon(session.tell)
                         await session.leaving.wait()
@@ -345,8 +347,8 @@ def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, 
     return {"sessions": shown, **more}
 
 
-def _find_kept(store: sessions.Store, id: str, workspace: Path) -> sessions.Summary:
-    """The session with exactly this id, which works in this folder. Raises ``RpcError``."""
+def _check_kept(store: sessions.Store, id: str, workspace: Path) -> None:
+    """Raise ``RpcError`` unless there is a session with exactly this id, which works in this folder."""
     try:
         found = store.find(id)
     except SessionError as error:
@@ -356,7 +358,6 @@ def _find_kept(store: sessions.Store, id: str, workspace: Path) -> sessions.Summ
     before = Path(found.workspace)
     if found.workspace and before.is_dir() and before.resolve() != workspace.resolve():
         raise params.wrong(f"cwd is not the folder of the session, which is {before}")
-    return found
 
 
 def _info(session: sessions.Summary) -> Mapping[str, Any]:

@@ -31,32 +31,32 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 
 @dataclass(slots=True)
-class _Prompt:
+class PendingPrompt:
+    """A prompt that has no answer yet.
+
+    ``line`` is empty for one that stops the run, though its line could not be accepted, or that is a command which has
+    begun one. ``run`` is when the run of a command began, as an earlier one may still be told of; else 0.
+    """
+
     call: IncomingCall
     line: str
-    """Empty for one that stops the run, though its line could not be accepted, or that a command has begun."""
     state: events.State
-    run: float = 0.0
-    """When the run of a command began; an earlier one may still be told of."""
+    run: float
 
 
 @dataclass(slots=True)
 class Turns:
     """The prompts of a session that have no answer yet."""
 
-    _prompts: list[_Prompt] = field(default_factory=list)
+    _prompts: list[PendingPrompt] = field(default_factory=list)
 
     def add(self, call: IncomingCall, line: str, *, run: float = 0.0) -> None:
         """Let a prompt wait for what becomes of its line; one without a line for the next result, or of its ``run``."""
-        self._prompts.append(_Prompt(call, line, "queued" if line else "handled", run))
+        self._prompts.append(PendingPrompt(call, line, "queued" if line else "handled", run))
 
-    def run_of(self, call: IncomingCall) -> float:
-        """When the run began that is this prompt's own; 0 for a prompt that is a line."""
-        return next((prompt.run for prompt in self._prompts if prompt.call is call), 0.0)
-
-    def line_of(self, call: IncomingCall) -> str | None:
-        """The line of a prompt that still waits; ``None`` for a call that is none, empty for one without a line."""
-        return next((prompt.line for prompt in self._prompts if prompt.call is call), None)
+    def find(self, call: IncomingCall) -> PendingPrompt | None:
+        """The prompt that is this call, if it still waits."""
+        return next((prompt for prompt in self._prompts if prompt.call is call), None)
 
     @property
     def are_over(self) -> bool:
