@@ -155,7 +155,7 @@ def is_interactive(args: argparse.Namespace) -> bool:
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
-def read_settings(args: argparse.Namespace, *, skip_here: bool = False, cwd: Path | None = None) -> Settings:
+def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``."""
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = (Path.cwd() / args.config if cwd else Path(args.config)) if args.config else None

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chain.config.allowed_servers import FoundServers, not_started, remember_answer, servers_of
+from chain.config.allowed_servers import FoundServers, remember_answer, servers_of
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
@@ -105,15 +105,16 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "sessions":
         return _sessions(args, (word or "").split())
     if command == "acp":
-        from cli.subcommands import acp
+        from cli.acp.host import Opener
+        from cli.subcommands.acp import AT_TERMINAL, acp, check_options
 
-        acp.check_options(args)
+        check_options(args)
         if os.isatty(0):
-            _write(2, acp.AT_TERMINAL)
-        state = state_folder(os.environ)
+            _write(2, AT_TERMINAL)
+        state, address = state_folder(os.environ), arguments.read_state(args)
         traces = _traces(state, by_default=False)
-        address = arguments.read_state(args)
-        return acp.acp(lambda folder: arguments.read_settings(args, cwd=folder), state, tools, traces, address)
+        read = partial(arguments.read_settings, args)
+        return acp(Opener(read, state, tools, traces, os.environ, address))
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explanation_rows
@@ -128,7 +129,13 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         found = replay(settings, recorded(store, word or ""), tools=tools)
         return _show(args, found.rows) or _REPLAY_CODES[found.outcome]
     if command == "worker":
-        return _worker(args, settings, tools)
+        from cli.subcommands.worker import work
+
+        require_trust(settings)
+        if not settings.state:
+            raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
+        limits = arguments.read_limits(args)
+        return work(settings, state_folder(os.environ), limits, tools, report=_fail)
     if command == "check":
         import trio
 
@@ -235,16 +242,6 @@ def _elsewhere(args: argparse.Namespace, command: str, line: str) -> int:
     return _fail(problem, code) if problem else code
 
 
-def _worker(args: argparse.Namespace, settings: Settings, tools: tuple[Tool, ...]) -> int:
-    from cli.subcommands.worker import work
-
-    require_trust(settings)
-    if not settings.state:
-        raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
-    limits, say = arguments.read_limits(args), partial(_write, 2)
-    return work(settings, state_folder(os.environ), limits, tools, lambda what: say(f"chain: {what}\n"))
-
-
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
     import trio
 
@@ -260,7 +257,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)
     servers = servers_of(settings, place.workspace, state, args.mcp)
-    notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes, *not_started(servers.unasked)]
+    notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:

@@ -73,8 +73,8 @@ class Kinds:
             if definition.name not in self._models:
                 self._models[definition.name] = self._open_model(definition)
             model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
-        spec = replace(spec, name=name, parent_id=call_id, instructions=parent.instructions)
-        return replace(spec, model=model, limits=limits)
+        told = parent.instructions
+        return replace(spec, name=name, parent_id=call_id, model=model, limits=limits, instructions=told)
 
 
 def _registry(

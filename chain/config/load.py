@@ -158,9 +158,8 @@ class Settings:
     @property
     def own_folders(self) -> tuple[Path, ...]:
         """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known."""
-        places = (("XDG_CONFIG_HOME", ".config"), ("XDG_STATE_HOME", ".local/state"))
-        folders = (xdg_folder(self.environ, *place) for place in places)
-        return tuple(folder for folder in folders if folder is not None)
+        state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
+        return tuple(folder for folder in (self.config_folder, state) if folder is not None)
 
     @property
     def key_variables(self) -> frozenset[str]:

@@ -22,7 +22,7 @@ from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import configured_tools, tool_groups, tool_kinds
 from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
-from chain.config.allowed_servers import not_started, servers_of
+from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError, UserError
 from chain.servers import ToolServer
@@ -117,13 +117,12 @@ class Host:
     def start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
         """Do in a task what answers a request."""
         assert self._tasks is not None
-        self._tasks.start_soon(self._answer, call, lambda: work(call))
+        self._tasks.start_soon(self._answer, work, call)
 
     def open(
         self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str], servers: Sequence[ToolServer]
     ) -> None:
         """Open the kept session with this ``id``, or a new one, with servers of the editor. Raises ``RpcError``."""
-        assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
         if id is not None:
@@ -134,7 +133,7 @@ class Host:
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
             self._opening[id] = call
         self._chains += 1
-        self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes, servers))
+        self.start(lambda call: self._keep(call, workspace, id, notes, servers), call)
 
     async def switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
         """Go on with a session in the chain of this name. Raises ``RpcError``, and ``UserError``.
@@ -194,10 +193,10 @@ class Host:
         del self.sessions[session.id]
         session.leaving.set()
 
-    async def _answer(self, call: IncomingCall, work: Callable[[], Awaitable[None]]) -> None:
+    async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
         """Answer a request also if what it asks for fails, by whatever mistake: the others go on."""
         try:
-            await work()
+            await work(call)
         except RpcError as error:
             call.fail(error)
         except UserError as error:
@@ -234,7 +233,7 @@ class Host:
                         settings = await _THREADS.run(partial(opener.settings_for, workspace, id))
                     found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
                     own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
-                    notes = [*notes, *found.notes, *not_started(found.unasked)]
+                    notes = [*notes, *found.notes_unattended]
                     async with (
                         open_chain(
                             settings,

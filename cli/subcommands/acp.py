@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import trio
 
-from chain import Tool
-from chain.config.load import Settings
 from chain.errors import UserError
 from chain.text.plain import sanitize
 from chain.threads import Threads
@@ -37,15 +33,8 @@ def check_options(args: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
 
 
-def acp(
-    read_settings: Callable[[Path], Settings],
-    state: Path,
-    tools: Sequence[Tool],
-    traces: Path | None,
-    address: str = "",
-) -> int:
+def acp(opener: Opener) -> int:
     """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
-    opener = Opener(read_settings, state, tools, traces, os.environ, address)
     opener.store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)

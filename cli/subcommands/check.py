@@ -20,7 +20,7 @@ from chain.app.toolbox import (
     shell_protections,
     tool_groups,
 )
-from chain.config.allowed_servers import not_started, servers_of
+from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
 from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
 from chain.errors import ConfigError, SessionError, UserError
@@ -202,7 +202,7 @@ async def check_servers(
         found = servers_of(settings, workspace, state, named)
     except ConfigError as error:
         return [f"1 problem: {error}"], False
-    rows = [f"note: {note}" for note in (*found.notes, *not_started(found.unasked))]
+    rows = [f"note: {note}" for note in found.notes_unattended]
     problems: dict[str, list[str]] = {}
     if found.allowed:
         from chain.app.serving import servers_started
