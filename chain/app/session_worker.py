@@ -57,7 +57,7 @@ class WorkerLimits:
 
 
 class Worker:
-    """Runs the sessions of the Redis at an address until it is to leave. ``report`` is told what goes wrong.
+    """Runs the sessions of the Redis at ``settings.state`` until it is to leave. ``report`` is told what goes wrong.
 
     Raises ``SessionError`` for what is no address.
     """
@@ -65,7 +65,6 @@ class Worker:
     def __init__(
         self,
         settings: Settings,
-        address: str,
         state: Path,
         limits: WorkerLimits,
         report: Callable[[str], object],
@@ -74,7 +73,7 @@ class Worker:
         lease_s: float = LEASE_S,
     ) -> None:
         self._settings = settings
-        self._store = RedisStore(address, source="the state", lease_s=lease_s)
+        self._store = RedisStore(settings.state, source="the state", lease_s=lease_s)
         self._state = state
         self._limits = limits
         self._report = report

@@ -36,9 +36,6 @@ _Section: TypeAlias = AgentsSettings | Budget | ChainSettings | Compact | KindSe
 _NO_VALUES = ("name", "kinds")
 """What settings have besides the values of their own keys."""
 
-_NOTHING = object()
-"""The value of what the defaults do not have; it is no other value, such as that of a limit that is not set."""
-
 
 class _CheckResult:
     """The rows and problems found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
@@ -172,7 +169,7 @@ def check(settings: Settings, store: Store | None = None, tools: Sequence[Tool] 
         except SessionError as error:
             found.problem("", str(error))
     keys = dict.fromkeys([*found.rows, *found.problems])
-    differ = [key for key in keys if key in found.problems or values[key] != shipped.get(key, _NOTHING)]
+    differ = [key for key in keys if key in found.problems or (key, values[key]) not in shipped.items()]
     same = [key for key in keys if key not in differ]
     first = "Different from the defaults, or with a problem:" if found.problems else "Different from the defaults:"
     for title, group in ((first, differ), ("As the defaults are:", same)):

@@ -27,7 +27,7 @@ def work(
     A second signal ends the process at once: other workers go on when its leases end.
     """
     settings.model()  # an error in it is reported before a session suffers from it
-    worker = Worker(settings, settings.state, state, limits, report, tools=tools)
+    worker = Worker(settings, state, limits, report, tools=tools)
 
     async def run() -> None:
         async with leaving_at_signal(leave), during(say_ready):

@@ -144,7 +144,8 @@ class _Dialogue:
     def _choose(self, request: Request) -> Iterator[Fit]:
         """The rules to apply, in the order of their output. Each is chosen after those before it were counted."""
         lines, events = self._scene.lines, self._scene.open_events
-        fit = self._first(request, lines, events[:1])
+        task = events[0] if events else None
+        fit = self._first(request, lines, task)
         if fit is None:
             return
         if fit.rule.when.interruption is None:
@@ -153,19 +154,18 @@ class _Dialogue:
         else:
             below, goes_on = events, False
             for line in lines:
-                if fit := self._first(request, [line], events[:1], only_interruptions=True):
+                if fit := self._first(request, [line], task, only_interruptions=True):
                     yield fit
                     goes_on |= fit.rule.and_ != ""
         for event in below:
-            if not goes_on or not (fit := self._first(request, [], [event])):
+            if not goes_on or not (fit := self._first(request, [], event)):
                 return
             yield fit
             goes_on = fit.rule.and_ != ""
 
     def _first(
-        self, request: Request, lines: Sequence[str], event: Sequence[TaskEvent], *, only_interruptions: bool = False
+        self, request: Request, lines: Sequence[str], task: TaskEvent | None, *, only_interruptions: bool = False
     ) -> Fit | None:
-        task = event[0] if event else None
         moments = {line: Moment(self._script.file, request, self._scene, line, task) for line in ("", *lines)}
         for rule in self._script.rules:
             if rule.times is not None and self._uses[rule.index] >= rule.times:
