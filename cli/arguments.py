@@ -117,7 +117,7 @@ def check_door(args: argparse.Namespace, command: str, line: str) -> None:
 def read_state(args: argparse.Namespace) -> str:
     """The address of the Redis that keeps the sessions; empty for the state folder.
 
-    What only asks for sessions does not hang on a configuration that has a mistake, and heeds none that is not trusted.
+    Commands that only look at sessions work despite a mistake in the configuration, and use none that is not trusted.
     """
     if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
         return str(given)
@@ -164,7 +164,7 @@ def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_her
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a chain works: the folder, the session that it goes on with, if it does, and what is to be said of that."""
+    """The folder that a chain works in, the id of a session to resume, if any, and notes on both."""
 
     workspace: Path
     resume: str = ""
@@ -227,7 +227,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
 
 
 def _resumes(args: argparse.Namespace) -> bool:
-    """Whether a session goes on, whose waiting lines may be all that there is to do."""
+    """Whether a session is resumed, whose waiting lines may be all that there is to do."""
     return vars(args)["continue"] or args.resume is not None
 
 

@@ -31,7 +31,7 @@ _duties: list[Callable[[], object]] = []
 
 @contextmanager
 def even_at_once(duty: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, ``exit_at_once`` does this before it ends the process. It must be quick, and may fail."""
+    """Inside the block, ``exit_at_once`` calls ``duty`` before it ends the process. It must be quick, and may fail."""
     _duties.append(duty)
     try:
         yield
@@ -40,7 +40,7 @@ def even_at_once(duty: Callable[[], object]) -> Iterator[None]:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End the process, in whatever thread and at whatever place this is called."""
+    """End the process, from any thread."""
     for duty in _duties:
         with suppress(OSError):
             duty()
@@ -71,7 +71,7 @@ def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class Signals:
-    """The signals, one by one."""
+    """Iterates over the signals that were received."""
 
     def __init__(self, received: AsyncIterator[int]) -> None:
         self._received = received

@@ -106,7 +106,7 @@ class _Headless:
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
     def _of_before(self) -> Iterator[str]:
-        """What is to be said of a session that goes on."""
+        """Notes on a session that is resumed: what was changed, and which lines of it wait or came back."""
         if (resumed := self._chain.resumed) is None:
             return
         yield from resumed.changes
@@ -145,20 +145,20 @@ class _Headless:
             nursery.cancel_scope.cancel()
 
     def _run_waiting(self) -> bool:
-        """Begin a run with the lines of a session that goes on, if some wait: they may be all that there is to do."""
+        """Begin a run with the waiting lines of a resumed session, if any: they may be all that there is to do."""
         has_begun = self._chain.run_waiting()
         self._was_answered = self._was_answered or has_begun
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
-        """Begin that run without the end of the input, which may stay open and never say anything."""
+        """Begin that run although the input is open: nothing may ever come from it."""
         if self._chain.resumed is not None and self._chain.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():
                 self._notify(WAITED)
 
     async def _query(self) -> str | None:
-        """The query with what is piped in, empty for none; ``None`` if that cannot be used."""
+        """The query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
         query, within = self._job.query, self._job.piped_within
         if within is None:
             return query
@@ -182,7 +182,7 @@ class _Headless:
         return query
 
     async def _settle(self) -> None:
-        """Wait until nothing is left to do: no run, no held line, no line that the last result brought."""
+        """Wait until no run is active and no line is held."""
         while True:
             await self._chain.wait_idle()
             if self._sender.held:
@@ -206,7 +206,7 @@ class _Headless:
             self._finishing.deadline = trio.current_time() + GRACE_S
 
     async def _read(self) -> None:
-        """Send what the input holds. As long as it is open and is read, it can answer questions."""
+        """Send the lines of the input. As long as it is open and read, it can answer questions."""
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
@@ -266,7 +266,7 @@ class _Headless:
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled"))
 
     def _record(self, answer: Submitted) -> None:
-        """Record the chain's answer to a line; what a run does is told by events."""
+        """Record the chain's answer to a line; events tell what a run does."""
         match answer.what:
             case "started":
                 self._was_answered = True

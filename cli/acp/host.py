@@ -1,4 +1,4 @@
-"""The sessions that are open, and those that are kept.
+"""The sessions of an editor: opening, keeping and closing them, and the list of those on disk.
 
 Each that is open is a task of its own, from the request that opens it to its end. Its chain is closed before the task
 that tells its events ends, so the editor hears how an interrupted run ended.
@@ -53,7 +53,7 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """What the sessions of one process have in common. ``read_settings`` reads the configuration for a folder.
+    """How the sessions of one process are opened. ``read_settings`` reads the configuration for a folder.
 
     ``address`` is that of a Redis that keeps them, if it is not the folder ``state``.
     """
@@ -67,7 +67,7 @@ class Opener:
 
     @property
     def store(self) -> sessions.Store:
-        """Where they are kept."""
+        """Where sessions are kept."""
         return sessions.open_store(self.state, self.address)
 
     def settings_for(self, workspace: Path, id: str | None) -> Settings:
@@ -115,7 +115,7 @@ class Host:
             self._tasks.cancel_scope.deadline = trio.current_time() + GRACE_S
 
     def start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Do in a task what answers a request."""
+        """Serve a request in a task."""
         assert self._tasks is not None
         self._tasks.start_soon(self._answer, work, call)
 
@@ -189,12 +189,12 @@ class Host:
         session.leaving.set()
 
     def _leave(self, session: EditorSession) -> None:
-        """Let a session get no more prompts, and end."""
+        """Let a session end, without further prompts."""
         del self.sessions[session.id]
         session.leaving.set()
 
     async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Answer a request also if what it asks for fails, by whatever mistake: the others go on."""
+        """Serve a request. Whatever is raised is its answer, and the other requests go on."""
         try:
             await work(call)
         except RpcError as error:
@@ -312,7 +312,7 @@ def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
 
 
 def _check_chain(settings: Settings, tools: Sequence[Tool]) -> None:
-    """Raise ``UserError`` for whatever keeps the chain of these settings from being opened."""
+    """Raise ``UserError`` if the chain of these settings could not be opened."""
     chain = settings.chain()
     settings.model(chain.model).require_key()
     for read in (system_prompt, prompt_file, compaction_rules):

@@ -76,13 +76,13 @@ class EditorAgent:
         method(call)
 
     def on_notification(self, method: str, given: Mapping[str, Any]) -> None:
-        """Hear a notification; one that is not known is left out."""
+        """Handle a notification; one that is not known is ignored."""
         id = given.get("sessionId")
         if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
             self._host.sessions[id].cancel()
 
     def on_cancel(self, call: IncomingCall) -> None:
-        """Take back a prompt. All other requests are answered soon in any case."""
+        """Cancel a prompt. All other requests are answered soon in any case."""
         any(session.cancel_prompt(call) for session in self._host.sessions.values())
 
     def _initialize(self, call: IncomingCall) -> None:

@@ -32,7 +32,7 @@ def wrong(message: str) -> RpcError:
 
 
 def text(params: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
-    """A string. Raises ``RpcError`` if it is missing and has no default, or is no string of bearable length."""
+    """A string. Raises ``RpcError`` if it is missing and has no default, is of another type, or is too long."""
     value = params.get(name)
     if value is None:
         value = default
@@ -54,7 +54,7 @@ def array(params: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object, empty if it is missing or is none: what it holds is optional."""
+    """An object, empty if it is missing or of another type: all that it holds is optional."""
     value = params.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Which prompt is answered when a run ends, and with what. Pure.
+"""Answers prompts when their runs end. Pure.
 
 A prompt is a line, and the result of the run that got it answers it. Events tell both in order: what was submitted
 between a run's end and the event of that end belongs to a later run, though the chain says that it is idle.
@@ -51,7 +51,7 @@ class Turns:
     _prompts: list[PendingPrompt] = field(default_factory=list)
 
     def add(self, call: IncomingCall, line: str, *, run: float = 0.0) -> None:
-        """Let a prompt wait for what becomes of its line; one without a line for the next result, or of its ``run``."""
+        """Add a prompt. The run of its line answers it; without a line the next result does, or that of ``run``."""
         self._prompts.append(PendingPrompt(call, line, "queued" if line else "handled", run))
 
     def find(self, call: IncomingCall) -> PendingPrompt | None:
@@ -60,7 +60,7 @@ class Turns:
 
     @property
     def are_over(self) -> bool:
-        """Whether the next result answers a prompt."""
+        """Whether the next result will answer a prompt."""
         return any(prompt.state not in ("queued", "returned") for prompt in self._prompts)
 
     def on_event(self, event: events.Event) -> None:

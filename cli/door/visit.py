@@ -26,7 +26,7 @@ CUT_OFF = "the chain goes on, but has cut this off, since it did not read for to
 
 
 class TurnedAway(ConnectionError):
-    """Who is there does not let this program in, and says why."""
+    """The chain does not let this program in, and says why."""
 
 
 class Visit(AbstractContextManager["Visit"]):
@@ -45,7 +45,7 @@ class Visit(AbstractContextManager["Visit"]):
         """Whether the chain ended without a word, once its rows have."""
 
     def hear(self) -> None:
-        """Hear who it is (``init``). Raises ``OSError`` if nobody says so."""
+        """Read the ``init`` event. Raises ``OSError`` if it does not come."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
             raise TurnedAway(str(self.init.get("message", "it has ended")))
@@ -61,7 +61,7 @@ class Visit(AbstractContextManager["Visit"]):
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """The rows that it is told, until the chain ends. Raises ``UserError`` if it goes on without this."""
+        """The rows that follow, until the chain ends. Raises ``UserError`` if the chain has cut this connection off."""
         yield from self._rows
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
@@ -124,7 +124,7 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
 def _visits(
     state: Path, environ: Mapping[str, str], session: str, is_meant: Callable[[Visit], bool], stack: ExitStack
 ) -> tuple[list[Visit], dict[str, str]]:
-    """The chains whose session ids begin so, and why others cannot be reached. All are asked at once: one may hang."""
+    """The chains whose ids begin so, and why others cannot be reached. All are asked at once: one may hang."""
     found: dict[str, Visit] = {}
     problems: dict[str, str] = {}
     with selectors.DefaultSelector() as asked:

@@ -66,7 +66,7 @@ class _EditorProcess:
         return int(self._has_failed) if self._signal is None else code_of(self._signal)
 
     def _notify(self, note: str) -> None:
-        """Tell people something. What nobody reads is left out: it must not grow, and holds nobody up."""
+        """Write a note for people. It is dropped if nobody reads them: the queue is bounded, and nobody waits."""
         if len(self._notes) < ROOM:
             self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
 

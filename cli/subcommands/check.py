@@ -38,7 +38,7 @@ _NO_VALUES = ("name", "kinds")
 
 
 class _CheckResult:
-    """The rows and problems found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
+    """The rows and problems found, by dotted keys: a problem has the key that mends it, which may have no value."""
 
     def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
         self.settings = settings
@@ -57,7 +57,7 @@ class _CheckResult:
             self.problem(key, str(mistake))
 
     def attempt(self, key: str, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-        """The result of something that raises ``ConfigError`` if there is a problem; ``None`` if there is."""
+        """The result of an action; a ``ConfigError`` becomes a problem, and the result is ``None``."""
         try:
             return action(*arguments, **named)
         except ConfigError as error:
