@@ -117,7 +117,7 @@ class Wire:
     def __init__(self, next_row: Callable[[], Awaitable[RawLine | None]], outbox: Outbox) -> None:
         self._next_row = next_row
         self._outbox = outbox
-        self._calls: dict[tuple[type, Id], IncomingCall] = {}
+        self._calls: dict[Id, IncomingCall] = {}
         self._asked: dict[Id, trio.MemorySendChannel[Response]] = {}
         self._last_id = 0
 
@@ -149,8 +149,8 @@ class Wire:
 
     def settle(self, call: IncomingCall, row: bytes) -> None:
         """Answer a request with a row, unless it is answered."""
-        if self._calls.get(_key(call.id)) is call:
-            del self._calls[_key(call.id)]
+        if self._calls.get(call.id) is call:
+            del self._calls[call.id]
             self._outbox.put(row)
 
     async def _read(self, raw: RawLine, server: Server) -> None:
@@ -175,14 +175,14 @@ class Wire:
 
     def _begin(self, request: RpcRequest, server: Server) -> None:
         id, params = request.id, request.params
-        if _key(id) in self._calls:
+        if id in self._calls:
             refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in work already; give each request its own")
         elif len(self._calls) >= MAX_REQUESTS:
             refusal = RpcError(INVALID_REQUEST, f"{MAX_REQUESTS} requests are in work; wait for answers")
         elif not isinstance(params, dict):
             refusal = RpcError(INVALID_PARAMS, "params must be an object")
         else:
-            call = self._calls[_key(id)] = IncomingCall(self, id, request.method, params)
+            call = self._calls[id] = IncomingCall(self, id, request.method, params)
             try:
                 server.on_request(call)
             except RpcError as error:
@@ -197,10 +197,5 @@ class Wire:
             server.on_notification(method, params)
             return
         id = params.get("requestId")
-        if isinstance(id, int | str) and (call := self._calls.get(_key(id))) is not None:
+        if type(id) in (int, str) and (call := self._calls.get(id)) is not None:  # true is no id, though it equals 1
             server.on_cancel(call)
-
-
-def _key(id: Id) -> tuple[type, Id]:
-    """The key of an id: 1 and "1" are two ids."""
-    return type(id), id
