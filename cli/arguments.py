@@ -158,7 +158,7 @@ def is_interactive(args: argparse.Namespace) -> bool:
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``."""
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
-    named = (Path.cwd() / args.config if cwd else Path(args.config)) if args.config else None
+    named = Path.cwd() / args.config if args.config else None
     return load_settings(config=named, environ=os.environ, cwd=cwd or Path.cwd(), flags=flags, skip_here=skip_here)
 
 
