@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -220,9 +221,8 @@ class Host:
 
         ``servers`` are the editor's. ``chosen`` are the settings to open it with, if not those of its folder.
         """
-        session: EditorSession | None = None
         problem: UserError | RpcError | None = None
-        try:
+        with ExitStack() as afterwards:
             async with trio.open_nursery() as nursery:
                 try:
                     if id is not None and (end := self._ends.get(id)) is not None:
@@ -252,6 +252,7 @@ class Host:
                     ):
                         kinds = tool_kinds(settings, opener.tools)
                         session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
+                        afterwards.callback(self._end, session)
                         session.servers = servers
                         if call.method == "session/load":
                             await session.tell_past(sessions.told_again(opener.store, session.id))
@@ -269,9 +270,6 @@ class Host:
                         del self._opening[id]
             if problem is not None:
                 raise problem
-        finally:
-            if session is not None:
-                self._end(session)
 
     def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
         """Answer the request for a session that is open; from then on it gets prompts."""
