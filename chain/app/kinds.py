@@ -51,7 +51,7 @@ class Kinds:
             self._kinds[kind.name] = kind, replace(main, system=prompt.system, registry=registry, prompts=prompts)
 
     def use_tools(self, chain: Registry, groups: ToolGroups) -> None:
-        """Make agents with the tools that there are now; ``chain`` are those of the main agent."""
+        """Give new agents these tools; ``chain`` are those of the main agent."""
         for name, (kind, spec) in self._kinds.items():
             registry = _registry(self._settings, kind, chain, groups, self._own)
             self._kinds[name] = kind, replace(spec, registry=registry)
@@ -62,7 +62,7 @@ class Kinds:
         return tuple(self._models.values())
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """An agent of a kind, for a call. Its time is that of the run above it. Raises ``UserError``."""
+        """Build the specification of an agent for a call; the run above it bounds its time. Raises ``UserError``."""
         if kind not in self._kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")
         settings, spec = self._kinds[kind]
@@ -80,7 +80,7 @@ class Kinds:
 def _registry(
     settings: Settings, kind: KindSettings, chain: Registry, groups: ToolGroups, own: Sequence[Tool]
 ) -> Registry:
-    """The tools of a kind. Raises ``ConfigError`` for one that there is not."""
+    """The tools of a kind. Raises ``ConfigError`` for one that does not exist."""
     if kind.tools is not None:
         return Registry.of(named_tools(settings, f"agents.{kind.name}.tools", kind.tools, groups, own))
     if kind.name not in ("explore", "plan"):

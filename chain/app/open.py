@@ -257,7 +257,7 @@ def _main_agent(
 
 
 def _at(place: str, spec: AgentSpec) -> AgentSpec:
-    """An agent that is told where it is."""
+    """The agent with its whereabouts behind the system prompt."""
     return replace(spec, system="\n\n".join(filter(None, [spec.system, place])))
 
 

@@ -61,7 +61,7 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
 
 
 def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
-    """What agents of a kind are told, or else those of ``agent``, from its file now. Raises ``ConfigError``."""
+    """The prompt of a kind as its file has it now, or else that of ``agent``. Raises ``ConfigError``."""
     require_trust(settings)
     kind = settings.kind(name)
     if kind.prompt is None:

@@ -31,7 +31,7 @@ from chain.text.wording import GO_ON, MAIN, PROGRAM_ENDED
 from chain.tools.tool import Tool
 
 LOOK_S = 1.0
-"""How often a worker with nothing to do looks for sessions whose holders say nothing any more."""
+"""How often an idle worker looks for sessions whose holders are silent."""
 AGAIN_S = 30
 """After how long a session that could not be opened is tried again, by whichever worker."""
 HAND_OVER_S = 60.0
@@ -87,7 +87,7 @@ class Worker:
         """What was reported of sessions last, by their ids."""
 
     def leave(self) -> None:
-        """Begin no more sessions, and hand those that run over at their next safe points."""
+        """Begin no more sessions, and hand over the running ones at their next safe points."""
         self._leaving.set()
         self._freed.set()
 
@@ -222,7 +222,7 @@ class Worker:
             await trio.sleep(SWEEP_S)
 
     def _tell(self, id: str, why: str) -> None:
-        """Report what goes wrong; again and again the same only once."""
+        """Report what goes wrong, but not the same twice in a row."""
         if self._told.get(id) != why:
             self._told[id] = why
             self._report(f"the session {id}: {why}" if id else why)

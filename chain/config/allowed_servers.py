@@ -17,7 +17,7 @@ from chain.servers import FILE, ToolServer, find_servers
 
 @dataclass(frozen=True, slots=True)
 class FoundServers:
-    """Those that may start, the found ones about which nobody was asked yet, and what is to be said of the others."""
+    """The servers that may start, the found ones that the user was not asked about, and notes on the others."""
 
     allowed: tuple[ToolServer, ...] = ()
     unasked: tuple[ToolServer, ...] = ()
@@ -25,7 +25,7 @@ class FoundServers:
 
     @property
     def notes_unattended(self) -> tuple[str, ...]:
-        """What is to be said where nobody can be asked."""
+        """The notes, with those on unasked servers: for where nobody can be asked."""
         names = [server.name for server in self.unasked]
         unasked = (f"{FILE} names the server {name}, which was not started: --mcp {name} allows it" for name in names)
         return (*self.notes, *unasked)

@@ -59,7 +59,7 @@ class Override:
     source: str
 
     def text(self) -> str:
-        """What was given, without outer space."""
+        """The text, without outer space."""
         return str(self.value).strip()
 
     def integer(self) -> int:
@@ -163,7 +163,7 @@ class Settings:
 
     @property
     def key_variables(self) -> frozenset[str]:
-        """The environment variables that models' definitions and the user's own servers take keys and the like from."""
+        """The environment variables that hold secrets of the models' definitions and of the user's own servers."""
         definitions = self._root.entries("models", "definitions").values()
         nodes = [definition.entries().get(key) for definition in definitions for key in trust.sensitive_keys()]
         usual = {each.usual.strip("${}") for each in providers().values()} - {""}
@@ -205,14 +205,14 @@ class Settings:
         return replace(kind, model=None) if "model" in self._given else kind
 
     def read_file(self, key: str, path: Path) -> Node:
-        """What is in the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be read."""
+        """Read the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be opened."""
         try:
             return yamlfile.read(path, self.within(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
 
     def within(self, key: str, judged: str = "") -> Path | None:
-        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed.
+        """The folder that a file named at a dotted key must be in, if any: a link may change after it was trusted.
 
         ``judged`` is what trust would hold for, if not for the key itself.
         """
@@ -345,7 +345,7 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
 
 
 def _overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Override]:
-    """What was given, by the names of the flags. A flag goes before its variable."""
+    """The flags and variables that are set, by the flags' names. A flag goes before its variable."""
     found = {}
     for name, variable in _VARIABLES.items():
         flag = flags.get(name)

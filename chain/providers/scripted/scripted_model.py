@@ -34,7 +34,7 @@ class ScriptedModel(Model):
     """A ``Model`` that answers from rules."""
 
     def __init__(self, script: RuleFile, context_window: int = 0) -> None:
-        """``context_window`` is how many tokens a request and its reply may have together; 0: as many as you like."""
+        """``context_window`` is how many tokens a request and its reply may have together; 0 for no limit."""
         self._script = script
         self._context_window = context_window
 
@@ -117,7 +117,7 @@ class _Dialogue:
         raise ModelError(str(self._script.places[budget.slowest].error(why)))
 
     def _answer(self, request: Request) -> ScriptedReply:
-        """Choose, count and render, in one step that nothing can come between."""
+        """Choose, count and render, in one step."""
         parts: list[ReplyPart] = []
         for fit in self._choose(request):
             part = replace(part_of(fit), failure=self._failure(fit.rule, request))
@@ -134,7 +134,7 @@ class _Dialogue:
         return assemble(parts, request, self._scene, self._script.pace)
 
     def _kept_back(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
-        """The parts that answer the task, where they wait: no line asks to ``continue``, and they call no tools."""
+        """The parts that answer the task, if that waits: no line asks to ``continue``, and they call no tools."""
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]
         if not lines or not task or any(p.rule.and_ == "continue" for p in lines) or any(p.calls for p in task):
