@@ -14,6 +14,7 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.exit_codes import WRONG_USAGE
+from chain.tasks import during
 from chain.text.wording import MAIN
 from cli.ending import leaving_at_signal
 from cli.headless_output import Format, HeadlessOutput
@@ -78,8 +79,7 @@ class _Headless:
         self._problem = NO_QUERY
 
     async def run(self) -> int:
-        async with trio.open_nursery() as nursery, leaving_at_signal(self._leave):
-            nursery.start_soon(self._output.run)
+        async with leaving_at_signal(self._leave), during(self._output.run):
             for note in (*self._job.notes, *self._of_before()):
                 self._notify(note)
             with self._leaving:
@@ -102,7 +102,6 @@ class _Headless:
                 code = self._exit_code(problem)
                 id = "" if problem or not self._job.is_kept else self._chain.session_id
                 await self._output.finish(code, problem, session=id)
-            nursery.cancel_scope.cancel()
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
     def _of_before(self) -> Iterator[str]:
@@ -164,9 +163,7 @@ class _Headless:
             return query
         if query is None and not self._chain.waiting:
             within = math.inf  # there is nothing to begin with before it comes
-        async with trio.open_nursery() as nursery:
-            # The model's client is loaded meanwhile.
-            nursery.start_soon(self._chain.prepare)
+        async with during(self._chain.prepare):  # the model's client is loaded meanwhile
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
                 query = with_piped(query, piped) if piped is not None else query or ""
@@ -178,7 +175,6 @@ class _Headless:
                     self._notify(WITHOUT)
                 elif piped.replaced:
                     self._notify(NOT_UTF_8)
-            nursery.cancel_scope.cancel()
         return query
 
     async def _settle(self) -> None:

@@ -15,6 +15,7 @@ import trio
 from chain import events
 from chain.chain import Answerer
 from chain.signal import Signal
+from chain.tasks import during
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter
@@ -48,8 +49,7 @@ class Connection:
         """Read its rows and write its queue, until it is gone or does not read."""
         try:
             with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._read)
+                async with during(self._read):
                     with suppress(trio.TooSlowError):
                         with suppress(trio.BrokenResourceError):  # it is gone
                             await self._write()
@@ -58,7 +58,6 @@ class Connection:
                         # the rest.
                         with trio.move_on_after(LINGER_S):
                             await self._has_ended.wait()
-                    nursery.cancel_scope.cancel()
         finally:
             if self.answerer is not None:
                 self.answerer.close()

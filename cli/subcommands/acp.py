@@ -9,6 +9,7 @@ from functools import partial
 import trio
 
 from chain.errors import UserError
+from chain.tasks import during
 from chain.text.plain import sanitize
 from chain.threads import Threads
 from cli.acp.host import GRACE_S, Opener
@@ -55,14 +56,11 @@ class _EditorProcess:
 
     async def run(self) -> int:
         """Serve the editor until the end of its input, or a signal; the exit code."""
-        async with trio.open_nursery() as nursery, leaving_at_signal(self._leave):
-            nursery.start_soon(self._write_rows)
-            nursery.start_soon(self._write_notes)
+        async with leaving_at_signal(self._leave), during(self._write_rows), during(self._write_notes):
             await self._agent.run()
             with trio.move_on_after(GRACE_S):
                 await self._rows.wait_empty()
                 await self._notes.wait_empty()
-            nursery.cancel_scope.cancel()
         return int(self._has_failed) if self._signal is None else code_of(self._signal)
 
     def _notify(self, note: str) -> None:
