@@ -71,8 +71,7 @@ class _Headless:
         self._output = output
         self._sender = Sender(chain, self._on_answer)
         self._leaving = trio.CancelScope()
-        self._finishing = trio.CancelScope()
-        self._is_finishing = False
+        self._finishing: trio.CancelScope | None = None
         self._signal: int | None = None
         self._was_answered = False
         self._has_begun = False
@@ -96,8 +95,7 @@ class _Headless:
             self._sender.discard(NO_ROOM)
             is_done = self._was_answered or self._chain.last_status is not None or self._signal is not None
             problem = "" if is_done else self._problem
-            with self._finishing:
-                self._is_finishing = True
+            with trio.CancelScope() as self._finishing:
                 self._limit_output()
                 code = self._exit_code(problem)
                 id = "" if problem or not self._job.is_kept else self._chain.session_id
@@ -198,7 +196,7 @@ class _Headless:
 
     def _limit_output(self) -> None:
         """After a signal the last output has ``GRACE_S`` from when it begins: a tool may have taken its time before."""
-        if self._is_finishing and self._signal is not None:
+        if self._finishing is not None and self._signal is not None:
             self._finishing.deadline = trio.current_time() + GRACE_S
 
     async def _read(self) -> None:

@@ -46,15 +46,22 @@ class Kinds:
         self._kinds: dict[str, tuple[KindSettings, AgentSpec]] = {}
         for kind in settings.agents.kinds:
             prompt = agent_prompt(settings, kind.name)
-            registry = _registry(settings, kind, main.registry, groups, self._own)
-            prompts = prompt.handler or main.prompts
-            self._kinds[kind.name] = kind, replace(main, system=prompt.system, registry=registry, prompts=prompts)
+            self._kinds[kind.name] = kind, replace(main, system=prompt.system, prompts=prompt.handler or main.prompts)
+        self.use_tools(main.registry, groups)
 
     def use_tools(self, chain: Registry, groups: ToolGroups) -> None:
         """Give new agents these tools; ``chain`` are those of the main agent."""
         for name, (kind, spec) in self._kinds.items():
-            registry = _registry(self._settings, kind, chain, groups, self._own)
-            self._kinds[name] = kind, replace(spec, registry=registry)
+            self._kinds[name] = kind, replace(spec, registry=self._registry(kind, chain, groups))
+
+    def _registry(self, kind: KindSettings, chain: Registry, groups: ToolGroups) -> Registry:
+        """The tools of a kind. Raises ``ConfigError`` for one that does not exist."""
+        if kind.tools is not None:
+            return Registry.of(named_tools(self._settings, f"agents.{kind.name}.tools", kind.tools, groups, self._own))
+        if kind.name not in ("explore", "plan"):
+            return chain
+        planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
+        return Registry.of(tool for tool in chain if tool.read_only or tool.name in planning)
 
     @property
     def models(self) -> Sequence[Model]:
@@ -75,15 +82,3 @@ class Kinds:
             model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
         told = parent.instructions
         return replace(spec, name=name, parent_id=call_id, model=model, limits=limits, instructions=told)
-
-
-def _registry(
-    settings: Settings, kind: KindSettings, chain: Registry, groups: ToolGroups, own: Sequence[Tool]
-) -> Registry:
-    """The tools of a kind. Raises ``ConfigError`` for one that does not exist."""
-    if kind.tools is not None:
-        return Registry.of(named_tools(settings, f"agents.{kind.name}.tools", kind.tools, groups, own))
-    if kind.name not in ("explore", "plan"):
-        return chain
-    planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
-    return Registry.of(tool for tool in chain if tool.read_only or tool.name in planning)
