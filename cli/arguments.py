@@ -117,7 +117,7 @@ def check_door(args: argparse.Namespace, command: str, line: str) -> None:
 def read_state(args: argparse.Namespace) -> str:
     """The address of the Redis that keeps the sessions; empty for the state folder.
 
-    What only asks for sessions does not hang on a configuration that has a mistake, and heeds none that is not trusted.
+    Commands that only look at sessions work despite a mistake in the configuration, and use none that is not trusted.
     """
     if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
         return str(given)
@@ -155,16 +155,16 @@ def is_interactive(args: argparse.Namespace) -> bool:
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
-def read_settings(args: argparse.Namespace, *, skip_here: bool = False, cwd: Path | None = None) -> Settings:
+def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``."""
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
-    named = (Path.cwd() / args.config if cwd else Path(args.config)) if args.config else None
+    named = Path.cwd() / args.config if args.config else None
     return load_settings(config=named, environ=os.environ, cwd=cwd or Path.cwd(), flags=flags, skip_here=skip_here)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a chain works: the folder, the session that it goes on with, if it does, and what is to be said of that."""
+    """The folder that a chain works in, the id of a session to resume, if any, and notes on both."""
 
     workspace: Path
     resume: str = ""
@@ -227,7 +227,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
 
 
 def _resumes(args: argparse.Namespace) -> bool:
-    """Whether a session goes on, whose waiting lines may be all that there is to do."""
+    """Whether a session is resumed, whose waiting lines may be all that there is to do."""
     return vars(args)["continue"] or args.resume is not None
 
 

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import NoReturn
@@ -31,7 +31,7 @@ _duties: list[Callable[[], object]] = []
 
 @contextmanager
 def even_at_once(duty: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, ``exit_at_once`` does this before it ends the process. It must be quick, and may fail."""
+    """Inside the block, ``exit_at_once`` calls ``duty`` before it ends the process. It must be quick, and may fail."""
     _duties.append(duty)
     try:
         yield
@@ -40,7 +40,7 @@ def even_at_once(duty: Callable[[], object]) -> Iterator[None]:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End the process, in whatever thread and at whatever place this is called."""
+    """End the process, from any thread."""
     for duty in _duties:
         with suppress(OSError):
             duty()
@@ -71,7 +71,7 @@ def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class Signals:
-    """The signals, one by one."""
+    """Iterates over the signals that were received."""
 
     def __init__(self, received: AsyncIterator[int]) -> None:
         self._received = received
@@ -110,3 +110,20 @@ def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
             assert callable(handler)
             signal.signal(number, partial(signals.record, handler))
         yield signals
+
+
+@asynccontextmanager
+async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[None]:
+    """Inside the block, the first signal that ends the program calls ``leave``, and the second ends it at once."""
+    from chain.tasks import during
+
+    async def receive() -> None:
+        first = await anext(signals)
+        leave(first)
+        second = await anext(signals)
+        # Something does not end. What was acknowledged is on the disk, so nothing is lost.
+        exit_at_once(INTERRUPTED_CODE if signal.SIGINT in (first, second) else SIGTERM_CODE)
+
+    with received_signals(*LEAVING) as signals:
+        async with during(receive):
+            yield

@@ -13,9 +13,10 @@ import trio
 from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE, WRONG_USAGE
+from chain.exit_codes import WRONG_USAGE
+from chain.tasks import during
 from chain.text.wording import MAIN
-from cli.ending import LEAVING, exit_at_once, received_signals
+from cli.ending import leaving_at_signal
 from cli.headless_output import Format, HeadlessOutput
 from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Malformed, Watch, read_row
 from cli.input.moments import AtQuestion, ScheduledLine, parse_moment
@@ -70,17 +71,14 @@ class _Headless:
         self._output = output
         self._sender = Sender(chain, self._on_answer)
         self._leaving = trio.CancelScope()
-        self._finishing = trio.CancelScope()
-        self._is_finishing = False
+        self._finishing: trio.CancelScope | None = None
         self._signal: int | None = None
         self._was_answered = False
         self._has_begun = False
         self._problem = NO_QUERY
 
     async def run(self) -> int:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._output.run)
-            await nursery.start(self._watch_signals)
+        async with leaving_at_signal(self._leave), during(self._output.run):
             for note in (*self._job.notes, *self._of_before()):
                 self._notify(note)
             with self._leaving:
@@ -97,17 +95,15 @@ class _Headless:
             self._sender.discard(NO_ROOM)
             is_done = self._was_answered or self._chain.last_status is not None or self._signal is not None
             problem = "" if is_done else self._problem
-            with self._finishing:
-                self._is_finishing = True
+            with trio.CancelScope() as self._finishing:
                 self._limit_output()
                 code = self._exit_code(problem)
                 id = "" if problem or not self._job.is_kept else self._chain.session_id
                 await self._output.finish(code, problem, session=id)
-            nursery.cancel_scope.cancel()
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
     def _of_before(self) -> Iterator[str]:
-        """What is to be said of a session that goes on."""
+        """Notes on a session that is resumed: what was changed, and which lines of it wait or came back."""
         if (resumed := self._chain.resumed) is None:
             return
         yield from resumed.changes
@@ -146,28 +142,26 @@ class _Headless:
             nursery.cancel_scope.cancel()
 
     def _run_waiting(self) -> bool:
-        """Begin a run with the lines of a session that goes on, if some wait: they may be all that there is to do."""
+        """Begin a run with the waiting lines of a resumed session, if any: they may be all that there is to do."""
         has_begun = self._chain.run_waiting()
         self._was_answered = self._was_answered or has_begun
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
-        """Begin that run without the end of the input, which may stay open and never say anything."""
+        """Begin that run although the input is open: nothing may ever come from it."""
         if self._chain.resumed is not None and self._chain.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():
                 self._notify(WAITED)
 
     async def _query(self) -> str | None:
-        """The query with what is piped in, empty for none; ``None`` if that cannot be used."""
+        """The query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
         query, within = self._job.query, self._job.piped_within
         if within is None:
             return query
         if query is None and not self._chain.waiting:
             within = math.inf  # there is nothing to begin with before it comes
-        async with trio.open_nursery() as nursery:
-            # The model's client is loaded meanwhile.
-            nursery.start_soon(self._chain.prepare)
+        async with during(self._chain.prepare):  # the model's client is loaded meanwhile
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
                 query = with_piped(query, piped) if piped is not None else query or ""
@@ -179,11 +173,10 @@ class _Headless:
                     self._notify(WITHOUT)
                 elif piped.replaced:
                     self._notify(NOT_UTF_8)
-            nursery.cancel_scope.cancel()
         return query
 
     async def _settle(self) -> None:
-        """Wait until nothing is left to do: no run, no held line, no line that the last result brought."""
+        """Wait until no run is active and no line is held."""
         while True:
             await self._chain.wait_idle()
             if self._sender.held:
@@ -193,27 +186,21 @@ class _Headless:
                 self._chain.stop_accepting()
                 return
 
-    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with received_signals(*LEAVING) as signals:
-            task_status.started()
-            async for number in signals:
-                if self._signal is not None:
-                    # Something does not end. What was acknowledged is on the disk, so nothing is lost.
-                    exit_at_once(SIGTERM_CODE if signal.SIGINT not in (number, self._signal) else INTERRUPTED_CODE)
-                self._signal = number
-                self._chain.stop_accepting()
-                self._sender.close()
-                self._chain.interrupt()
-                self._leaving.cancel()
-                self._limit_output()
+    def _leave(self, number: int) -> None:
+        self._signal = number
+        self._chain.stop_accepting()
+        self._sender.close()
+        self._chain.interrupt()
+        self._leaving.cancel()
+        self._limit_output()
 
     def _limit_output(self) -> None:
         """After a signal the last output has ``GRACE_S`` from when it begins: a tool may have taken its time before."""
-        if self._is_finishing and self._signal is not None:
+        if self._finishing is not None and self._signal is not None:
             self._finishing.deadline = trio.current_time() + GRACE_S
 
     async def _read(self) -> None:
-        """Send what the input holds. As long as it is open and is read, it can answer questions."""
+        """Send the lines of the input. As long as it is open and read, it can answer questions."""
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
@@ -273,7 +260,7 @@ class _Headless:
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled"))
 
     def _record(self, answer: Submitted) -> None:
-        """Record the chain's answer to a line; what a run does is told by events."""
+        """Record the chain's answer to a line; events tell what a run does."""
         match answer.what:
             case "started":
                 self._was_answered = True

@@ -24,7 +24,7 @@ from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer
 from cli.show.text_rows import columns, unpainted
-from cli.writing import write_all
+from cli.writing import write_text
 
 _THREADS = Threads("output")
 
@@ -71,7 +71,7 @@ class HeadlessOutput:
         self._done.set()
 
     def _with_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """The texts, with the unfinished rows of a reply below them, which the next ones replace."""
+        """The texts, and below them the unfinished rows of a reply, which replace the ones before."""
         self._is_shared = self._is_shared or tty.is_shared(self._stderr)
         tail = "" if self._is_shared else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
@@ -82,7 +82,7 @@ class HeadlessOutput:
         return pieces
 
     def _erased(self) -> str:
-        """What erases the unfinished rows, as the terminal may have wrapped them anew since."""
+        """The sequence that erases the unfinished rows, by the width that the terminal has now."""
         width = tty.size(self._stderr)[0] if self._tail else 1
         rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))
         return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
@@ -141,7 +141,7 @@ class HeadlessOutput:
                 yield from self._progress(self._renderer.lines(event))
 
     def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
-        """The answer, between what is left to show of the run and its closing row."""
+        """The last rows of a run, its answer, and its closing row."""
         before, after = self._renderer.ending(event)
         yield from self._progress(before)
         text = sanitize(event.result).strip()
@@ -161,11 +161,10 @@ class HeadlessOutput:
         self._unsent += result.unsent
 
     async def _write(self, fd: int, text: str) -> None:
-        data = text.encode(errors="replace")
-        if not data:
+        if not text:
             return
         try:
-            await _THREADS.run(partial(write_all, fd, data), abandon_on_cancel=True)
+            await _THREADS.run(partial(write_text, fd, text), abandon_on_cancel=True)
         except BrokenPipeError:
             return  # the reader has closed its end
         except OSError as error:

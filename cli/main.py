@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chain.config.allowed_servers import FoundServers, not_started, remember_answer, servers_of
+from chain.config.allowed_servers import FoundServers, remember_answer, servers_of
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
@@ -26,14 +26,13 @@ from cli.ending import even_at_once
 from cli.screen import tty
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
-from cli.writing import write_all
+from cli.writing import try_to_write, write_text
 
 if TYPE_CHECKING:
     import argparse
     from types import TracebackType
 
     from chain import Tool
-    from chain.sessions import Store
     from cli.arguments import Place
     from cli.show.renderer import Renderer
 
@@ -102,24 +101,20 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         read = partial(arguments.read_settings, args)
         return _report(_write(1, completion(word or "", state_folder(os.environ), read)))
     if command in ("send", "watch"):
-        arguments.check_door(args, command, word or "")
-        if address := arguments.read_state(args):
-            return _elsewhere(args, command, word or "", address)
-        if args.new or args.answers:
-            raise UserError(f"{'--new' if args.new else '--answers'} needs --state; chain help machines says more")
-        return _by_side_door(args, command, word or "")
+        return _elsewhere(args, command, word or "")
     if command == "sessions":
         return _sessions(args, (word or "").split())
     if command == "acp":
-        from cli.subcommands import acp
+        from cli.acp.host import Opener
+        from cli.subcommands.acp import AT_TERMINAL, acp, check_options
 
-        acp.check_options(args)
+        check_options(args)
         if os.isatty(0):
-            _write(2, acp.AT_TERMINAL)
-        state = state_folder(os.environ)
+            _write(2, AT_TERMINAL)
+        state, address = state_folder(os.environ), arguments.read_state(args)
         traces = _traces(state, by_default=False)
-        address = arguments.read_state(args)
-        return acp.acp(lambda folder: arguments.read_settings(args, cwd=folder), state, tools, traces, address)
+        read = partial(arguments.read_settings, args)
+        return acp(Opener(read, state, tools, traces, os.environ, address))
     settings = arguments.read_settings(args)
     if command == "explain":
         from cli.subcommands.explain import explanation_rows
@@ -130,21 +125,29 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         from chain.replaying import recorded, replay
 
         require_trust(settings)
-        found = replay(
-            settings, recorded(sessions.open_store(state_folder(os.environ), settings.state), word or ""), tools=tools
-        )
+        store = sessions.open_store(state_folder(os.environ), settings.state)
+        found = replay(settings, recorded(store, word or ""), tools=tools)
         return _show(args, found.rows) or _REPLAY_CODES[found.outcome]
     if command == "worker":
-        return _worker(args, settings, tools)
+        from cli.subcommands.worker import work
+
+        require_trust(settings)
+        if not settings.state:
+            raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
+        limits = arguments.read_limits(args)
+        return work(settings, state_folder(os.environ), limits, tools, report=_fail)
     if command == "check":
         import trio
 
+        from chain import sessions
         from cli.subcommands.check import check, check_servers, check_service
 
-        rows, is_good = check(settings, _store_to_check(settings), tools)
+        state = state_folder(os.environ)
+        store = sessions.open_store(state, "" if settings.asked else settings.state)
+        rows, is_good = check(settings, store, tools)
         if is_good:
             where = Path(args.workspace or ".").resolve()
-            served, all_there = trio.run(check_servers, settings, where, state_folder(os.environ), args.mcp)
+            served, all_there = trio.run(check_servers, settings, where, state, args.mcp)
             more, is_good = trio.run(check_service, settings) if all_there else ([], False)
             rows += [*served, *more]
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
@@ -170,7 +173,7 @@ def _page(rows: Iterable[str]) -> int:
 
     left = iter(show_in_pager(rows, os.environ))
     while piece := list(islice(left, ROWS_AT_ONCE)):
-        if why := _write_painted(1, "".join(f"{row}\n" for row in piece)):
+        if why := try_to_write(1, "".join(f"{row}\n" for row in piece)):
             return _report(why)
     return 0
 
@@ -193,68 +196,50 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
     if what == "show":
         code = _page(sessions.show_rows(store, id, faults.append, color=color, ascii=ascii, width=width))
     else:
-        write = partial(_write_painted, 1)
+        write = partial(try_to_write, 1)
         code = _report(sessions.write_export(store, id, args.format, args.output, write, faults.append))
     _write(2, "".join(f"chain: {fault}\n" for fault in faults))
     return code
 
 
-def _by_side_door(args: argparse.Namespace, command: str, line: str) -> int:
-    from cli.door.visit import find_chain
-    from cli.subcommands.elsewhere import send, watch
-
-    workspace = Path(args.workspace or ".")
-    with find_chain(state_folder(os.environ), os.environ, session=args.session or "", workspace=workspace) as visit:
-        try:
-            if command == "send":
-                code, problem = send(visit, line, wait=args.wait, say=lambda text: _write(1, f"{text}\n"))
-                return _fail(problem, code) if problem else code
-            renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
-            watch(visit, renderer, partial(_write_all_of, 1))
-        except UserError as error:
-            return _fail(str(error))
-        except BrokenPipeError:
-            return 0  # the reader has closed its end
-        except OSError as error:
-            return _report(error.strerror or str(error))
-    return 0
-
-
-def _elsewhere(args: argparse.Namespace, command: str, line: str, address: str) -> int:
-    """A line to a session that machines share, or what it does."""
-    from cli.subcommands import machines
-
-    meant = machines.Meant(address, args.session or "", Path(args.workspace or "."), is_new=args.new)
-    write = partial(_write, 1)
-    if command == "send":
-        code, problem = machines.send_remotely(meant, line, wait=args.wait, say=lambda text: write(f"{text}\n"))
-        return _fail(problem, code) if problem else code
-    renderer = _renderer(args, fd=1, streams=True) if args.output_format == "text" else None
+def _elsewhere(args: argparse.Namespace, command: str, line: str) -> int:
+    """``chain send`` and ``chain watch``: a line to a session that another process runs, or what it does."""
+    arguments.check_door(args, command, line)
+    address, workspace = arguments.read_state(args), Path(args.workspace or ".")
+    if not address and (args.new or args.answers):
+        raise UserError(f"{'--new' if args.new else '--answers'} needs --state; chain help machines says more")
+    write = partial(write_text, 1)
+    shows_rows = command == "watch" and args.output_format == "text"
+    renderer = _renderer(args, fd=1, streams=True) if shows_rows else None
+    code, problem = 0, ""
     try:
-        machines.watch_remotely(
-            meant, renderer, lambda text: write_all(1, text.encode(errors="replace")), answers=args.answers
-        )
+        if address:
+            from chain.app.remote import remote_session
+            from cli.subcommands.machines import send_remotely, watch_remotely
+
+            reach = partial(remote_session, address, id=args.session or "", workspace=workspace, is_new=args.new)
+            if command == "send":
+                code, problem = send_remotely(reach, line, is_new=args.new, wait=args.wait, say=_say)
+            else:
+                watch_remotely(reach, renderer, write, answers=args.answers)
+        else:
+            from cli.door.visit import find_chain
+            from cli.subcommands.elsewhere import send, watch
+
+            state = state_folder(os.environ)
+            with find_chain(state, os.environ, session=args.session or "", workspace=workspace) as visit:
+                try:
+                    if command == "send":
+                        code, problem = send(visit, line, wait=args.wait, say=_say)
+                    else:
+                        watch(visit, renderer, write)
+                except UserError as error:
+                    code, problem = 1, str(error)
     except BrokenPipeError:
-        pass  # the reader has closed its end
+        return 0  # the reader has closed its end
     except OSError as error:
         return _report(error.strerror or str(error))
-    return 0
-
-
-def _worker(args: argparse.Namespace, settings: Settings, tools: tuple[Tool, ...]) -> int:
-    from cli.subcommands.worker import work
-
-    require_trust(settings)
-    if not settings.state:
-        raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
-    limits, say = arguments.read_limits(args), partial(_write, 2)
-    return work(settings, state_folder(os.environ), limits, tools, lambda what: say(f"chain: {what}\n"))
-
-
-def _store_to_check(settings: Settings) -> Store:
-    from chain import sessions
-
-    return sessions.open_store(state_folder(os.environ), "" if settings.asked else settings.state)
+    return _fail(problem, code) if problem else code
 
 
 def _headless(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
@@ -272,7 +257,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)
     servers = servers_of(settings, place.workspace, state, args.mcp)
-    notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes, *not_started(servers.unasked)]
+    notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> int:
@@ -308,20 +293,19 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
         arguments.check_query(query)
     scheduled = arguments.read_scheduled(args)
     state = state_folder(os.environ)
-    typed = b""
+    ascii, typed = args.ascii or not tty.is_utf8(os.environ), b""
     if settings.untrusted:
-        settings, typed = _ask_for_trust(args, settings, state)
+        settings, typed = _ask_for_trust(args, settings, state, ascii=ascii)
     settings.model()  # an error in it is reported before there is a prompt
     if args.resume == "":
         from cli.terminal.plain_question import ask_which
 
-        ascii = args.ascii or not tty.is_utf8(os.environ)
         args.resume = ask_which(state, settings.state, Path(args.workspace or "."), ascii=ascii)
         if args.resume is None:
             return 0
     place = arguments.read_place(args, state, settings.state)
     traces = _traces(state, by_default=True)
-    servers, typed = _ask_for_servers(args, settings, place, state, typed)
+    servers, typed = _ask_for_servers(args, settings, place, state, typed, ascii=ascii)
     invocation = Invocation(settings, place, state, tools, traces, query, scheduled, servers=servers)
     return startup.run_at_terminal(
         lambda: nullcontext(invocation),
@@ -333,11 +317,10 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     )
 
 
-def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) -> tuple[Settings, bytes]:
+def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:
     """Ask about a configuration that was found, and remember a yes; returns what holds, and what was typed before."""
     from cli.terminal.plain_question import ask_for_trust, say_declined
 
-    ascii = args.ascii or not tty.is_utf8(os.environ)
     is_trusted, typed = ask_for_trust(settings, ascii=ascii)
     if is_trusted:
         return remember_trust(settings, state), typed
@@ -347,7 +330,7 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path) ->
 
 
 def _ask_for_servers(
-    args: argparse.Namespace, settings: Settings, place: Place, state: Path, typed: bytes
+    args: argparse.Namespace, settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool
 ) -> tuple[FoundServers, bytes]:
     """Ask about each server that came with the workspace, and remember the answers; returns those that may start."""
     found = servers_of(settings, place.workspace, state, args.mcp)
@@ -355,7 +338,6 @@ def _ask_for_servers(
         return found, typed
     from cli.terminal.plain_question import ask_for_server
 
-    ascii = args.ascii or not tty.is_utf8(os.environ)
     for server in found.unasked:
         is_allowed, more = ask_for_server(server, ascii=ascii)
         typed += more
@@ -408,22 +390,10 @@ def _fail(problem: str, code: int = 1) -> int:
     return code
 
 
-def _write_all_of(fd: int, text: str) -> None:
-    """Write a text of ours. Raises ``OSError``."""
-    write_all(fd, text.encode(errors="replace"))
+def _say(text: str) -> None:
+    _write(1, f"{text}\n")
 
 
 def _write(fd: int, text: str) -> str:
     """Write a text without its control characters, as it may be of an untrusted file; returns why that failed."""
-    return _write_painted(fd, sanitize(text))
-
-
-def _write_painted(fd: int, text: str) -> str:
-    """Write a text of ours as it is; returns why that failed."""
-    try:
-        write_all(fd, text.encode(errors="replace"))
-    except BrokenPipeError:
-        return ""  # the reader has closed its end
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
+    return try_to_write(fd, sanitize(text))

@@ -13,7 +13,7 @@ GREETINGS = ("hello", "hey")
 
 
 def nearest_command(word: str, commands: Iterable[str]) -> str | None:
-    """The command that the word was probably meant to be, the nearest one first; ``None`` for any other word."""
+    """The command that a word was probably meant to be; ``None`` if none is near."""
     typed = word.casefold()
     if typed in GREETINGS:
         return None

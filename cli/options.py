@@ -207,7 +207,7 @@ class _Inform(argparse.Action):
 
 
 def _one_of(*values: str) -> dict[str, Any]:
-    """What makes an option's value one of a few."""
+    """The arguments of an option that has one of a few values."""
 
     def read(text: str) -> str:
         if text not in values:

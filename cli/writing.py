@@ -14,3 +14,19 @@ def write_all(fd: int, data: bytes) -> None:
             left = left[os.write(fd, left) :]
         except BlockingIOError:
             select.select([], [fd], [])
+
+
+def write_text(fd: int, text: str) -> None:
+    """Write all of a text; what UTF-8 cannot express becomes a question mark. Raises ``OSError``."""
+    write_all(fd, text.encode(errors="replace"))
+
+
+def try_to_write(fd: int, text: str) -> str:
+    """Write a text as it is; returns why that failed. That the reader has closed its end is no failure."""
+    try:
+        write_text(fd, text)
+    except BrokenPipeError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

@@ -149,10 +149,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "chain.providers.anthropic.failures": PURE | {"chain.model", "chain.providers.anthropic", "httpx2"},
     "chain.app.explain": PURE
     | {"chain.app.prompt_files", "chain.config", "chain.interruption", "chain.lines.parse", "chain.plan"},
-    "chain.app.prompt_files": {"chain.agent.window", "chain.config", "chain.errors", "chain.interruption"},
+    "chain.app.prompt_files": {"chain.agent.window", "chain.config", "chain.errors", "chain.interruption"}
+    | {"chain.values", "chain.yamlfile"},
     "chain.chain": SESSION | {"chain.version"},
     "chain": {"chain"},
-    "chain.app.toolbox": TOOLS | {"chain.config", "chain.values"},
+    "chain.app.toolbox": TOOLS | {"chain.app.prompt_files", "chain.config", "chain.values"},
     "chain.sessions": SESSION | {"chain.export", "chain.redis"},
     "chain.replay": SESSION | {"chain.replay", "chain.chain"},
     "chain.replaying": SESSION | {"chain.replay"} | {"chain.app", "chain.chain", "chain.config"},

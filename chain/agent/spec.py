@@ -208,5 +208,5 @@ class AgentContext:
 
     def check_prompt(self, iteration: int) -> None:
         """Report a fault of the handler prompt's file at once, not at the first interruption."""
-        if self.spec.prompts.is_configured:
+        if self.spec.prompts.path is not None:
             self.current_prompt(iteration)

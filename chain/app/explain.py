@@ -47,7 +47,7 @@ class Explanation:
 
 
 def explain_line(settings: Settings, text: str) -> Explanation:
-    """What a line that is typed while the configured chain runs would be.
+    """What a line would be if it were typed while the configured chain runs.
 
     Raises ``ConfigError``, also for a file that is not trusted yet.
     """
@@ -57,7 +57,7 @@ def explain_line(settings: Settings, text: str) -> Explanation:
 
 
 def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanation:
-    """What a line that is typed would be, by a handler prompt and in a run of so many iterations at most."""
+    """What a line would be by a handler prompt, in a run of at most ``max_iterations``."""
     typed = parse_line(text)
     problem = problem_of(typed)
     is_ruled = not problem and typed.kind not in NEVER_PUT
@@ -76,7 +76,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
         line=line,
         problem=problem,
         file=prompt.source.removeprefix("yaml:") if prompt.source != "default" else "",
-        mistake=mistake if prompts.is_configured else None,
+        mistake=None if prompts.path is None else mistake,
         rules=prompt.rules,
         is_ruled=is_ruled,
         rule=prompt.rule_for(typed) if is_ruled else None,
@@ -87,7 +87,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
 
 
 def _example(line: Line, max_iterations: int) -> Situation:
-    """Where such a line is delivered: an urgent one where it skips tools, a now line where it cuts the work."""
+    """The example that a line is delivered in: an urgent one skips tools there, and a now line cuts the work."""
     iteration = max(1, min(_ITERATION, max_iterations - 1))
     point = {"next": "D", "urgent": "C", "now": "N"}[line.urgency]
     skipped = _SKIPPED if line.urgency == "urgent" else ()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from chain.agent.spec import AgentSpec
-from chain.app.prompt_files import handler_of
+from chain.app.prompt_files import agent_prompt
 from chain.app.toolbox import ToolGroups, named_tools
 from chain.config.load import Settings
 from chain.config.settings import KindSettings
@@ -45,16 +45,23 @@ class Kinds:
         self._own = tuple(own)
         self._kinds: dict[str, tuple[KindSettings, AgentSpec]] = {}
         for kind in settings.agents.kinds:
-            prompt = settings.agent_prompt(kind.name)
-            registry = _registry(settings, kind, main.registry, groups, self._own)
-            prompts = handler_of(prompt) or main.prompts
-            self._kinds[kind.name] = kind, replace(main, system=prompt.system, registry=registry, prompts=prompts)
+            prompt = agent_prompt(settings, kind.name)
+            self._kinds[kind.name] = kind, replace(main, system=prompt.system, prompts=prompt.handler or main.prompts)
+        self.use_tools(main.registry, groups)
 
     def use_tools(self, chain: Registry, groups: ToolGroups) -> None:
-        """Make agents with the tools that there are now; ``chain`` are those of the main agent."""
+        """Give new agents these tools; ``chain`` are those of the main agent."""
         for name, (kind, spec) in self._kinds.items():
-            registry = _registry(self._settings, kind, chain, groups, self._own)
-            self._kinds[name] = kind, replace(spec, registry=registry)
+            self._kinds[name] = kind, replace(spec, registry=self._registry(kind, chain, groups))
+
+    def _registry(self, kind: KindSettings, chain: Registry, groups: ToolGroups) -> Registry:
+        """The tools of a kind. Raises ``ConfigError`` for one that does not exist."""
+        if kind.tools is not None:
+            return Registry.of(named_tools(self._settings, f"agents.{kind.name}.tools", kind.tools, groups, self._own))
+        if kind.name not in ("explore", "plan"):
+            return chain
+        planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
+        return Registry.of(tool for tool in chain if tool.read_only or tool.name in planning)
 
     @property
     def models(self) -> Sequence[Model]:
@@ -62,7 +69,7 @@ class Kinds:
         return tuple(self._models.values())
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """An agent of a kind, for a call. Its time is that of the run above it. Raises ``UserError``."""
+        """Build the specification of an agent for a call; the run above it bounds its time. Raises ``UserError``."""
         if kind not in self._kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")
         settings, spec = self._kinds[kind]
@@ -73,17 +80,5 @@ class Kinds:
             if definition.name not in self._models:
                 self._models[definition.name] = self._open_model(definition)
             model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
-        spec = replace(spec, name=name, parent_id=call_id, instructions=parent.instructions)
-        return replace(spec, model=model, limits=limits)
-
-
-def _registry(
-    settings: Settings, kind: KindSettings, chain: Registry, groups: ToolGroups, own: Sequence[Tool]
-) -> Registry:
-    """The tools of a kind. Raises ``ConfigError`` for one that there is not."""
-    if kind.tools is not None:
-        return Registry.of(named_tools(settings, f"agents.{kind.name}.tools", kind.tools, groups, own))
-    if kind.name not in ("explore", "plan"):
-        return chain
-    planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
-    return Registry.of(tool for tool in chain if tool.read_only or tool.name in planning)
+        told = parent.instructions
+        return replace(spec, name=name, parent_id=call_id, model=model, limits=limits, instructions=told)

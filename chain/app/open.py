@@ -209,24 +209,17 @@ async def open_chain(
             chain.interrupt()
 
         tasks = [journal.run, session.forever, audience.watch, *([running.run] if running else [])]
-        async with beside(*tasks, when_cancelled=interrupt):
-            try:
-                if serve is None:
-                    yield chain
-                else:
-                    async with during(partial(serve, chain)):
-                        yield chain
-            finally:
-                try:
-                    try:
-                        await chain.close()
-                    finally:
-                        await close_models(kinds.models)
-                finally:
-                    if running is not None:
-                        running.end()
-                    audience.close()
-                    journal.end()
+        await stack.enter_async_context(beside(*tasks, when_cancelled=interrupt))
+        # Called in reverse order, each though another fails; then the tasks end.
+        stack.callback(journal.end)
+        stack.callback(audience.close)
+        if running is not None:
+            stack.callback(running.end)
+        stack.push_async_callback(lambda: close_models(kinds.models))
+        stack.push_async_callback(chain.close)
+        if serve is not None:
+            await stack.enter_async_context(during(partial(serve, chain)))
+        yield chain
 
 
 def _main_agent(
@@ -264,7 +257,7 @@ def _main_agent(
 
 
 def _at(place: str, spec: AgentSpec) -> AgentSpec:
-    """An agent that is told where it is."""
+    """The agent with its whereabouts behind the system prompt."""
     return replace(spec, system="\n\n".join(filter(None, [spec.system, place])))
 
 

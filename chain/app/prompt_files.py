@@ -1,38 +1,55 @@
-"""The prompts that a configuration names: a chain's system prompt, and the handler prompts of chains and agents."""
+"""The prompts that a configuration names: those of a chain, and that of a kind of agent."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from string import Template
 
 from chain.agent.window import CompactionRules
-from chain.config.load import Settings
+from chain.config.load import Settings, require_trust
 from chain.config.settings import ChainSettings
-from chain.config.system_prompt import AgentPrompt, read_compaction_prompt, read_system_prompt
-from chain.errors import UnreadableFile
+from chain.config.trust import HANDLER, as_written, named_value
+from chain.errors import ConfigError
 from chain.interruption.prompt_file import PromptFile
+from chain.values import Values
+from chain.yamlfile import Node
+
+FOCUS_NAME = "focus"
+"""What a compaction prompt calls what the user said matters."""
+
+_KEYS = ("version", "description", "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPrompt:
+    """What an agent of a kind is told; ``handler`` is its handler prompt, ``None`` for the chain's."""
+
+    system: str = ""
+    handler: PromptFile | None = None
 
 
 def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
-    """The system prompt of a chain. Raises ``ConfigError``; that the file cannot be read is told where it is named."""
-    if chosen.system_prompt is None:
-        return ""
-    key = f"chains.{chosen.name}.system_prompt"
-    try:
-        return read_system_prompt(chosen.system_prompt, settings.within(key))
-    except UnreadableFile as error:
-        raise settings.error(key, f"{error.file} {error.message}") from None
+    """The system prompt of a chain. Raises ``ConfigError``."""
+    path = chosen.system_prompt
+    return "" if path is None else text_of_prompt(settings.read_file(f"chains.{chosen.name}.system_prompt", path))
 
 
 def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRules:
-    """How the conversations of a chain are compacted. Raises ``ConfigError`` as ``system_prompt`` does."""
+    """How the conversations of a chain are compacted. Raises ``ConfigError``."""
     rules = CompactionRules(chosen.compact.at, chosen.compact.keep)
     if chosen.compaction_prompt is None:
         return rules
-    key = f"chains.{chosen.name}.compaction_prompt"
-    try:
-        return replace(rules, prompt=read_compaction_prompt(chosen.compaction_prompt, settings.within(key)))
-    except UnreadableFile as error:
-        raise settings.error(key, f"{error.file} {error.message}") from None
+    root = settings.read_file(f"chains.{chosen.name}.compaction_prompt", chosen.compaction_prompt)
+    text = text_of_prompt(root, role="user")
+    place = root.entries()["messages"]
+    template = Template(text)
+    if not template.is_valid():
+        raise place.error("has a $ that cannot be read: write $$ for a dollar sign")
+    names = {*template.get_identifiers()}
+    if unknown := sorted(names - {FOCUS_NAME}):
+        raise place.error(f"unknown name ${{{unknown[0]}}}: the only one is ${{{FOCUS_NAME}}}")
+    return replace(rules, prompt=text if names else f"{text}\n\n${{{FOCUS_NAME}}}")
 
 
 def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
@@ -43,8 +60,39 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     return PromptFile(chosen.interruption_prompt, settings.within(key), named_at=named_at)
 
 
-def handler_of(prompt: AgentPrompt) -> PromptFile | None:
-    """The handler prompt that the prompt file of a kind names; ``None`` where the chain's is used."""
-    if prompt.interruption_prompt is None:
-        return None
-    return PromptFile(prompt.interruption_prompt, prompt.within, named_at=prompt.named_at)
+def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
+    """The prompt of a kind as its file has it now, or else that of ``agent``. Raises ``ConfigError``."""
+    require_trust(settings)
+    kind = settings.kind(name)
+    if kind.prompt is None:
+        kind = settings.kind("agent")
+    if kind.prompt is None:
+        return AgentPrompt()
+    key = f"agents.{kind.name}.prompt"
+    root = settings.read_file(key, kind.prompt)
+    system, handler = text_of_prompt(root, (*_KEYS, HANDLER)), root.entries().get(HANDLER)
+    path = Values(settings.environ).path(handler)
+    if handler is None or path is None:
+        return AgentPrompt(system)
+    within = settings.within(key, named_value(key, as_written(handler)))
+    return AgentPrompt(system, PromptFile(path, within, named_at=f"{handler.file}:{handler.line}"))
+
+
+def text_of_prompt(root: Node, known: Sequence[str] = _KEYS, *, role: str = "system") -> str:
+    """The text in a prompt file with these keys: its messages, all of one ``role``, joined. Raises ``ConfigError``."""
+    keys = root.mapping(known)
+    if "messages" not in keys:
+        missing = f"has no messages; give it one with role: {role} and content"
+        raise ConfigError(missing, file=root.file, line=root.line)
+    parts = []
+    for node in keys["messages"].items():
+        message = node.mapping(("role", "content"))
+        for key in ("role", "content"):
+            if key not in message:
+                raise node.error(f"a message needs a {key}")
+        message["role"].choice([role])
+        parts.append(message["content"].text().strip())
+    text = "\n\n".join(part for part in parts if part)
+    if not text:
+        raise keys["messages"].error("the prompt is empty" if role == "user" else "the system prompt is empty")
+    return text

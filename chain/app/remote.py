@@ -22,9 +22,9 @@ from chain.redis.redis_store import LineStatus, RedisStore
 AGAIN_S = 1.0
 """The pause before a server that did not answer is asked again."""
 LOOK_S = 5.0
-"""How long one look for news lasts, where nothing comes."""
+"""How long one read waits for news."""
 STANDS_S = 15.0
-"""How long the word holds that somebody answers; it is given again before that."""
+"""How long a promise of answers holds; it is renewed before that."""
 FINAL = frozenset({"delivered", "handled", "returned", "dropped", "refused"})
 
 MISSED = "some events came faster than they were read, and are left out here; chain sessions show {id} has them"
@@ -32,7 +32,7 @@ UNKNOWN = "it is not known yet whether it was taken, so it is sent again with th
 
 
 class RemoteSession:
-    """A session in a Redis. ``say`` hears when the server does not answer."""
+    """A session in a Redis. ``say`` is told when the server does not answer."""
 
     def __init__(self, store: RedisStore, server: RedisServer, id: str, say: Callable[[str], object]) -> None:
         self.id = id
@@ -41,7 +41,7 @@ class RemoteSession:
         self._say = say
 
     async def send(self, line: str) -> tuple[str, LineStatus]:
-        """Send a line; its id, and what is known of it: queued or refused. Raises ``UserError`` for what is no line."""
+        """Send a line; returns its id, and whether it is queued or not. Raises ``UserError`` for what is no line."""
         parsed = parse_line(line, local=False)
         if parsed.kind == "blank":
             raise UserError("the line is empty")
@@ -50,7 +50,7 @@ class RemoteSession:
         return await self.submit(needs_room=not overtakes(line), type="line", text=line)
 
     async def submit(self, *, needs_room: bool = False, **row: Any) -> tuple[str, LineStatus]:  # noqa: ANN401 - JSON
-        """Send a row, again and again until the server has said what became of it."""
+        """Send a row, and again until the server has answered."""
         id = secrets.token_hex(5)
         has_said = False
         while True:
@@ -63,7 +63,7 @@ class RemoteSession:
                 await trio.sleep(AGAIN_S)
 
     async def outcome(self, id: str) -> LineStatus:
-        """What became of a row that was sent, once that is known."""
+        """Wait for the final status of a row."""
         after = ""
         while True:
             try:
@@ -78,7 +78,7 @@ class RemoteSession:
                 await trio.sleep(AGAIN_S)
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Who runs it, the events of the run that is active, or was last, then those that come, without end."""
+        """The latest ``init``, the events of the active or latest run, then all that follow, without end."""
         after, until, is_first = "0", 0, True
         while True:
             try:
@@ -103,7 +103,7 @@ class RemoteSession:
                 yield row
 
     async def answer_questions(self) -> None:
-        """Give the word that questions are answered, again and again, until cancelled."""
+        """Promise that questions are answered, and renew that until cancelled."""
         client = secrets.token_hex(5)
         try:
             while True:
@@ -117,9 +117,9 @@ class RemoteSession:
 
 @asynccontextmanager
 async def remote_session(
-    address: str, *, id: str, workspace: Path, is_new: bool, say: Callable[[str], object]
+    address: str, say: Callable[[str], object], *, id: str, workspace: Path, is_new: bool
 ) -> AsyncIterator[RemoteSession]:
-    """The session that is meant: by an id, a new one, or the one of a workspace that changed last.
+    """The session with an id, a new one, or the one of a workspace that changed last.
 
     Raises ``UserError``, also where the server cannot be reached to begin with: nothing was sent then.
     """

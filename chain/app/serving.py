@@ -1,4 +1,4 @@
-"""The servers of a session, wired; and what those of a configuration have, for who only asks that."""
+"""Wires the servers of a session, and for ``chain check`` starts those of a configuration to see what they have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def running_servers(
 async def servers_started(
     settings: Settings, servers: Sequence[ToolServer], workspace: Path
 ) -> tuple[Sequence[ServerView], Sequence[str]]:
-    """Start servers, and end them: what each has, or why it has nothing, and what was left out of that."""
+    """Start servers and end them; returns what each has or why it has nothing, and notes on what was left out."""
     guard, notes = Guard(), list[str]()
     running = running_servers(settings, servers, guard, workspace, notes.append)
     try:

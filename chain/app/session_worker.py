@@ -31,7 +31,7 @@ from chain.text.wording import GO_ON, MAIN, PROGRAM_ENDED
 from chain.tools.tool import Tool
 
 LOOK_S = 1.0
-"""How often a worker with nothing to do looks for sessions whose holders say nothing any more."""
+"""How often an idle worker looks for sessions whose holders are silent."""
 AGAIN_S = 30
 """After how long a session that could not be opened is tried again, by whichever worker."""
 HAND_OVER_S = 60.0
@@ -57,7 +57,7 @@ class WorkerLimits:
 
 
 class Worker:
-    """Runs the sessions of the Redis at an address until it is to leave. ``report`` is told what goes wrong.
+    """Runs the sessions of the Redis at ``settings.state`` until it is to leave. ``report`` is told what goes wrong.
 
     Raises ``SessionError`` for what is no address.
     """
@@ -65,7 +65,6 @@ class Worker:
     def __init__(
         self,
         settings: Settings,
-        address: str,
         state: Path,
         limits: WorkerLimits,
         report: Callable[[str], object],
@@ -74,7 +73,7 @@ class Worker:
         lease_s: float = LEASE_S,
     ) -> None:
         self._settings = settings
-        self._store = RedisStore(address, source="the state", lease_s=lease_s)
+        self._store = RedisStore(settings.state, source="the state", lease_s=lease_s)
         self._state = state
         self._limits = limits
         self._report = report
@@ -88,7 +87,7 @@ class Worker:
         """What was reported of sessions last, by their ids."""
 
     def leave(self) -> None:
-        """Begin no more sessions, and hand those that run over at their next safe points."""
+        """Begin no more sessions, and hand over the running ones at their next safe points."""
         self._leaving.set()
         self._freed.set()
 
@@ -223,7 +222,7 @@ class Worker:
             await trio.sleep(SWEEP_S)
 
     def _tell(self, id: str, why: str) -> None:
-        """Report what goes wrong; again and again the same only once."""
+        """Report what goes wrong, but not the same twice in a row."""
         if self._told.get(id) != why:
             self._told[id] = why
             self._report(f"the session {id}: {why}" if id else why)

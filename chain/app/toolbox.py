@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from chain.app.prompt_files import agent_prompt
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
@@ -29,7 +30,7 @@ ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
 
 def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | None = None) -> ToolGroups:
-    """The tools that there are, by group, as the settings want them; commands run under the ``guard``.
+    """All tools by group, as the settings want them; commands run under the ``guard``.
 
     ``state`` is the folder of the journals, where it is not that of the settings.
     """
@@ -50,13 +51,13 @@ def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | No
 
 
 def tool_kinds(settings: Settings, registered: Iterable[Tool]) -> Mapping[str, ToolKind]:
-    """The kinds of the tools that there are, and of those that are registered, by their names."""
+    """The kinds of all tools, the registered ones too, by their names."""
     groups = (*tool_groups(settings).values(), registered)
     return {tool.name: kind_of(tool) for tools in groups for tool in tools}
 
 
 def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str, str]) -> ToolGroups:
-    """The groups with these tools of ``servers``, which are by the names of the tools."""
+    """The groups with tools of servers; ``servers`` has the server of each tool by its name."""
     found: dict[str, tuple[Tool, ...]] = {SERVERS: tuple(tools)}
     for tool in found[SERVERS]:
         name = f"{SERVERS}:{servers[tool.name]}"
@@ -65,7 +66,7 @@ def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str
 
 
 def subjects_of(groups: ToolGroups) -> Subjects:
-    """What the patterns of allowances are matched with, for the tools that say so."""
+    """For each tool that has one, the function that gives what an allowance's pattern is matched with."""
     tools = [tool for group in groups.values() for tool in group if isinstance(tool, FunctionTool)]
     return {tool.name: tool.subject for tool in tools if tool.subject is not None}
 
@@ -83,7 +84,8 @@ def _own_files(settings: Settings) -> Iterator[Path]:
     for name in settings.kind_names:
         with suppress(ConfigError):
             found.append(settings.kind(name).prompt)
-            found.append(settings.agent_prompt(name).interruption_prompt)
+            handler = agent_prompt(settings, name).handler
+            found.append(None if handler is None else handler.path)
     yield from (file for file in found if file is not None)
 
 
@@ -103,7 +105,7 @@ def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iter
 
 
 def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
-    """As ``named_tools``, those that a chain's ``tools`` key names, but for the program's, which every chain has."""
+    """The tools that a chain's ``tools`` key names, without the program's ``own``, which every chain has."""
     own = tuple(own)
     found = named_tools(settings, f"chains.{chosen.name}.tools", chosen.tools, groups, own)
     return [tool for tool in found if tool not in own]
@@ -112,7 +114,7 @@ def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[To
 def named_tools(
     settings: Settings, key: str, names: Sequence[str], groups: ToolGroups, own: Sequence[Tool] = ()
 ) -> list[Tool]:
-    """The tools, also the program's ``own``, that ``names`` at a key and their groups mean. Raises ``ConfigError``."""
+    """The tools that ``names`` at a key mean: tools, the program's ``own`` too, or groups. Raises ``ConfigError``."""
     known = {tool.name: (tool,) for tools in (own, *groups.values()) for tool in tools} | dict(groups)
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):
@@ -135,7 +137,7 @@ def shell_rules(settings: Settings, state: Path | None = None) -> ShellRules:
 
 
 def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """What fences a command in here: by its short names; in words, what it can do all the same, and where it cannot.
+    """The short names of what fences a command in; in words, what it can do all the same, and where it cannot.
 
     Raises ``ConfigError`` where no command would run.
     """

@@ -17,11 +17,18 @@ from chain.servers import FILE, ToolServer, find_servers
 
 @dataclass(frozen=True, slots=True)
 class FoundServers:
-    """Those that may start, the found ones about which nobody was asked yet, and what is to be said of the others."""
+    """The servers that may start, the found ones that the user was not asked about, and notes on the others."""
 
     allowed: tuple[ToolServer, ...] = ()
     unasked: tuple[ToolServer, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def notes_unattended(self) -> tuple[str, ...]:
+        """The notes, with those on unasked servers: for where nobody can be asked."""
+        names = [server.name for server in self.unasked]
+        unasked = (f"{FILE} names the server {name}, which was not started: --mcp {name} allows it" for name in names)
+        return (*self.notes, *unasked)
 
 
 def servers_of(settings: Settings, workspace: Path, state: Path, named: Collection[str] = ()) -> FoundServers:
@@ -49,13 +56,6 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         else:
             unasked.append(server)
     return FoundServers(tuple(allowed), tuple(unasked), (*notes, *refused))
-
-
-def not_started(servers: Collection[ToolServer]) -> tuple[str, ...]:
-    """What is to be said of found servers where nobody can be asked."""
-    return tuple(
-        f"{FILE} names the server {each.name}, which was not started: --mcp {each.name} allows it" for each in servers
-    )
 
 
 def remember_answer(server: ToolServer, workspace: Path, state: Path, *, is_allowed: bool) -> None:

@@ -89,7 +89,7 @@ def misspelt(root: Node) -> ConfigError | None:
 
 
 def _near_chains(root: Node) -> Node | None:
-    """What stands in the place of ``chains``, in a file that is meant for this program."""
+    """The misspelt key ``chains`` of a file that is meant for this program, with its value."""
     for key, node in root.entries().items():
         if nearest("chains", [key.strip().casefold()], _LIKENESS) and _holds_chains(node):
             return node
@@ -129,7 +129,7 @@ def _has_our_shape(key: str, node: Node) -> bool:
 
 
 def merge(user: Node, shipped: Node) -> Node:
-    """Both as one. Every value keeps its file and line; what has the wrong shape is left for the reader to refuse."""
+    """Merge the two. Every value keeps its file and line; the reader refuses those of the wrong shape."""
     return _merged(user, _applicable_defaults(user, shipped))
 
 
@@ -143,7 +143,7 @@ def _merged(over: Node, base: Node | None) -> Node:
 
 
 def _applicable_defaults(user: Node, shipped: Node) -> Node:
-    """The shipped values as far as they hold for this file, by the rules above."""
+    """The shipped values that hold for this file, by the rules above."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
         keys = own.entries()

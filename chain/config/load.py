@@ -32,8 +32,7 @@ from chain.config.settings import (
     read_shell,
     read_word,
 )
-from chain.config.system_prompt import KEYS, AgentPrompt, system_text
-from chain.config.trust import HANDLER, Sensitive, as_written, is_trusted
+from chain.config.trust import Sensitive, is_trusted
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.listed import listed
 from chain.provider import ModelSettings, providers, read_model
@@ -60,7 +59,7 @@ class Override:
     source: str
 
     def text(self) -> str:
-        """What was given, without outer space."""
+        """The text, without outer space."""
         return str(self.value).strip()
 
     def integer(self) -> int:
@@ -159,13 +158,12 @@ class Settings:
     @property
     def own_folders(self) -> tuple[Path, ...]:
         """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known."""
-        places = (("XDG_CONFIG_HOME", ".config"), ("XDG_STATE_HOME", ".local/state"))
-        folders = (xdg_folder(self.environ, *place) for place in places)
-        return tuple(folder for folder in folders if folder is not None)
+        state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
+        return tuple(folder for folder in (self.config_folder, state) if folder is not None)
 
     @property
     def key_variables(self) -> frozenset[str]:
-        """The environment variables that models' definitions and the user's own servers take keys and the like from."""
+        """The environment variables that hold secrets of the models' definitions and of the user's own servers."""
         definitions = self._root.entries("models", "definitions").values()
         nodes = [definition.entries().get(key) for definition in definitions for key in trust.sensitive_keys()]
         usual = {each.usual.strip("${}") for each in providers().values()} - {""}
@@ -206,27 +204,15 @@ class Settings:
         # The model that was given goes before all: an agent has that of the one that starts it.
         return replace(kind, model=None) if "model" in self._given else kind
 
-    def agent_prompt(self, name: str) -> AgentPrompt:
-        """What agents of a kind are told, or else those of ``agent``, from its file now. Raises ``ConfigError``."""
-        require_trust(self)
-        kind = self.kind(name)
-        if kind.prompt is None:
-            kind = self.kind("agent")
-        if kind.prompt is None:
-            return AgentPrompt()
-        key = f"agents.{kind.name}.prompt"
+    def read_file(self, key: str, path: Path) -> Node:
+        """Read the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be opened."""
         try:
-            root = yamlfile.read(kind.prompt, self.within(key))
+            return yamlfile.read(path, self.within(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
-        system, handler = system_text(root, (*KEYS, HANDLER)), root.entries().get(HANDLER)
-        if handler is None:
-            return AgentPrompt(system)
-        within = self.within(key, trust.named_value(key, as_written(handler)))
-        return AgentPrompt(system, self._values.path(handler), within, f"{handler.file}:{handler.line}")
 
     def within(self, key: str, judged: str = "") -> Path | None:
-        """The folder that a file named at a dotted key must be in, if any: since the trust a link may have changed.
+        """The folder that a file named at a dotted key must be in, if any: a link may change after it was trusted.
 
         ``judged`` is what trust would hold for, if not for the key itself.
         """
@@ -300,7 +286,7 @@ def load_settings(
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
         notify=read_word(values, top["notify"], get_args(Notify)),
         instructions=read_file_names(values, top["instructions"]),
-        state=given["state"].text() if "state" in given else _state(values, top["state"]),
+        state=given["state"].text() if "state" in given else values.text(top["state"]),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
@@ -359,7 +345,7 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
 
 
 def _overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Override]:
-    """What was given, by the names of the flags. A flag goes before its variable."""
+    """The flags and variables that are set, by the flags' names. A flag goes before its variable."""
     found = {}
     for name, variable in _VARIABLES.items():
         flag = flags.get(name)
@@ -368,10 +354,6 @@ def _overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[
         elif environ.get(variable, "").strip():
             found[name] = Override(environ[variable], variable)
     return found
-
-
-def _state(values: Values, node: Node) -> str:
-    return "" if node.value is None else values.text(node)
 
 
 def _check(settings: Settings, default: Node, definitions: Node, chains: Node, agents: Node) -> None:

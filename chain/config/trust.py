@@ -49,7 +49,7 @@ class Sensitive:
 
     @property
     def judged(self) -> str:
-        """What trust holds for: a setting of the file, or one value in another file."""
+        """What is trusted: a setting of the file, or one value in another file."""
         return named_value(self.setting, self.value) if self.place else self.setting
 
 
@@ -63,7 +63,7 @@ def _paths() -> frozenset[str]:
 
 
 def named_value(setting: str, value: str) -> str:
-    """What trust holds for where the file that a setting names has this value for its handler prompt."""
+    """The trusted fact that the file at a setting names this handler prompt."""
     return f"{setting}.{HANDLER}: {value}"
 
 
@@ -120,7 +120,7 @@ def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensit
 
 
 def as_written(node: Node) -> str:
-    """A value on one row as the file says it. What would not show as itself is in quotes, as in JSON."""
+    """A value on one row as written. What would not show as itself is in quotes, as in JSON."""
     import json
 
     if node.key.endswith(".sandbox") and node.value is False:
@@ -134,7 +134,7 @@ def as_written(node: Node) -> str:
 
 
 def digest_of(user: Node, keys: Sequence[str]) -> str:
-    """What trust in a file is remembered by: its content, and the keys that it was asked for."""
+    """The digest that trust in a file is remembered by: of its content, and of the keys that trust was asked for."""
     import json  # only where a file was found, and the prompt waits for every import
 
     # The keys are part of it since a link in the folder can make a file sensitive that has the same text elsewhere.

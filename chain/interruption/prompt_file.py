@@ -42,19 +42,14 @@ _State: TypeAlias = tuple[int, ...] | str
 
 
 class PromptFile:
-    """The handler prompt as its file, in the folder ``within``, has it now, or the built-in one."""
+    """The handler prompt as its file, in the folder ``within``, has it now; with no ``path`` the built-in one."""
 
     def __init__(self, path: Path | None, within: Path | None = None, *, named_at: str = "") -> None:
-        self._path = path
+        self.path = path
         self._named_at = named_at
         self._within = within
         self._state: _State | None = None
         self._prompt = BUILT_IN
-
-    @property
-    def is_configured(self) -> bool:
-        """Whether there is meant to be a file."""
-        return self._path is not None
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
         """The prompt that holds and, once for each state of the file, why not that one. Blocks for a bounded read."""
@@ -72,10 +67,10 @@ class PromptFile:
         return self._prompt, mistake
 
     def _read_state(self) -> _State:
-        if self._path is None:
+        if self.path is None:
             return "no file is configured for the handler prompt"
         try:
-            found = self._path.stat()
+            found = self.path.stat()
         except OSError as error:
             return f"cannot be read: {error.strerror or error}"
         except ValueError as error:  # a NUL in the path
@@ -84,10 +79,10 @@ class PromptFile:
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode
 
     def _load(self, state: _State) -> InterruptionPrompt:
-        if self._path is None or isinstance(state, str):
-            named = f"; {self._named_at} names it" if self._path is not None and self._named_at else ""
-            raise ConfigError(f"{state}{named}", file=self._path)
-        return parse_prompt(yamlfile.read_text(self._path, self._within), str(self._path))
+        if self.path is None or isinstance(state, str):
+            named = f"; {self._named_at} names it" if self.path is not None and self._named_at else ""
+            raise ConfigError(f"{state}{named}", file=self.path)
+        return parse_prompt(yamlfile.read_text(self.path, self._within), str(self.path))
 
 
 def parse_prompt(text: str, file: str) -> InterruptionPrompt:

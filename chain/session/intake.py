@@ -157,7 +157,7 @@ class Intake:
         that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
         a stop.
         """
-        if not node.agent.spec.prompts.is_configured or self._ledger.problem(sent.line, sent.id):
+        if node.agent.spec.prompts.path is None or self._ledger.problem(sent.line, sent.id):
             return sent.line
         prompt = node.agent.current_prompt(node.iteration)
         line = by_rule(prompt, sent.line)

@@ -1,4 +1,4 @@
-"""What an editor can set of a session, and the commands that it is offered, in the protocol's form.
+"""The options of a session that an editor can set, and the commands that it is offered, in the protocol's form.
 
 The commands are those of a terminal that need none. Whatever is added to them (``Commands.anywhere``) is told to the
 editor at the next event, and is carried out like the others.
@@ -23,7 +23,7 @@ MODEL, CHAIN = "model", "chain"
 
 
 class EditorOffer:
-    """What one session offers; ``settings`` are those that its chain was opened with."""
+    """The options and commands of one session; ``settings`` are those that its chain was opened with."""
 
     def __init__(self, chain: Chain, settings: Settings) -> None:
         self.settings = settings
@@ -34,7 +34,7 @@ class EditorOffer:
 
     @property
     def options(self) -> Sequence[Mapping[str, Any]]:
-        """What can be set and how it is set now: the model, and the chain where there are several."""
+        """The options with their present values: the model, and the chain where there are several."""
         settings = self.settings
         models = [(name, about) for name, _, about in self._commands.models]
         found = [_select(MODEL, "Model", "model", "Answers from the next prompt on", self._commands.model, models)]
@@ -59,7 +59,7 @@ class EditorOffer:
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.anywhere}
 
     def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
-        """Whether a text is a prompt of a server, whose own text ``then`` gets. Raises ``RpcError``."""
+        """Start the prompt of a server, if a text names one; ``then`` gets its text. Raises ``RpcError``."""
         name, *words = text.split() or [""]
         if name not in dict(self._commands.prompts):
             return False
@@ -71,11 +71,11 @@ class EditorOffer:
         return True
 
     def carry_out(self, command: str) -> str:
-        """Carry out a command; what is to be said."""
+        """Carry out a command, and return its answer."""
         return in_fence(self._commands.run(command).text or "Done.")
 
     def changes(self) -> list[Update]:
-        """What is no longer as it was told: as updates, and from now on told."""
+        """Updates for the options and commands that have changed since they were last told."""
         found: list[Update] = []
         if self._told_model != self._commands.model:
             self._told_model = self._commands.model

@@ -32,7 +32,7 @@ Images: TypeAlias = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class EditorFeatures:
-    """What an editor can do beyond the protocol's least: it wants ``receipts``, it shows ``forms``."""
+    """Optional features that an editor has declared: it wants ``receipts``, it can show ``forms``."""
 
     receipts: bool = False
     forms: bool = False
@@ -40,7 +40,7 @@ class EditorFeatures:
 
 @dataclass(frozen=True, slots=True)
 class _PendingAnswer:
-    """An answer that needs no run. It is told at the receipt of its ``line``, or at ``notice`` where there is none."""
+    """An answer that needs no run, told with the receipt of its ``line``, or with its ``notice`` if it has no line."""
 
     line: str
     notice: events.Notice
@@ -50,13 +50,13 @@ class _PendingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A prompt, or a line of steering, that waits for the end of a run."""
+    """A prompt, or a line of steering, that is submitted when a run has ended."""
 
     call: IncomingCall
     submit: Callable[[], None]
 
     def withdraw(self) -> None:
-        """Answer it: its line was never submitted."""
+        """Answer it without submitting its line."""
         if self.call.method == "session/prompt":
             self.call.answer(cancelled(""))
         else:
@@ -99,7 +99,7 @@ class EditorSession:
         """The requests that ask the user and have no answer yet, by the ids of the questions."""
 
     async def tell(self) -> None:
-        """Tell what happens until the chain is closed."""
+        """Send updates for the chain's events until it is closed."""
         with self.chain.answering():
             async with trio.open_nursery() as nursery:
                 while batch := await self._feed.batch():
@@ -109,12 +109,12 @@ class EditorSession:
         self.fail_prompts()
 
     async def tell_past(self, past: Iterable[events.Event]) -> None:
-        """Tell what was before."""
+        """Send updates for the events of a session that is loaded."""
         for event in past:
             await self._update(self._teller.updates(event))
 
     def fail_prompts(self) -> None:
-        """Answer the prompts that nothing answers any more."""
+        """Answer all prompts, since no run will."""
         self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
         for said in self._answers:
@@ -122,7 +122,7 @@ class EditorSession:
                 said.call.answer(said.result)
         self._answers.clear()
 
-    def prompt(self, call: IncomingCall, text: str, images: Images = ()) -> None:
+    def prompt(self, call: IncomingCall, text: str, images: Images) -> None:
         """Submit a prompt, which is answered when its run ends, or carry out a command.
 
         Raises ``RpcError`` for a line that is refused.
@@ -132,7 +132,7 @@ class EditorSession:
         elif not self._starts_prompt(call, text):
             self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
 
-    def steer(self, call: IncomingCall, text: str, images: Images = (), *, needs_turn: bool) -> None:
+    def steer(self, call: IncomingCall, text: str, images: Images, *, needs_turn: bool) -> None:
         """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
         if needs_turn and (self._is_ending or self._run is None):
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
@@ -153,29 +153,29 @@ class EditorSession:
         self._interrupt()
 
     def cancel_prompt(self, call: IncomingCall) -> bool:
-        """Take back a prompt: its line if that still waits, or else the run. Whether it is one of this session."""
+        """Drop the line of a prompt if it still waits, else interrupt its run. Whether the prompt is this session's."""
         held = next((each for each in self._held if each.call is call), None)
         if held is not None:
             self._held.remove(held)
             held.withdraw()
             return True
-        if run := self._turns.run_of(call):
-            if self._run == run:
+        prompt = self._turns.find(call)
+        if prompt is None:
+            return False
+        if prompt.run:
+            if self._run == prompt.run:
                 self._interrupt()
             return True
-        line = self._turns.line_of(call)
-        if line is None:
-            return False
         try:
-            self.chain.drop(line, "cancelled")
+            self.chain.drop(prompt.line, "cancelled")
         except UserError:
-            if self._is_of_active_run(line):
+            if self._is_of_active_run(prompt.line):
                 self._interrupt()
         return True
 
     @property
     def _run(self) -> float | None:
-        """When the active run began, by which it is known. Events tell of it later, when another may be active."""
+        """When the active run began, which identifies it. Events lag: they may still tell of an earlier run."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
@@ -187,7 +187,7 @@ class EditorSession:
             self._ending = self._run
 
     def _is_of_active_run(self, line: str) -> bool:
-        """Whether a line that cannot be dropped is in the active run: its own may be over, and its end not told yet."""
+        """Whether a line that cannot be dropped is in the active run: its own may be over, its end still to be told."""
         run = self._run
         if run is None:
             return False
@@ -197,7 +197,7 @@ class EditorSession:
         return last.state == "queued" or last.time >= run
 
     def _when_it_has_ended(self, call: IncomingCall, submit: Callable[[], None]) -> None:
-        """Submit a line, behind others and after a run that is ending: it would come back with that run's lines."""
+        """Submit a line, after a run that is ending and the lines held for its end: that run would return it."""
         if self._held or self._is_ending:
             self._held.append(_Held(call, submit))
         else:
@@ -208,7 +208,7 @@ class EditorSession:
             self._held.pop(0).withdraw()
 
     def _submit_held(self) -> None:
-        """Submit what was held back, unless the run that has ended is an earlier one, or nothing is to follow it."""
+        """Submit the lines that are held, unless an earlier run has ended, or the session is being closed."""
         while self._held and not self._is_ending and not self.leaving.is_set():
             held = self._held.pop(0)
             try:
@@ -217,7 +217,7 @@ class EditorSession:
                 held.call.fail(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
-        """Carry out a command, at once. Its prompt is answered behind what it says, or by the run that it begins."""
+        """Carry out a command at once. Its prompt is answered after its text, or by the run that it begins."""
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
         begun = None if was_running else self._run
@@ -230,7 +230,7 @@ class EditorSession:
             self._say(Submitted("handled", message=said), call)
 
     def _starts_prompt(self, call: IncomingCall, text: str) -> bool:
-        """Whether a text is a prompt of a server: its run answers it, once the server has given the text."""
+        """Start the prompt of a server, if a text names one: its run answers the call. Whether it does."""
 
         def begin(text: str) -> None:
             answer = self.chain.start(text, origin="acp")
@@ -271,7 +271,7 @@ class EditorSession:
         return answer
 
     def _say(self, answer: Submitted, call: IncomingCall | None = None) -> None:
-        """Tell the answer to a line that needs no run, behind what it has changed, and then answer its prompt."""
+        """Tell the answer to a line that needs no run, after the changes that it made, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
         notice = events.Notice(message=answer.message)
         self._answers.append(_PendingAnswer(answer.id, notice, call, result))
@@ -302,7 +302,7 @@ class EditorSession:
             self._submit_held()
 
     async def _answer(self, event: events.Event) -> bool:
-        """Say what was to be said at this event. Whether there was anything."""
+        """Tell the answer that waits for this event. Whether there was one."""
         at = event.id if isinstance(event, events.Receipt) else None
         said = next((each for each in self._answers if each.notice is event or (each.line and each.line == at)), None)
         if said is None:

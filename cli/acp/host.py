@@ -1,4 +1,4 @@
-"""The sessions that are open, and those that are kept.
+"""The sessions of an editor: opening, keeping and closing them, and the list of those on disk.
 
 Each that is open is a task of its own, from the request that opens it to its end. Its chain is closed before the task
 that tells its events ends, so the editor hears how an interrupted run ended.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import configured_tools, tool_groups, tool_kinds
 from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
-from chain.config.allowed_servers import not_started, servers_of
+from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError, UserError
 from chain.servers import ToolServer
@@ -53,7 +54,7 @@ BUG = "this is a mistake in chain; standard error has its traceback"
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """What the sessions of one process have in common. ``read_settings`` reads the configuration for a folder.
+    """How the sessions of one process are opened. ``read_settings`` reads the configuration for a folder.
 
     ``address`` is that of a Redis that keeps them, if it is not the folder ``state``.
     """
@@ -67,23 +68,20 @@ class Opener:
 
     @property
     def store(self) -> sessions.Store:
-        """Where they are kept."""
+        """Where sessions are kept."""
         return sessions.open_store(self.state, self.address)
 
-    async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
-        """A page of those that are kept. Raises ``RpcError``."""
-        return await _THREADS.run(partial(_page, self.store, workspace, cursor))
-
-    def find(self, workspace: Path, id: str | None) -> tuple[Settings, sessions.Summary | None]:
-        """What a session is opened with, and the kept one with this id, if any. Raises ``RpcError``, ``UserError``."""
-        kept = None if id is None else _find_kept(self.store, id, workspace)
+    def settings_for(self, workspace: Path, id: str | None) -> Settings:
+        """What a session is opened with, a new one or a kept one by its ``id``. Raises ``RpcError``, ``UserError``."""
+        if id is not None:
+            _check_kept(self.store, id, workspace)
         settings = self.read_settings(workspace)
         try:
             require_trust(settings)
         except ConfigError as error:
             hint = "; or start chain in that folder once and say there that you trust it"
             raise ConfigError(f"{error.message}{hint}", file=error.file, line=error.line) from None
-        return settings, kept
+        return settings
 
 
 class Host:
@@ -118,15 +116,14 @@ class Host:
             self._tasks.cancel_scope.deadline = trio.current_time() + GRACE_S
 
     def start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Do in a task what answers a request."""
+        """Serve a request in a task."""
         assert self._tasks is not None
-        self._tasks.start_soon(self._answer, call, lambda: work(call))
+        self._tasks.start_soon(self._answer, work, call)
 
     def open(
         self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str], servers: Sequence[ToolServer]
     ) -> None:
         """Open the kept session with this ``id``, or a new one, with servers of the editor. Raises ``RpcError``."""
-        assert self._tasks is not None
         if self._chains >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
         if id is not None:
@@ -137,7 +134,7 @@ class Host:
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
             self._opening[id] = call
         self._chains += 1
-        self._tasks.start_soon(self._answer, call, lambda: self._keep(call, workspace, id, notes, servers))
+        self.start(lambda call: self._keep(call, workspace, id, notes, servers), call)
 
     async def switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
         """Go on with a session in the chain of this name. Raises ``RpcError``, and ``UserError``.
@@ -174,6 +171,10 @@ class Host:
         await _THREADS.run(partial(_delete_kept, self._opener.store, id))
         call.answer({})
 
+    async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
+        """A page of the sessions that are kept. Raises ``RpcError``."""
+        return await _THREADS.run(partial(_page, self._opener.store, workspace, cursor))
+
     def find(self, id: str) -> EditorSession:
         """The open session with this id. Raises ``RpcError``."""
         session = self.sessions.get(id)
@@ -189,14 +190,14 @@ class Host:
         session.leaving.set()
 
     def _leave(self, session: EditorSession) -> None:
-        """Let a session get no more prompts, and end."""
+        """Let a session end, without further prompts."""
         del self.sessions[session.id]
         session.leaving.set()
 
-    async def _answer(self, call: IncomingCall, work: Callable[[], Awaitable[None]]) -> None:
-        """Answer a request also if what it asks for fails, by whatever mistake: the others go on."""
+    async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
+        """Serve a request. Whatever is raised is its answer, and the other requests go on."""
         try:
-            await work()
+            await work(call)
         except RpcError as error:
             call.fail(error)
         except UserError as error:
@@ -220,19 +221,19 @@ class Host:
 
         ``servers`` are the editor's. ``chosen`` are the settings to open it with, if not those of its folder.
         """
-        session: EditorSession | None = None
         problem: UserError | RpcError | None = None
-        try:
+        with ExitStack() as afterwards:
             async with trio.open_nursery() as nursery:
                 try:
                     if id is not None and (end := self._ends.get(id)) is not None:
                         await end.wait()  # it is being closed
                     opener = self._opener
-                    find = partial(opener.find, workspace, id)
-                    settings, kept = (chosen, None) if chosen else await _THREADS.run(find)
+                    settings = chosen
+                    if settings is None:
+                        settings = await _THREADS.run(partial(opener.settings_for, workspace, id))
                     found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
                     own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
-                    notes = [*notes, *found.notes, *not_started(found.unasked)]
+                    notes = [*notes, *found.notes_unattended]
                     async with (
                         open_chain(
                             settings,
@@ -251,9 +252,10 @@ class Host:
                     ):
                         kinds = tool_kinds(settings, opener.tools)
                         session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
+                        afterwards.callback(self._end, session)
                         session.servers = servers
-                        if kept is not None and call.method == "session/load":
-                            await session.tell_past(sessions.told_again(opener.store, kept.id))
+                        if call.method == "session/load":
+                            await session.tell_past(sessions.told_again(opener.store, session.id))
                         self._admit(session, call, [*notes, doorless, *_notes(settings, session)])
                         nursery.start_soon(session.tell)
                         await session.leaving.wait()
@@ -268,9 +270,6 @@ class Host:
                         del self._opening[id]
             if problem is not None:
                 raise problem
-        finally:
-            if session is not None:
-                self._end(session)
 
     def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
         """Answer the request for a session that is open; from then on it gets prompts."""
@@ -311,7 +310,7 @@ def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
 
 
 def _check_chain(settings: Settings, tools: Sequence[Tool]) -> None:
-    """Raise ``UserError`` for whatever keeps the chain of these settings from being opened."""
+    """Raise ``UserError`` if the chain of these settings could not be opened."""
     chain = settings.chain()
     settings.model(chain.model).require_key()
     for read in (system_prompt, prompt_file, compaction_rules):
@@ -345,8 +344,8 @@ def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, 
     return {"sessions": shown, **more}
 
 
-def _find_kept(store: sessions.Store, id: str, workspace: Path) -> sessions.Summary:
-    """The session with exactly this id, which works in this folder. Raises ``RpcError``."""
+def _check_kept(store: sessions.Store, id: str, workspace: Path) -> None:
+    """Raise ``RpcError`` unless there is a session with exactly this id, which works in this folder."""
     try:
         found = store.find(id)
     except SessionError as error:
@@ -356,7 +355,6 @@ def _find_kept(store: sessions.Store, id: str, workspace: Path) -> sessions.Summ
     before = Path(found.workspace)
     if found.workspace and before.is_dir() and before.resolve() != workspace.resolve():
         raise params.wrong(f"cwd is not the folder of the session, which is {before}")
-    return found
 
 
 def _info(session: sessions.Summary) -> Mapping[str, Any]:

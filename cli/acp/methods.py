@@ -7,7 +7,7 @@ takes time (opening, loading, listing, closing) is done in tasks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import trio
@@ -16,7 +16,7 @@ from chain.servers import editor_servers
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL
-from cli.acp.editor_session import EditorFeatures, EditorSession
+from cli.acp.editor_session import EditorFeatures, EditorSession, Images
 from cli.acp.host import Host, Opener
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
@@ -37,7 +37,6 @@ class EditorAgent:
 
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self._wire = wire
-        self._opener = opener
         self._host = Host(wire, opener, notify)
         self._is_initialized = False
         self._reading = trio.CancelScope()
@@ -77,13 +76,13 @@ class EditorAgent:
         method(call)
 
     def on_notification(self, method: str, given: Mapping[str, Any]) -> None:
-        """Hear a notification; one that is not known is left out."""
+        """Handle a notification; one that is not known is ignored."""
         id = given.get("sessionId")
         if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
             self._host.sessions[id].cancel()
 
     def on_cancel(self, call: IncomingCall) -> None:
-        """Take back a prompt. All other requests are answered soon in any case."""
+        """Cancel a prompt. All other requests are answered soon in any case."""
         any(session.cancel_prompt(call) for session in self._host.sessions.values())
 
     def _initialize(self, call: IncomingCall) -> None:
@@ -123,7 +122,7 @@ class EditorAgent:
 
     async def _list(self, call: IncomingCall) -> None:
         cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
-        call.answer(await self._opener.list(cwd, params.text(call.params, "cursor", default="")))
+        call.answer(await self._host.list(cwd, params.text(call.params, "cursor", default="")))
 
     async def _delete(self, call: IncomingCall) -> None:
         await self._host.delete(params.text(call.params, "sessionId"), call)
@@ -144,7 +143,7 @@ class EditorAgent:
 
     def _prompt(self, call: IncomingCall) -> None:
         session = self._session(call)
-        session.prompt(call, _text(call, session), _images(call))
+        session.prompt(call, *_read_prompt(call, session))
 
     def _steer(self, call: IncomingCall) -> None:
         session = self._session(call)
@@ -152,15 +151,8 @@ class EditorAgent:
         behavior = steering.get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
             raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
-        session.steer(call, _text(call, session), _images(call), needs_turn=behavior == "promptRequired")
+        session.steer(call, *_read_prompt(call, session), needs_turn=behavior == "promptRequired")
 
 
-def _text(call: IncomingCall, session: EditorSession) -> str:
-    text = params.prompt_text(params.array(call.params, "prompt"), session.workspace)
-    if not text.strip():
-        raise params.wrong("prompt has no text")
-    return text
-
-
-def _images(call: IncomingCall) -> Sequence[tuple[str, bytes]]:
-    return params.prompt_images(params.array(call.params, "prompt"), "prompt")
+def _read_prompt(call: IncomingCall, session: EditorSession) -> tuple[str, Images]:
+    return params.read_prompt(params.array(call.params, "prompt"), session.workspace)

@@ -32,7 +32,7 @@ def wrong(message: str) -> RpcError:
 
 
 def text(params: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
-    """A string. Raises ``RpcError`` if it is missing and has no default, or is no string of bearable length."""
+    """A string. Raises ``RpcError`` if it is missing and has no default, is of another type, or is too long."""
     value = params.get(name)
     if value is None:
         value = default
@@ -54,7 +54,7 @@ def array(params: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object, empty if it is missing or is none: what it holds is optional."""
+    """An object, empty if it is missing or of another type: all that it holds is optional."""
     value = params.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -73,73 +73,67 @@ def absolute(params: Mapping[str, Any], name: str) -> Path:
     return path
 
 
-def prompt_text(blocks: Sequence[Any], workspace: Path) -> str:
-    """The text of a prompt. Raises ``RpcError`` that names the block which cannot be used."""
+def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[tuple[str, bytes]]]:
+    """The text of a prompt, and its images with the names by which the text speaks of them.
+
+    Raises ``RpcError`` that names the block which cannot be used.
+    """
     if not blocks:
         raise wrong("prompt has no content blocks")
     if len(blocks) > MAX_BLOCKS:
         raise wrong(f"prompt has more than {MAX_BLOCKS:,} content blocks")
     pieces: list[str] = []
     attached: list[str] = []
+    images: list[tuple[str, bytes]] = []
     was_text = False
     for number, block in enumerate(blocks):
         here = f"prompt[{number}]"
         type = _field(block, "type", here)
+        holder, place, data = block, here, "data"
+        if type == "resource":
+            holder, place, data = block.get("resource"), f"{here}.resource", "blob"
         if type == "text":
             pieces.append(("\n" if was_text else "") + _field(block, "text", here))
         elif type == "resource_link":
-            pieces.append(_mention(_place(_field(block, "uri", here), workspace)))
+            pieces.append(_mention(_path(_field(block, "uri", here), workspace)))
+        elif type == "image" or (type == "resource" and _is_image(holder)):
+            images.append((_image_name(holder, number), _content(holder, data, place)))
+            pieces.append(f"[{images[-1][0]}]")
         elif type == "resource":
-            resource, here = block.get("resource"), f"{here}.resource"
-            if _is_image(block):
-                pieces.append(f"[{_image_name(block, number)}]")
-                was_text = False
-                continue
-            if isinstance(resource, dict) and "blob" in resource and "text" not in resource:
-                raise wrong(f"{here}: only text and images can be embedded, not another blob")
-            place = _place(_field(resource, "uri", here), workspace)
-            pieces.append(place)
-            attached.append(f'{FILE_BEGIN.strip()}{place}">\n{_field(resource, "text", here)}\n</file>')
-        elif type == "image":
-            pieces.append(f"[{_image_name(block, number)}]")
+            if isinstance(holder, dict) and "blob" in holder and "text" not in holder:
+                raise wrong(f"{place}: only text and images can be embedded, not another blob")
+            path = _path(_field(holder, "uri", place), workspace)
+            pieces.append(path)
+            attached.append(f'{FILE_BEGIN.strip()}{path}">\n{_field(holder, "text", place)}\n</file>')
         elif type == "audio":
             raise wrong(f"{here}: {type} blocks are not supported, as promptCapabilities says")
         else:
             raise wrong(f"{here}.type is unknown: {type!r:.60}")
         was_text = type == "text"
-    return "\n\n".join(["".join(pieces), *attached])
+    text = "\n\n".join(["".join(pieces), *attached])
+    if not text.strip():
+        raise wrong("prompt has no text")
+    return text, images
 
 
-def prompt_images(blocks: Sequence[Any], name: str) -> Sequence[tuple[str, bytes]]:
-    """The images of a prompt, each with the name by which its text speaks of it. Raises ``RpcError``."""
-    found = []
-    for number, block in enumerate(blocks):
-        if not _is_image(block):
-            continue
-        at, holder, key = f"{name}[{number}]", block, "data"
-        if block["type"] == "resource":
-            at, holder, key = f"{at}.resource", block["resource"], "blob"
-        try:
-            content = b64decode(_field(holder, key, at), validate=True)
-        except ValueError:
-            raise wrong(f"{at}.{key} is not base64") from None
-        found.append((_image_name(block, number), content))
-    return found
-
-
-def _is_image(block: object) -> bool:
-    match block:
-        case {"type": "image"}:
-            return True
-        case {"type": "resource", "resource": {"blob": _, "mimeType": str(kind)}}:
+def _is_image(resource: object) -> bool:
+    match resource:
+        case {"blob": _, "mimeType": str(kind)}:
             return kind.startswith("image/")
         case _:
             return False
 
 
-def _image_name(block: Mapping[str, Any], number: int) -> str:
+def _content(holder: object, key: str, here: str) -> bytes:
+    try:
+        return b64decode(_field(holder, key, here), validate=True)
+    except ValueError:
+        raise wrong(f"{here}.{key} is not base64") from None
+
+
+def _image_name(holder: Mapping[str, Any], number: int) -> str:
     """The name of an image's file, or its place in the prompt, counted from 1."""
-    uri = mapping(block, "resource").get("uri") or block.get("uri")
+    uri = holder.get("uri")
     try:
         name = unquote(urlsplit(uri).path).rpartition("/")[2] if isinstance(uri, str) else ""
     except ValueError:
@@ -163,7 +157,7 @@ def _field(block: object, name: str, here: str) -> str:
     return value
 
 
-def _place(uri: str, workspace: Path) -> str:
+def _path(uri: str, workspace: Path) -> str:
     """A file of the workspace by its relative path, as the tools take it; anything else as it is."""
     try:
         parts = urlsplit(uri)

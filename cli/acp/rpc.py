@@ -72,7 +72,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class BadMessage:
-    """A row that is none of these: what to answer, and the id if it can be known."""
+    """A row that is none of these: the error to answer it with, and its id if that can be known."""
 
     error: RpcError
     id: Id = None
@@ -82,7 +82,7 @@ Incoming: TypeAlias = RpcRequest | Notification | Response | BadMessage
 
 
 def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> Incoming:
-    """What a row says. One that ``is_cut`` had more than ``most`` bytes, and only its beginning is there."""
+    """The message in a row. One that ``is_cut`` had more than ``most`` bytes, of which only the beginning is there."""
     if is_cut:
         begun = _BEGINNING.match(text)
         id = json.loads(begun[1]) if begun else None

@@ -74,7 +74,7 @@ def text_content(text: str, *, is_markdown: bool = False) -> Content:
 
 
 def in_fence(text: str) -> str:
-    """The text in a fence that nothing in it ends."""
+    """The text in a Markdown fence that is longer than any in it."""
     ticks = "`" * max((len(found) + 1 for found in _TICKS.findall(text)), default=3)
     end = "" if text.endswith("\n") else "\n"
     return f"{ticks}\n{text}{end}{ticks}"
@@ -100,7 +100,7 @@ def _content_of(hunk: Hunk, path: str) -> Content:
 
 
 def permission_request(question: events.Question, shown: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A question as parameters but for the session; ``shown`` is the update that has announced the call."""
+    """The parameters that ask a question, without the session; ``shown`` is the update that announced the call."""
     call: dict[str, Any] = {"toolCallId": question.tool_call_id, "status": "pending", "title": as_title(question.text)}
     call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
     if question.kind == "choice":
@@ -114,7 +114,7 @@ def permission_request(question: events.Question, shown: Mapping[str, Any]) -> M
 
 
 def permission_answer(question: events.Question, result: object) -> str:
-    """The answer to a question. Whatever is not one of the options, or an error, refuses."""
+    """The answer to a question. An error, and all that is not one of the options, refuses."""
     if isinstance(result, RpcError) and question.kind != "choice":
         return f"the editor could not ask: {result.message:.500}"
     outcome = result.get("outcome") if isinstance(result, dict) else None
@@ -125,7 +125,7 @@ def permission_answer(question: events.Question, result: object) -> str:
 
 
 def choice_form(question: events.Question) -> Mapping[str, Any]:
-    """A choice as parameters of an elicitation but for the session: one of the options, or words of the user's own."""
+    """The parameters that ask a choice by a form, without the session: an option, or words of the user's own."""
     # By its number, as below.
     options = [{"const": str(n), "title": as_title(option)} for n, option in enumerate(question.options, 1)]
     fields = {
@@ -142,7 +142,7 @@ def choice_form(question: events.Question) -> Mapping[str, Any]:
 
 
 def form_answer(question: events.Question, result: object) -> str:
-    """The answer to a choice that was a form; an error, or a form that was declined or left empty, chooses nothing."""
+    """The answer to a form. An error, or a form that was declined or left empty, chooses nothing."""
     match result:
         case {"action": "accept", "content": {"other": str(text)}} if text.strip() and len(text) <= MAX_LINE:
             return text

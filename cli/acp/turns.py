@@ -1,4 +1,4 @@
-"""Which prompt is answered when a run ends, and with what. Pure.
+"""Answers prompts when their runs end. Pure.
 
 A prompt is a line, and the result of the run that got it answers it. Events tell both in order: what was submitted
 between a run's end and the event of that end belongs to a later run, though the chain says that it is idle.
@@ -31,36 +31,36 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 
 @dataclass(slots=True)
-class _Prompt:
+class PendingPrompt:
+    """A prompt that has no answer yet.
+
+    ``line`` is empty for one that stops the run, though its line could not be accepted, or that is a command which has
+    begun one. ``run`` is when the run of a command began, as an earlier one may still be told of; else 0.
+    """
+
     call: IncomingCall
     line: str
-    """Empty for one that stops the run, though its line could not be accepted, or that a command has begun."""
     state: events.State
-    run: float = 0.0
-    """When the run of a command began; an earlier one may still be told of."""
+    run: float
 
 
 @dataclass(slots=True)
 class Turns:
     """The prompts of a session that have no answer yet."""
 
-    _prompts: list[_Prompt] = field(default_factory=list)
+    _prompts: list[PendingPrompt] = field(default_factory=list)
 
     def add(self, call: IncomingCall, line: str, *, run: float = 0.0) -> None:
-        """Let a prompt wait for what becomes of its line; one without a line for the next result, or of its ``run``."""
-        self._prompts.append(_Prompt(call, line, "queued" if line else "handled", run))
+        """Add a prompt. The run of its line answers it; without a line the next result does, or that of ``run``."""
+        self._prompts.append(PendingPrompt(call, line, "queued" if line else "handled", run))
 
-    def run_of(self, call: IncomingCall) -> float:
-        """When the run began that is this prompt's own; 0 for a prompt that is a line."""
-        return next((prompt.run for prompt in self._prompts if prompt.call is call), 0.0)
-
-    def line_of(self, call: IncomingCall) -> str | None:
-        """The line of a prompt that still waits; ``None`` for a call that is none, empty for one without a line."""
-        return next((prompt.line for prompt in self._prompts if prompt.call is call), None)
+    def find(self, call: IncomingCall) -> PendingPrompt | None:
+        """The prompt that is this call, if it still waits."""
+        return next((prompt for prompt in self._prompts if prompt.call is call), None)
 
     @property
     def are_over(self) -> bool:
-        """Whether the next result answers a prompt."""
+        """Whether the next result will answer a prompt."""
         return any(prompt.state not in ("queued", "returned") for prompt in self._prompts)
 
     def on_event(self, event: events.Event) -> None:

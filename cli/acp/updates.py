@@ -41,7 +41,7 @@ class _AnnouncedCall:
 
 @dataclass(slots=True)
 class UpdateBuilder:
-    """Tells the events of one session; ``kinds`` are those of its tools, by name."""
+    """Makes updates of the events of one session; ``kinds`` are those of its tools, by name."""
 
     workspace: Path
     kinds: Mapping[str, str]
@@ -59,11 +59,11 @@ class UpdateBuilder:
     """Makes the ids of messages differ from those of an earlier process."""
 
     def expect(self, line: str) -> None:
-        """Leave out this line when it starts a run: whoever is told has sent it as a prompt, and shows it."""
+        """Leave out this line when it starts a run: the editor has sent it as a prompt, and shows it already."""
         self._own.add(line)
 
     def updates(self, event: events.Event, *, tells_errors: bool = True) -> Sequence[Update]:
-        """The updates that an event makes; with ``tells_errors`` also that of a run that failed."""
+        """The updates for an event; with ``tells_errors`` also the error of a run that failed."""
         match event:
             case events.TextDelta(agent=agent, text=text):
                 if agent == MAIN:
@@ -105,7 +105,7 @@ class UpdateBuilder:
                 return []
 
     def say(self, text: str) -> Update:
-        """Text that answers a prompt which needs no model."""
+        """The update for the answer to a prompt that needs no model."""
         return self._whole("agent_message_chunk", text, events.TextDelta(text=text))
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
@@ -127,7 +127,7 @@ class UpdateBuilder:
         return update
 
     def _lines_in(self, text: str, event: events.Event) -> Sequence[Update]:
-        """Lines of the user: what starts a run, unless it was a prompt, and what was delivered meanwhile."""
+        """The updates for lines of the user: those delivered, and one that starts a run unless it was a prompt."""
         self._end_messages(event.agent)
         if isinstance(event, events.RunStarted) and event.id in self._own:
             self._own.discard(event.id)
@@ -151,7 +151,7 @@ class UpdateBuilder:
         return [self.say(rest)] if rest else []
 
     def _announce(self, event: events.Question) -> Update:
-        """What a question is about: an approval is asked for before its call starts, and then the call is pending."""
+        """The update for a question's call, which is pending where it has not started: an approval comes before."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
             return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
@@ -214,7 +214,7 @@ class UpdateBuilder:
         return {"_meta": {"chain": about}} if about else {}
 
     def _of(self, agent: str) -> Mapping[str, Any]:
-        """What is said of whose doing something is; nothing for the main agent."""
+        """The agent that did something, and the call that started it; nothing for the main agent."""
         if agent == MAIN:
             return {}
         parent = self._parents.get(agent, ROOT)

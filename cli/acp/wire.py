@@ -31,20 +31,20 @@ ROOM = 64
 
 
 class Server(Protocol):
-    """Who serves the other side. No method may wait; all may start tasks that do."""
+    """Serves the requests of the other side. No method may block; all may start tasks that do."""
 
     def on_request(self, call: IncomingCall) -> None:
         """Serve a request, now or later. Raises ``RpcError``, which is the answer then."""
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """Hear a notification, if it is one that is known."""
+        """Handle a notification; one that is not known is ignored."""
 
     def on_cancel(self, call: IncomingCall) -> None:
-        """Hear that a request which is in work need not be answered any more; it is answered all the same."""
+        """The other side has cancelled a request that is in work; it is answered all the same."""
 
 
 class Outbox:
-    """A queue of whole rows. What is not bounded otherwise waits for room before it is put there."""
+    """A queue of whole rows to write. Senders whose rows nothing else bounds wait for room first."""
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         self._write = write
@@ -103,7 +103,7 @@ class IncomingCall:
     params: Mapping[str, Any]
 
     def answer(self, result: Mapping[str, Any]) -> None:
-        """Answer it, unless that was done."""
+        """Answer it, unless it is answered."""
         self.wire.settle(self, rpc.message_row(id=self.id, result=result))
 
     def fail(self, error: RpcError) -> None:
@@ -112,12 +112,12 @@ class IncomingCall:
 
 
 class Wire:
-    """One connection. ``run`` tells rows to the ``server`` until ``next_row`` gives ``None``."""
+    """One connection. ``run`` gives the messages to a ``server`` until ``next_row`` returns ``None``."""
 
     def __init__(self, next_row: Callable[[], Awaitable[RawLine | None]], outbox: Outbox) -> None:
         self._next_row = next_row
         self._outbox = outbox
-        self._calls: dict[tuple[type, Id], IncomingCall] = {}
+        self._calls: dict[Id, IncomingCall] = {}
         self._asked: dict[Id, trio.MemorySendChannel[Response]] = {}
         self._last_id = 0
 
@@ -128,12 +128,12 @@ class Wire:
                 await self._read(raw, server)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Say something, once there is room for it."""
+        """Send a notification, once there is room for it."""
         await self._outbox.wait_for_room()
         self._outbox.put(rpc.message_row(method=method, params=params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
-        """Ask for something and wait for the result; being cancelled withdraws it. Raises ``RpcError``."""
+        """Send a request and wait for its result; a cancellation withdraws it. Raises ``RpcError``."""
         self._last_id += 1
         id = self._last_id
         self._asked[id], answer = trio.open_memory_channel[Response](1)
@@ -149,8 +149,8 @@ class Wire:
 
     def settle(self, call: IncomingCall, row: bytes) -> None:
         """Answer a request with a row, unless it is answered."""
-        if self._calls.get(_key(call.id)) is call:
-            del self._calls[_key(call.id)]
+        if self._calls.get(call.id) is call:
+            del self._calls[call.id]
             self._outbox.put(row)
 
     async def _read(self, raw: RawLine, server: Server) -> None:
@@ -175,14 +175,14 @@ class Wire:
 
     def _begin(self, request: RpcRequest, server: Server) -> None:
         id, params = request.id, request.params
-        if _key(id) in self._calls:
+        if id in self._calls:
             refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in work already; give each request its own")
         elif len(self._calls) >= MAX_REQUESTS:
             refusal = RpcError(INVALID_REQUEST, f"{MAX_REQUESTS} requests are in work; wait for answers")
         elif not isinstance(params, dict):
             refusal = RpcError(INVALID_PARAMS, "params must be an object")
         else:
-            call = self._calls[_key(id)] = IncomingCall(self, id, request.method, params)
+            call = self._calls[id] = IncomingCall(self, id, request.method, params)
             try:
                 server.on_request(call)
             except RpcError as error:
@@ -197,10 +197,5 @@ class Wire:
             server.on_notification(method, params)
             return
         id = params.get("requestId")
-        if isinstance(id, int | str) and (call := self._calls.get(_key(id))) is not None:
+        if type(id) in (int, str) and (call := self._calls.get(id)) is not None:  # true is no id, though it equals 1
             server.on_cancel(call)
-
-
-def _key(id: Id) -> tuple[type, Id]:
-    """What an id is known by: 1 and "1" are two."""
-    return type(id), id

@@ -15,6 +15,7 @@ import trio
 from chain import events
 from chain.chain import Answerer
 from chain.signal import Signal
+from chain.tasks import during
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter
@@ -45,11 +46,10 @@ class Connection:
         """Set when the client has closed its end."""
 
     async def serve(self) -> None:
-        """Read what it asks for, and write what it is told, until it is gone or does not read."""
+        """Read its rows and write its queue, until it is gone or does not read."""
         try:
             with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._read)
+                async with during(self._read):
                     with suppress(trio.TooSlowError):
                         with suppress(trio.BrokenResourceError):  # it is gone
                             await self._write()
@@ -58,7 +58,6 @@ class Connection:
                         # the rest.
                         with trio.move_on_after(LINGER_S):
                             await self._has_ended.wait()
-                    nursery.cancel_scope.cancel()
         finally:
             if self.answerer is not None:
                 self.answerer.close()
@@ -67,15 +66,15 @@ class Connection:
                 await trio.aclose_forcefully(self._stream)
 
     def tell(self, event: events.Event) -> None:
-        """Tell it of an event."""
+        """Queue an event."""
         self.put(json_row(event).encode())
 
     def tell_error(self, why: str, id: str = "") -> None:
-        """Tell it what could not be done."""
+        """Queue an error."""
         self.put(error_row(why, id).encode())
 
     def put(self, data: bytes) -> None:
-        """Let whole rows be written; a client that is too far behind is cut off."""
+        """Queue whole rows; a client that is too far behind is cut off."""
         self._behind.append(data)
         self._size += len(data)
         self._news.set()
@@ -83,7 +82,7 @@ class Connection:
             self._scope.cancel()
 
     def close_when_told(self) -> None:
-        """Close when all is written that is there, and do no more of what it asks for."""
+        """Close when the queue is written, and ignore what it still asks for."""
         self._is_closing = True
         self._news.set()
 
@@ -118,5 +117,5 @@ class Connection:
 
 
 def error_row(why: str, id: str = "") -> str:
-    """What tells a client that something could not be done."""
+    """The row of an error."""
     return json_row(events.Error(message=why, kind="door"), id=id)

@@ -55,7 +55,7 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
 
 
 def _problem_of_origin(pid: int) -> str:
-    """Why a process is not let in: a tool of a chain has started it, or that cannot be seen; empty if it is."""
+    """Why a process is not let in: a tool of a chain started it, or its origin is unknown; empty if it is let in."""
     if pid == 0:
         return GONE  # outside of what can be seen from here
     me = os.getpid()

@@ -142,7 +142,7 @@ class Door:
             self._left.set()
 
     async def close(self) -> None:
-        """Let no more clients in, and wait until those that are there have read what there is."""
+        """Let no more clients in, and wait until those that are there have read the rest."""
         self._is_closing = True
         self._pass_on(self._feed.take())
         for client in self._clients:
@@ -188,7 +188,7 @@ class Door:
     def _in_one_step(
         self, client: Connection, act: Callable[[], Submitted], owners: dict[str, Connection]
     ) -> Submitted:
-        """Do something of a client's, tell it what is told of that in the same step, and note that it is its own."""
+        """Do what a client asks, tell it the events of that step, and note who owns the line or answer."""
         during = self._during = list[_OfLine]()
         try:
             said = act()
@@ -213,7 +213,7 @@ class Door:
             client.tell(events.Notice(message=f"{id} was dropped."))  # the receipt is its sender's
 
     def _let_answer(self, client: Connection, answers: bool) -> None:
-        """Let a client answer, or no longer; the question that is open is told to it."""
+        """Let a client answer questions, or no longer; it is told the one that is open."""
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
             if client not in self._watchers:
@@ -238,7 +238,7 @@ class Door:
             client.tell(event)
 
     def _hear(self, event: events.Event) -> None:
-        """Tell those of an event whom it concerns though they do not watch."""
+        """Tell an event to the clients that it concerns though they do not watch."""
         if not self._clients:
             return
         if isinstance(event, _OfLine):

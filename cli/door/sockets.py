@@ -86,7 +86,7 @@ def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True)
 
 
 def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """The sockets of side doors, by the ids of their sessions, also those that a killed program has left."""
+    """The sockets of side doors, named after their sessions, with those that killed programs have left."""
     for folder in folders(state, environ):
         with suppress(OSError):
             # A line is not for somebody else's program, though it says that it is a chain.

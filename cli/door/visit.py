@@ -26,7 +26,7 @@ CUT_OFF = "the chain goes on, but has cut this off, since it did not read for to
 
 
 class TurnedAway(ConnectionError):
-    """Who is there does not let this program in, and says why."""
+    """The chain does not let this program in, and says why."""
 
 
 class Visit(AbstractContextManager["Visit"]):
@@ -34,7 +34,7 @@ class Visit(AbstractContextManager["Visit"]):
 
     def __init__(self, path: Path, *, removes: bool = True) -> None:
         """Connect. Raises ``OSError`` if nobody is there; a socket that nobody has open it ``removes``."""
-        self._path = path
+        self.path = path
         self._socket = sockets.connect(path, timeout_s=ANSWER_S, removes=removes)
         self._file = self._socket.makefile("rb")
         self._rows = self._read()
@@ -45,7 +45,7 @@ class Visit(AbstractContextManager["Visit"]):
         """Whether the chain ended without a word, once its rows have."""
 
     def hear(self) -> None:
-        """Hear who it is (``init``). Raises ``OSError`` if nobody says so."""
+        """Read the ``init`` event. Raises ``OSError`` if it does not come."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
             raise TurnedAway(str(self.init.get("message", "it has ended")))
@@ -61,12 +61,12 @@ class Visit(AbstractContextManager["Visit"]):
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """The rows that it is told, until the chain ends. Raises ``UserError`` if it goes on without this."""
+        """The rows that follow, until the chain ends. Raises ``UserError`` if the chain has cut this connection off."""
         yield from self._rows
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
             try:
-                with Visit(self._path, removes=False) as again:
+                with Visit(self.path, removes=False) as again:
                     again.hear()
                     if again.session == self.session:
                         raise UserError(CUT_OFF)
@@ -124,7 +124,7 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
 def _visits(
     state: Path, environ: Mapping[str, str], session: str, is_meant: Callable[[Visit], bool], stack: ExitStack
 ) -> tuple[list[Visit], dict[str, str]]:
-    """The chains whose session ids begin so, and why others cannot be reached. All are asked at once: one may hang."""
+    """The chains whose ids begin so, and why others cannot be reached. All are asked at once: one may hang."""
     found: dict[str, Visit] = {}
     problems: dict[str, str] = {}
     with selectors.DefaultSelector() as asked:
@@ -132,7 +132,8 @@ def _visits(
             if not path.name.startswith(session):
                 continue
             try:
-                asked.register(stack.enter_context(Visit(path)), selectors.EVENT_READ, path)
+                visit = stack.enter_context(Visit(path))
+                asked.register(visit, selectors.EVENT_READ, visit)
             except ConnectionRefusedError:
                 continue  # it was left by a program that was killed
             except OSError as error:
@@ -140,22 +141,21 @@ def _visits(
         until = time.monotonic() + ANSWER_S
         while asked.get_map() and (left := until - time.monotonic()) > 0:
             for key, _ in asked.select(left):
-                visit = key.fileobj
-                assert isinstance(visit, Visit)
+                visit = key.data
                 asked.unregister(visit)
                 try:
                     visit.hear()
                 except OSError as error:
                     visit.close()
-                    problems[key.data.name] = _problem(key.data, error)
+                    problems[visit.path.name] = _problem(visit.path, error)
                     continue
                 found.setdefault(visit.session, visit)
                 if is_meant(visit):
                     until = min(until, time.monotonic() + OTHERS_S)
         for key in asked.get_map().values():
-            assert isinstance(key.fileobj, Visit)
-            key.fileobj.close()
-            problems[key.data.name] = _problem(key.data, TimeoutError("timed out"))
+            visit = key.data
+            visit.close()
+            problems[visit.path.name] = _problem(visit.path, TimeoutError("timed out"))
     return list(found.values()), problems
 
 

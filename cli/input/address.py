@@ -14,7 +14,7 @@ def begun_address(text: str) -> tuple[str, str]:
 
 
 def split_address(text: str) -> tuple[str, str]:
-    """The agent that a line is addressed to, and the line; an empty name and the whole text for all that is no such."""
+    """The agent that a line is addressed to, and the line; without an address an empty name and the whole text."""
     name, line = begun_address(text)
     return (name, line) if line.strip() else ("", text)
 

@@ -42,7 +42,7 @@ class FileNames:
         self._read: tuple[str, float, tuple[str, ...]] = ("", 0.0, ())
 
     def begun(self, text: str) -> tuple[str, Sequence[str]]:
-        """What stands before the unfinished name at the end of a text, and the names that it could become.
+        """The text before an unfinished name at its end, and the names that this could become.
 
         Where none begins with what was typed, they are those that do but for one letter. Folders end with a ``/``.
         Those that git ignores come last, and names with a dot at their beginning before them.

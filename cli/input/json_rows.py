@@ -39,12 +39,12 @@ class JsonLine:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """An interrupt, as Esc is one."""
+    """A hard interrupt, like Esc."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A line that waits is to be removed."""
+    """Removes a line that waits."""
 
     id: str
 
@@ -66,7 +66,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A client of the side door wants to hear of everything from now on."""
+    """A client of the side door gets all events from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ JsonRow: TypeAlias = JsonLine | Interrupt | Drop | JsonAnswer | Hello | Watch | 
 
 
 def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
-    """What a row asks for; ``None`` for a blank one. ``Hello`` and ``Watch`` are understood at the door alone."""
+    """The request in a row; ``None`` for a blank one. ``Hello`` and ``Watch`` are understood at the door alone."""
     if not raw.text.strip():
         return None
     if raw.cut:
@@ -110,7 +110,7 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _understood(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
-    """What an object asks for, or what is wrong with it."""
+    """The request in an object, or what is wrong with it."""
     if "type" not in found:
         return "it has no type" if found else "it is not a JSON object"
     type = found["type"]

@@ -50,7 +50,7 @@ class AtDone:
 
 @dataclass(frozen=True, slots=True)
 class AtAgent:
-    """As the agent is there that a call starts, or as the call ends without one. ``AtTool`` becomes it."""
+    """As a call's agent starts, or as the call ends without one. What an ``AtTool`` of such a call becomes."""
 
     call: str
 
@@ -64,7 +64,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class AtQuestion:
-    """When something is asked, as the answer to it."""
+    """Answers the next question."""
 
 
 Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | After | AtQuestion
@@ -72,7 +72,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line, its moment and the agent that it is addressed to; ``written`` is all that as the user wrote it."""
+    """A line with its moment and its agent; ``written`` is all of it as the user wrote it."""
 
     moment: Moment
     text: str
@@ -94,7 +94,7 @@ class ScheduledLine:
 
     @property
     def is_for_all(self) -> bool:
-        """Whether the line is for the main agent, or for no one by name: as a stop it ends the whole run."""
+        """Whether the line is for the main agent, or has no address: as a stop it ends the whole run."""
         return not self.to or is_same_agent(MAIN, self.to)
 
 
@@ -191,7 +191,7 @@ MOMENT_EVENTS = (
 
 
 def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Whether an event is the moment of a line for an agent, by default main: each counts its own iterations."""
+    """Whether an event is the moment of a line to an agent, by default main: each counts its own iterations."""
     whose = to or MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():
@@ -213,5 +213,5 @@ def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
 
 
 def is_same_agent(name: str, written: str) -> bool:
-    """Whether somebody wrote the name of this agent, whatever the case."""
+    """Whether a written name means this agent; its case does not matter."""
     return name.casefold() == written.casefold()

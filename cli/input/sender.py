@@ -81,7 +81,7 @@ class Sender:
         self._chain.never_sent(line.written, reason, id=line.id)
 
     def discard(self, why_held: str = RUN_ENDED) -> None:
-        """Discard all lines that wait, and report each: neither their moments nor room will come any more."""
+        """Discard and report all lines that wait: neither their moments nor room will come any more."""
         waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_held) for line in self._held)]
         self._scheduled.clear()
         self._held.clear()
@@ -91,7 +91,7 @@ class Sender:
             self.report_unsent(line, reason)
 
     def drop(self, id: str) -> bool:
-        """Discard the line with this id of its sender's, and report it. Whether there was one."""
+        """Discard and report the line with its sender's ``id``. Whether there was one."""
         line = next((line for line in (*self._held, *self._scheduled) if id and line.id == id), None)
         if line is None:
             return False
@@ -114,7 +114,7 @@ class Sender:
         self._is_paused = True
 
     def go_on(self, chain: Chain) -> None:
-        """Send what is still to come to this chain, which may be another; in the one before no run is active."""
+        """Go on, with this chain from now on; if it is another one, no run is active in the chain before."""
         if chain is not self._chain:
             for answerer in self._answerers.values():
                 answerer.close()
@@ -164,7 +164,7 @@ class Sender:
             await self._progress.wait()
 
     async def wait_for_place(self) -> None:
-        """Wait until there is a place for another line, so that an endless input is read no faster than it is sent."""
+        """Wait until another line may wait, so that an endless input is read no faster than it is sent."""
         if _is_full(self._held, self._held_chars):
             await self.drain()
         while _is_full(self._scheduled, self._scheduled_chars):

@@ -25,7 +25,7 @@ class RawLine:
 
     @property
     def notice(self) -> str:
-        """What its sender is to be told of how it was read; empty if there is nothing to tell."""
+        """A note for the sender if bytes were replaced, else empty."""
         return f"line {self.number} of the input is not UTF-8; its invalid bytes were replaced" if self.replaced else ""
 
 
@@ -49,7 +49,7 @@ class Splitter:
         return lines
 
     def end(self) -> list[RawLine]:
-        """There are no more. Returns the last line if it has no end."""
+        """End the input. Returns the last line if it has no line end."""
         return [self._end_line()] if self._rest else []
 
     def _append(self, piece: bytes) -> None:
@@ -69,7 +69,7 @@ class Splitter:
 
 
 def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
-    """The text of bytes, without the mark that an input may begin with, and whether some were replaced: no UTF-8."""
+    """The text of bytes without a byte order mark, and whether some were replaced since they are not UTF-8."""
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)
     decoder = codecs.getincrementaldecoder("utf-8")

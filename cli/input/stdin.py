@@ -114,7 +114,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
 
 
 def with_piped(query: str | None, piped: Piped) -> str:
-    """The query with what was piped in as a block after it, or that alone. Raises ``UserError`` if too long."""
+    """The query with the piped input as a block after it, or the input alone. Raises ``UserError`` if too long."""
     if query is None:
         whole = piped.text
     elif piped.text.strip():

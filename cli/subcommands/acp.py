@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import trio
 
-from chain import Tool
-from chain.config.load import Settings
 from chain.errors import UserError
+from chain.tasks import during
 from chain.text.plain import sanitize
 from chain.threads import Threads
 from cli.acp.host import GRACE_S, Opener
 from cli.acp.methods import EditorAgent
 from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire
-from cli.ending import LEAVING, code_of, exit_at_once, received_signals
+from cli.ending import code_of, leaving_at_signal
 from cli.input.stdin import Lines
 from cli.writing import write_all
 
@@ -37,15 +34,8 @@ def check_options(args: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
 
 
-def acp(
-    read_settings: Callable[[Path], Settings],
-    state: Path,
-    tools: Sequence[Tool],
-    traces: Path | None,
-    address: str = "",
-) -> int:
+def acp(opener: Opener) -> int:
     """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
-    opener = Opener(read_settings, state, tools, traces, os.environ, address)
     opener.store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)
@@ -66,19 +56,15 @@ class _EditorProcess:
 
     async def run(self) -> int:
         """Serve the editor until the end of its input, or a signal; the exit code."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._write_rows)
-            nursery.start_soon(self._write_notes)
-            await nursery.start(self._watch_signals)
+        async with leaving_at_signal(self._leave), during(self._write_rows), during(self._write_notes):
             await self._agent.run()
             with trio.move_on_after(GRACE_S):
                 await self._rows.wait_empty()
                 await self._notes.wait_empty()
-            nursery.cancel_scope.cancel()
         return int(self._has_failed) if self._signal is None else code_of(self._signal)
 
     def _notify(self, note: str) -> None:
-        """Tell people something. What nobody reads is left out: it must not grow, and holds nobody up."""
+        """Write a note for people. It is dropped if nobody reads them: the queue is bounded, and nobody waits."""
         if len(self._notes) < ROOM:
             self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
 
@@ -99,15 +85,9 @@ class _EditorProcess:
         except OSError:
             self._notes.close()
 
-    async def _watch_signals(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        with received_signals(*LEAVING) as signals:
-            task_status.started()
-            async for number in signals:
-                if self._signal is not None:
-                    # Something does not end. What was acknowledged is on the disk, so nothing is lost.
-                    exit_at_once(code_of(number))
-                self._signal = number
-                self._agent.leave()
+    def _leave(self, number: int) -> None:
+        self._signal = number
+        self._agent.leave()
 
 
 async def _write(fd: int, rows: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeAlias, TypeVar
 
 from chain import Tool
 from chain.app.open import build_model
-from chain.app.prompt_files import compaction_rules, handler_of, prompt_file, system_prompt
+from chain.app.prompt_files import agent_prompt, compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import (
     allowance_meaning,
     check_kind_name,
@@ -20,7 +20,7 @@ from chain.app.toolbox import (
     shell_protections,
     tool_groups,
 )
-from chain.config.allowed_servers import not_started, servers_of
+from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
 from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
 from chain.errors import ConfigError, SessionError, UserError
@@ -36,12 +36,9 @@ _Section: TypeAlias = AgentsSettings | Budget | ChainSettings | Compact | KindSe
 _NO_VALUES = ("name", "kinds")
 """What settings have besides the values of their own keys."""
 
-_NOTHING = object()
-"""The value of what the defaults do not have; it is no other value, such as that of a limit that is not set."""
-
 
 class _CheckResult:
-    """The rows and problems found, by dotted keys; a problem is where it is mended, whether there is a value or not."""
+    """The rows and problems found, by dotted keys: a problem has the key that mends it, which may have no value."""
 
     def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
         self.settings = settings
@@ -60,7 +57,7 @@ class _CheckResult:
             self.problem(key, str(mistake))
 
     def attempt(self, key: str, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-        """The result of something that raises ``ConfigError`` if there is a problem; ``None`` if there is."""
+        """The result of an action; a ``ConfigError`` becomes a problem, and the result is ``None``."""
         try:
             return action(*arguments, **named)
         except ConfigError as error:
@@ -126,9 +123,9 @@ class _CheckResult:
         model = None if kind.model is None else self.attempt(f"{place}.model", settings.model, kind.model)
         if model is not None and model.missing_key:
             self.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
-        prompt = None if kind.prompt is None else self.attempt(f"{place}.prompt", settings.agent_prompt, name)
-        if prompt is not None and (handler := handler_of(prompt)) is not None:
-            self.note(f"{place}.prompt", handler.current()[1])
+        prompt = None if kind.prompt is None else self.attempt(f"{place}.prompt", agent_prompt, settings, name)
+        if prompt is not None and prompt.handler is not None:
+            self.note(f"{place}.prompt", prompt.handler.current()[1])
 
     def check_shell(self) -> None:
         place = "tools.shell.sandbox"
@@ -172,7 +169,7 @@ def check(settings: Settings, store: Store | None = None, tools: Sequence[Tool] 
         except SessionError as error:
             found.problem("", str(error))
     keys = dict.fromkeys([*found.rows, *found.problems])
-    differ = [key for key in keys if key in found.problems or values[key] != shipped.get(key, _NOTHING)]
+    differ = [key for key in keys if key in found.problems or (key, values[key]) not in shipped.items()]
     same = [key for key in keys if key not in differ]
     first = "Different from the defaults, or with a problem:" if found.problems else "Different from the defaults:"
     for title, group in ((first, differ), ("As the defaults are:", same)):
@@ -202,7 +199,7 @@ async def check_servers(
         found = servers_of(settings, workspace, state, named)
     except ConfigError as error:
         return [f"1 problem: {error}"], False
-    rows = [f"note: {note}" for note in (*found.notes, *not_started(found.unasked))]
+    rows = [f"note: {note}" for note in found.notes_unattended]
     problems: dict[str, list[str]] = {}
     if found.allowed:
         from chain.app.serving import servers_started

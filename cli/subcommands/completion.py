@@ -96,7 +96,7 @@ def _fish() -> Iterator[str]:
 
 
 def _words_of(option: argparse.Action) -> str:
-    """What may follow an option, as a shell is to expand it; empty for what only the user knows."""
+    """The values of an option, as a shell expands them; empty if they are not known."""
     if option.choices:
         return " ".join(option.choices)
     asked = "" if option.option_strings == ["--chain"] else _ASKED.get(str(option.metavar), "")

@@ -38,24 +38,28 @@ def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -
             case {"type": "line_queued"} if not wait:
                 say(f"{row['id']} waits for {row.get('target_agent', 'main')}.")
                 return 0, ""
-            case {"type": "receipt", "state": "delivered" | "handled" as state}:
-                say(taken(state, row))
-                return 0, ""
-            case {"type": "receipt", "state": str(state)}:
-                why = f": {row['reason']}" if row.get("reason") else ""
-                return LINES_LEFT, f"the line was {state}{why}"
+            case {"type": "receipt"}:
+                return tell_outcome(row, say)
             case _:
                 pass
     return 1, _GONE
 
 
-def taken(state: str, row: Mapping[str, Any]) -> str:
-    """What became of a line that was accepted."""
-    if state == "handled":
-        return str(row.get("reason") or f"{row['id'] or 'It'} was done.")
-    if row.get("point") == "start":
-        return f"{row['id']} has started a run."
-    return f"{row['id']} is in: {row.get('agent', 'main')}, iteration {row.get('iteration', 0)}."
+def tell_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple[int, str]:
+    """Say what became of a line, as its receipt has it; the exit code and a problem."""
+    reason = row.get("reason") or ""
+    match row["state"]:
+        case "handled":
+            say(reason or f"{row['id'] or 'It'} was done.")
+        case "delivered" if row.get("point") == "start":
+            say(f"{row['id']} has started a run.")
+        case "delivered":
+            say(f"{row['id']} is in: {row.get('agent', 'main')}, iteration {row.get('iteration', 0)}.")
+        case "refused":
+            return 1, reason
+        case state:
+            return LINES_LEFT, f"the line was {state}" + (f": {reason}" if reason else "")
+    return 0, ""
 
 
 def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object]) -> None:

@@ -111,7 +111,7 @@ def _while_idle(found: Explanation) -> str:
 
 
 def _at_a_prompt(text: str) -> Iterator[str]:
-    """What people at a prompt are told instead; in pipes, in scripts and in editors it is a line like any other."""
+    """How a prompt treats the text, if not as a line like pipes, scripts and editors."""
     if command := bare_command(text):
         yield f"at a prompt, instead: the command {command}"
     elif interrupts_nothing(text):
@@ -134,7 +134,7 @@ def _rule(found: Explanation) -> Iterator[str]:
 
 
 def _told(found: Explanation) -> Iterator[str]:
-    """What the model would get: everything that is filled in is of the example."""
+    """The rows of what the model would get; the values filled in are those of the example."""
     composed, at = found.composed, found.situation
     if composed is None:
         return

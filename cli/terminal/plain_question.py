@@ -16,7 +16,7 @@ from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
 from cli.show.signs import written
-from cli.writing import write_all
+from cli.writing import try_to_write
 
 ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
 
@@ -77,26 +77,21 @@ def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
 
 def _show(rows: Sequence[str], *, ascii: bool) -> None:
     text = "".join(f"{row}\n" for row in rows)
-    _write(text.encode("ascii", "backslashreplace").decode() if ascii else text)
+    try_to_write(1, text.encode("ascii", "backslashreplace").decode() if ascii else text)
 
 
 def _ask(asking: str) -> str | None:
     """What is typed after the text ``asking``; ``None`` at the end of input. Raises ``KeyboardInterrupt``."""
     line = b""
     try:
-        _write(asking)
+        try_to_write(1, asking)
         with suppress(OSError):
             while not line.endswith(b"\n") and (piece := os.read(0, 4096)):
                 line += piece
     except KeyboardInterrupt:
-        _write("\n")
+        try_to_write(1, "\n")
         raise
     if line.endswith(b"\n"):
         return line.decode(errors="replace")
-    _write("\n")
+    try_to_write(1, "\n")
     return None
-
-
-def _write(text: str) -> None:
-    with suppress(OSError):
-        write_all(1, text.encode(errors="replace"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.acp.params import MAX_BLOCKS, prompt_images, prompt_text
+from cli.acp.params import MAX_BLOCKS, read_prompt
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 WORKSPACE = Path("/work space")
@@ -52,7 +52,7 @@ def blob(data: str) -> dict[str, Any]:
     ],
 )
 def test_blocks_as_text(blocks: list[Any], expected: str) -> None:
-    assert prompt_text(blocks, WORKSPACE) == expected
+    assert read_prompt(blocks, WORKSPACE)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,21 @@ def test_blocks_as_text(blocks: list[Any], expected: str) -> None:
 )
 def test_a_block_that_cannot_be_used_is_named(blocks: list[Any], named: str) -> None:
     with pytest.raises(RpcError) as caught:
-        prompt_text(blocks, WORKSPACE)
+        read_prompt(blocks, WORKSPACE)
     assert caught.value.code == INVALID_PARAMS
     assert named in caught.value.message
 
 
 def test_the_images_of_a_prompt_have_the_names_that_stand_in_its_text() -> None:
     blocks = [text("what is "), image("AAAA"), text(" and "), blob("AQID")]
-    assert prompt_images(blocks, "prompt") == [("image 2", b"\0\0\0"), ("b.png", b"\1\2\3")]
-    assert prompt_text(blocks, WORKSPACE) == "what is [image 2] and [b.png]"
+    found, images = read_prompt(blocks, WORKSPACE)
+    assert found == "what is [image 2] and [b.png]"
+    assert images == [("image 2", b"\0\0\0"), ("b.png", b"\1\2\3")]
 
 
 @pytest.mark.parametrize("block", [image("not base64!"), {"type": "image"}, image("\u00e4"), blob("A")])
 def test_an_image_that_cannot_be_read_is_named(block: dict[str, Any]) -> None:
     with pytest.raises(RpcError) as caught:
-        prompt_images([block], "prompt")
+        read_prompt([block], WORKSPACE)
     assert caught.value.code == INVALID_PARAMS
     assert caught.value.message.startswith("prompt[0]")

@@ -15,11 +15,11 @@ from typing import Any
 
 import trio
 
-from chain import events
+from chain import events, yamlfile
 from chain.app.open import build_model, open_chain
+from chain.app.prompt_files import text_of_prompt
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
-from chain.config.system_prompt import read_system_prompt
 from chain.session.feed import Feed
 from chain.session.store import Store
 from chain.tools.tool import Tool, ToolContext, tool
@@ -29,7 +29,7 @@ PROMPTS = Path(__file__).parents[2] / "prompts"
 MODEL = "claude-sonnet-5-5"
 KEY = "test-key"
 MAX_TOKENS = 8192
-SYSTEM = read_system_prompt(PROMPTS / "system.yaml")
+SYSTEM = text_of_prompt(yamlfile.read(PROMPTS / "system.yaml"))
 QUERY = "Look up the price of every part, one after the other, and add them up."
 
 WARM_UP = 5

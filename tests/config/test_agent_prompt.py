@@ -9,10 +9,9 @@ import pytest
 from support.configuration import Setting
 from support.documents import run
 
-from chain.app.prompt_files import handler_of
+from chain.app.prompt_files import AgentPrompt, agent_prompt
 from chain.config import trust
 from chain.config.load import remember_trust, require_trust, state_folder
-from chain.config.system_prompt import AgentPrompt
 from chain.errors import ConfigError
 from cli.show.trust_rows import question
 
@@ -45,9 +44,8 @@ def naming(at: Setting, path: str) -> None:
 
 def is_used(prompt: AgentPrompt) -> bool:
     """Whether the handler prompt of a kind is read as its file has it now."""
-    handler = handler_of(prompt)
-    assert handler is not None
-    found, mistake = handler.current()
+    assert prompt.handler is not None
+    found, mistake = prompt.handler.current()
     assert (found.source == "default") == (mistake is not None)
     assert mistake is None or "leads out of" in str(mistake)
     return mistake is None
@@ -59,8 +57,8 @@ def is_used(prompt: AgentPrompt) -> bool:
 @pytest.mark.parametrize("written", ["", "interruption_prompt:\n", "interruption_prompt: ''\n"])
 def test_without_a_handler_prompt_the_chains_holds(at: Setting, written: str) -> None:
     (at.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
-    got = at.named(REVIEWER).agent_prompt("reviewer")
-    assert (got.system, got.interruption_prompt, handler_of(got)) == ("Review.", None, None)
+    got = agent_prompt(at.named(REVIEWER), "reviewer")
+    assert got == AgentPrompt("Review.")
 
 
 @pytest.mark.parametrize(
@@ -75,14 +73,14 @@ def test_without_a_handler_prompt_the_chains_holds(at: Setting, written: str) ->
 )
 def test_a_handler_prompt_is_relative_to_the_prompt_file(at: Setting, tmp_path: Path, written: str, path: str) -> None:
     naming(at, written)
-    got = at.named(REVIEWER, {"WHERE": "there"}).agent_prompt("reviewer")
-    assert got.interruption_prompt == tmp_path / path
-    assert got.named_at == f"{at.work}/prompts/reviewer.yaml:2"
+    got = agent_prompt(at.named(REVIEWER, {"WHERE": "there"}), "reviewer")
+    assert got.handler is not None
+    assert got.handler.path == tmp_path / path
 
 
 def test_a_handler_prompt_that_is_gone_is_told_with_what_names_it(at: Setting) -> None:
     naming(at, "gone.yaml")
-    handler = handler_of(at.named(REVIEWER).agent_prompt("reviewer"))
+    handler = agent_prompt(at.named(REVIEWER), "reviewer").handler
     assert handler is not None
     _, mistake = handler.current()
     assert mistake is not None
@@ -106,7 +104,7 @@ def test_a_mistake_in_a_prompt_file_has_its_line(at: Setting, text: str, line: i
     file = at.work / "prompts" / "reviewer.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        at.named(REVIEWER).agent_prompt("reviewer")
+        agent_prompt(at.named(REVIEWER), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(file), line)
     assert words in caught.value.message
 
@@ -114,7 +112,7 @@ def test_a_mistake_in_a_prompt_file_has_its_line(at: Setting, text: str, line: i
 def test_a_prompt_file_that_is_gone_is_told_where_it_is_named(at: Setting) -> None:
     (at.work / "prompts" / "reviewer.yaml").unlink()
     with pytest.raises(ConfigError) as caught:
-        at.named(REVIEWER).agent_prompt("reviewer")
+        agent_prompt(at.named(REVIEWER), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(at.work / "mine.yaml"), 5)
     assert caught.value.message.startswith(f"{KEY}: {at.work}/prompts/reviewer.yaml cannot be read")
 
@@ -124,19 +122,18 @@ def test_a_kind_without_a_prompt_has_that_of_agent_and_is_fenced_as_that_is(at: 
     naming(at, "handler.yaml")
     got = at.found(text)
     for name in ("other", "explore"):
-        prompt = got.agent_prompt(name)
-        assert prompt == got.agent_prompt("agent")
-        assert (prompt.system, prompt.within) == ("Review.", at.work)
+        prompt = agent_prompt(got, name)
+        assert prompt.system == agent_prompt(got, "agent").system == "Review."
         assert is_used(prompt)
     (at.work / "prompts" / "reviewer.yaml").unlink()
     (at.work / "prompts" / "reviewer.yaml").symlink_to(at.home / "handler.yaml")
     with pytest.raises(ConfigError, match="leads out of"):
-        got.agent_prompt("other")
+        agent_prompt(got, "other")
 
 
 def test_no_prompt_at_all_is_a_choice(at: Setting) -> None:
     got = at.named("agents: {agent: {prompt: null}, other: {description: x}}")
-    assert got.agent_prompt("other") == got.agent_prompt("agent") == AgentPrompt()
+    assert agent_prompt(got, "other") == agent_prompt(got, "agent") == AgentPrompt()
 
 
 # Trust
@@ -223,11 +220,8 @@ def test_what_a_kind_may_set_without_trust(at: Setting) -> None:
     more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 9\n"
     got = at.found(REVIEWER + more)
     assert got.untrusted == ()
-    prompt = got.agent_prompt("reviewer")
-    assert (prompt.within, got.within(KEY)) == (at.work, at.work)
-    assert is_used(prompt)
-    shipped = got.agent_prompt("explore")
-    assert (shipped.within, got.within("agents.explore.prompt")) == (None, None)
+    assert is_used(agent_prompt(got, "reviewer"))
+    assert (got.within(KEY), got.within("agents.explore.prompt")) == (at.work, None)
 
 
 LEADING_OUT = [linked_handler, linked_folder_of_handler, upwards, at_home, with_a_space, absolute, by_a_variable]
@@ -246,7 +240,7 @@ def test_a_handler_prompt_that_leads_out_of_the_folder_needs_trust(at: Setting, 
     assert asked.place in shown
     assert asked.leads_to in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
-        got.agent_prompt("reviewer")
+        agent_prompt(got, "reviewer")
 
 
 @pytest.mark.parametrize("lead_out", LEADING_OUT)
@@ -256,21 +250,21 @@ def test_with_trust_it_is_used_and_not_asked_about(at: Setting, lead_out: Change
     remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
     got = at.load() if way == "trusted" else at.load("config.yaml")
     assert got.untrusted == ()
-    assert is_used(got.agent_prompt("reviewer"))
+    assert is_used(agent_prompt(got, "reviewer"))
 
 
 def test_trust_holds_for_what_the_prompt_file_says(at: Setting) -> None:
     upwards(at)
     remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
     trusted = at.load()
-    assert is_used(trusted.agent_prompt("reviewer"))
+    assert is_used(agent_prompt(trusted, "reviewer"))
     (at.home / "other.yaml").write_text(HANDLER)
     naming(at, "../../home/other.yaml")
     # For the session that runs it is another value, that nobody was asked about; the next one asks.
-    assert not is_used(trusted.agent_prompt("reviewer"))
+    assert not is_used(agent_prompt(trusted, "reviewer"))
     assert at.load().untrusted == (KEY,)
     upwards(at)
-    assert is_used(trusted.agent_prompt("reviewer"))
+    assert is_used(agent_prompt(trusted, "reviewer"))
     assert at.load().untrusted == ()
 
 
@@ -282,7 +276,7 @@ def test_trust_in_a_handler_prompt_is_not_trust_in_the_path_of_the_prompt(at: Se
     (at.home / "reviewer.yaml").write_text(SYSTEM)
     linked_prompt(at)
     with pytest.raises(ConfigError, match="leads out of"):
-        got.agent_prompt("reviewer")
+        agent_prompt(got, "reviewer")
     assert at.load().untrusted == (KEY,)
 
 
@@ -296,12 +290,12 @@ def test_a_trusted_prompt_elsewhere_has_its_handler_prompt_judged_as_well(at: Se
     ]
     remember_trust(got, state_folder({"HOME": str(at.home)}))
     got = at.load()
-    prompt = got.agent_prompt("reviewer")
-    assert (prompt.system, prompt.within) == ("Review.", None)
+    prompt = agent_prompt(got, "reviewer")
+    assert prompt.system == "Review."
     assert is_used(prompt)
     (at.home / "other.yaml").write_text(HANDLER)
     (at.home / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: other.yaml\n")
-    assert not is_used(got.agent_prompt("reviewer"))
+    assert not is_used(agent_prompt(got, "reviewer"))
 
 
 @pytest.mark.parametrize("lead_out", LEADING_OUT)
@@ -311,15 +305,15 @@ def test_a_handler_prompt_that_comes_to_lead_out_is_judged_again_when_it_is_read
 ) -> None:
     naming(at, "handler.yaml")
     got = getattr(at, way)(REVIEWER)
-    assert is_used(got.agent_prompt("reviewer"))
+    assert is_used(agent_prompt(got, "reviewer"))
     lead_out(at)
-    assert is_used(got.agent_prompt("reviewer")) == (way == "named")
+    assert is_used(agent_prompt(got, "reviewer")) == (way == "named")
 
 
 @pytest.mark.parametrize("way", ["found", "named"])
 def test_a_handler_prompt_that_becomes_a_link_while_an_agent_works_is_judged_again(at: Setting, way: str) -> None:
     naming(at, "handler.yaml")
-    handler = handler_of(getattr(at, way)(REVIEWER).agent_prompt("reviewer"))
+    handler = agent_prompt(getattr(at, way)(REVIEWER), "reviewer").handler
     assert handler is not None
     assert handler.current()[1] is None
     (at.work / "prompts" / "handler.yaml").unlink()
@@ -333,13 +327,13 @@ def test_a_handler_prompt_that_becomes_a_link_while_an_agent_works_is_judged_aga
 def test_a_prompt_that_becomes_a_link_is_judged_again_when_it_is_read(at: Setting, link: Change, way: str) -> None:
     (at.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
     got = getattr(at, way)(REVIEWER)
-    assert got.agent_prompt("reviewer").system == "Review."
+    assert agent_prompt(got, "reviewer").system == "Review."
     link(at)
     if way == "named":
-        assert got.agent_prompt("reviewer").system == "Private."
+        assert agent_prompt(got, "reviewer").system == "Private."
         return
     with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
-        got.agent_prompt("reviewer")
+        agent_prompt(got, "reviewer")
 
 
 def a_folder(file: Path) -> None:
@@ -393,7 +387,7 @@ def test_what_cannot_be_judged_is_no_error_before_it_is_used(at: Setting, make: 
     # A loop of links leads nowhere, so it does not lead into the folder.
     assert got.untrusted == ((KEY,) if make is a_loop else ())
     with pytest.raises(ConfigError):
-        got.agent_prompt("reviewer")
+        agent_prompt(got, "reviewer")
 
 
 @pytest.mark.parametrize("path", ['"a\\0b"', "x" * 5_000, "${NONE}"])
@@ -401,7 +395,7 @@ def test_a_path_that_leads_nowhere_is_a_mistake_of_the_user(at: Setting, path: s
     naming(at, path)
     at.found(REVIEWER)
     with pytest.raises(ConfigError):
-        at.found(REVIEWER.replace("prompts/reviewer.yaml", path)).agent_prompt("reviewer")
+        agent_prompt(at.found(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
 
 
 JUDGING = """
@@ -434,5 +428,5 @@ def test_what_is_too_much_to_judge_is_not_used_either(at: Setting) -> None:
     text = REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
     got = at.found(text)
     assert got.untrusted == ()
-    assert got.agent_prompt("filler").system == "Review."
-    assert not is_used(got.agent_prompt("reviewer"))
+    assert agent_prompt(got, "filler").system == "Review."
+    assert not is_used(agent_prompt(got, "reviewer"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chain.app.toolbox import shell_rules
-from chain.config.allowed_servers import not_started, remember_answer, servers_of
+from chain.config.allowed_servers import remember_answer, servers_of
 from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
 
@@ -33,7 +33,7 @@ def test_a_found_server_starts_once_it_was_allowed_and_asks_again_when_it_change
     found(tmp_path, git="git-server")
     which = servers_of(settings, tmp_path, tmp_path / "state")
     assert which.allowed == ()
-    assert "--mcp git" in not_started(which.unasked)[0]
+    assert "--mcp git" in which.notes_unattended[0]
     remember_answer(which.unasked[0], tmp_path, tmp_path / "state", is_allowed=True)
     assert names(tmp_path, settings) == (["git"], [])
     found(tmp_path, git="another")

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.configuration import Setting
 
+from chain.app.prompt_files import agent_prompt
 from chain.config.load import defaults_folder
 from chain.config.settings import AgentsSettings, KindSettings
 from chain.errors import ConfigError
@@ -161,7 +162,7 @@ def test_an_unknown_kind_is_told_with_the_nearest(at: Setting) -> None:
 
 def test_each_shipped_prompt_tells_an_agent_who_gets_its_answer_and_who_interrupts(at: Setting) -> None:
     got = at.load()
-    texts = [got.agent_prompt(name).system for name in SHIPPED]
+    texts = [agent_prompt(got, name).system for name in SHIPPED]
     assert len(set(texts)) == len(SHIPPED)
     for text in texts:
         assert "without a tool call" in text

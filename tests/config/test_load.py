@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from support.configuration import Setting
 
 from chain.app.open import build_model
-from chain.app.prompt_files import prompt_file
+from chain.app.prompt_files import prompt_file, system_prompt
 from chain.config.load import Settings, defaults_folder, remember_trust, require_trust, state_folder
 from chain.config.settings import Budget
-from chain.config.system_prompt import read_system_prompt
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.prompt_file import PromptFile
@@ -559,7 +558,7 @@ def test_a_file_that_becomes_a_link_is_judged_again_when_it_is_read(at: Setting,
     require_trust(got)
     reads: dict[str, Callable[[], object]] = {
         "rules.yaml": lambda: build_model(got.model("offline")),
-        "system.yaml": lambda: read_system_prompt(at.work / name, got.within("chains.default.system_prompt")),
+        "system.yaml": lambda: system_prompt(got, got.chain()),
         "handler.yaml": lambda: _or_raise(prompt_file(got, got.chain())),
     }
     reads[name]()

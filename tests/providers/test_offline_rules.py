@@ -11,7 +11,8 @@ from support import OneConversation
 from support.offline import PROMPTS, offline_rules
 from support.steered import Steered
 
-from chain.config.system_prompt import read_system_prompt
+from chain import yamlfile
+from chain.app.prompt_files import text_of_prompt
 from chain.errors import ToolError
 from chain.interruption import prompt as interruption
 from chain.interruption.prompt import Arrival, Situation
@@ -658,4 +659,4 @@ def test_the_shipped_prompts_can_be_used() -> None:
     assert shipped.user_template == "USER INTERRUPTION: ${message}"
     for name in ("plan_add_task", "plan_mark_done", "status", "continue", "same reply"):
         assert name in shipped.post_prompt
-    assert "USER INTERRUPTION" in " ".join(read_system_prompt(PROMPTS / "system.yaml").split())
+    assert "USER INTERRUPTION" in " ".join(text_of_prompt(yamlfile.read(PROMPTS / "system.yaml")).split())

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,8 @@ async def working(
 ) -> AsyncIterator[tuple[Worker, Reports, trio.CancelScope]]:
     """A worker beside the block, and what it reports. Cancelling its scope is no end in good order."""
     said = Reports()
-    worker = Worker(
-        settings, address, folder / "state", WorkerLimits(**limits), said.add, tools=[steps.tool], lease_s=lease_s
-    )
+    shared = replace(settings, state=address)
+    worker = Worker(shared, folder / "state", WorkerLimits(**limits), said.add, tools=[steps.tool], lease_s=lease_s)
     scope = trio.CancelScope()
 
     async def run() -> None:
@@ -528,7 +528,8 @@ async def test_questions_are_asked_of_who_says_that_it_answers_and_else_the_allo
 ) -> None:
     async with reached(server.address, tmp_path) as session:
         asking = Asking()
-        worker = Worker(settings, server.address, tmp_path / "state", WorkerLimits(), print, tools=[asking.tool])
+        shared = replace(settings, state=server.address)
+        worker = Worker(shared, tmp_path / "state", WorkerLimits(), print, tools=[asking.tool])
         async with trio.open_nursery() as nursery:
             nursery.start_soon(worker.run)
             await session.send("work on it")

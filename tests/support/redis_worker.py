@@ -25,9 +25,9 @@ async def step(context: ToolContext) -> str:
 
 
 async def main() -> None:
-    settings = load_settings(config=Path(config), environ={}, cwd=Path(state), flags={})
+    settings = load_settings(config=Path(config), environ={}, cwd=Path(state), flags={"state": address})
     limits = WorkerLimits(int(at_once))
-    worker = Worker(settings, address, Path(state), limits, say, tools=[step], lease_s=float(lease_s))
+    worker = Worker(settings, Path(state), limits, say, tools=[step], lease_s=float(lease_s))
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM) as signals:
             nursery.start_soon(worker.run)

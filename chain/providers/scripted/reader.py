@@ -138,7 +138,7 @@ class _Reader:
         return replace(default, **self._given(Pace, _keys(Pace, node)))
 
     def _given(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
-        """What is at the keys of a class, by field: read as the type of the field says, unless it has a reader."""
+        """The values at the keys of a class, by field, each read by the field's type or by its ``own`` reader."""
         simple = {"str": Node.text, "bool": Node.boolean, "int": _count, "float": Node.number}
         by_type = {**simple, "Pattern": self._regex}
         found = {}

@@ -40,7 +40,7 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """What the task has to answer: results, ``aside`` if their calls were for an interruption, or the query."""
+    """What the task has to answer: tool results (``aside``: of calls for an interruption), or else the query."""
 
     results: tuple[ToolOutcome, ...] = ()
     aside: bool = False
@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def open_events(self) -> list[TaskEvent]:
-        """What is still to be answered, the latest first; empty after an answer, unless a message asks to go on."""
+        """The events still to be answered, the latest first; none after an answer, unless a message asks to go on."""
         return [] if self._answered and not self._nudged else self.events[::-1]
 
     def has_read(self, messages: Sequence[Message]) -> bool:
@@ -161,7 +161,7 @@ class Scene:
 
 
 class Moment:
-    """What rules are tried at: a request, one line of those that came, and one event to answer."""
+    """What rules are tried on: a request, one of the lines that came, and one event to answer."""
 
     def __init__(self, file: str, request: Request, scene: Scene, line: str, event: TaskEvent | None) -> None:
         self._request = request
@@ -273,7 +273,7 @@ class Fit:
 
 
 def chars_of(blocks: Iterable[Block]) -> int:
-    """Characters, as far as tokens are estimated from them."""
+    """The characters that tokens are estimated from."""
     chars = 0
     for block in blocks:
         match block:

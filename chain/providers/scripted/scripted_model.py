@@ -34,7 +34,7 @@ class ScriptedModel(Model):
     """A ``Model`` that answers from rules."""
 
     def __init__(self, script: RuleFile, context_window: int = 0) -> None:
-        """``context_window`` is how many tokens a request and its reply may have together; 0: as many as you like."""
+        """``context_window`` is how many tokens a request and its reply may have together; 0 for no limit."""
         self._script = script
         self._context_window = context_window
 
@@ -117,7 +117,7 @@ class _Dialogue:
         raise ModelError(str(self._script.places[budget.slowest].error(why)))
 
     def _answer(self, request: Request) -> ScriptedReply:
-        """Choose, count and render, in one step that nothing can come between."""
+        """Choose, count and render, in one step."""
         parts: list[ReplyPart] = []
         for fit in self._choose(request):
             part = replace(part_of(fit), failure=self._failure(fit.rule, request))
@@ -134,7 +134,7 @@ class _Dialogue:
         return assemble(parts, request, self._scene, self._script.pace)
 
     def _kept_back(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
-        """The parts that answer the task, where they wait: no line asks to ``continue``, and they call no tools."""
+        """The parts that answer the task, if that waits: no line asks to ``continue``, and they call no tools."""
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]
         if not lines or not task or any(p.rule.and_ == "continue" for p in lines) or any(p.calls for p in task):
@@ -144,7 +144,8 @@ class _Dialogue:
     def _choose(self, request: Request) -> Iterator[Fit]:
         """The rules to apply, in the order of their output. Each is chosen after those before it were counted."""
         lines, events = self._scene.lines, self._scene.open_events
-        fit = self._first(request, lines, events[:1])
+        task = events[0] if events else None
+        fit = self._first(request, lines, task)
         if fit is None:
             return
         if fit.rule.when.interruption is None:
@@ -153,19 +154,18 @@ class _Dialogue:
         else:
             below, goes_on = events, False
             for line in lines:
-                if fit := self._first(request, [line], events[:1], only_interruptions=True):
+                if fit := self._first(request, [line], task, only_interruptions=True):
                     yield fit
                     goes_on |= fit.rule.and_ != ""
         for event in below:
-            if not goes_on or not (fit := self._first(request, [], [event])):
+            if not goes_on or not (fit := self._first(request, [], event)):
                 return
             yield fit
             goes_on = fit.rule.and_ != ""
 
     def _first(
-        self, request: Request, lines: Sequence[str], event: Sequence[TaskEvent], *, only_interruptions: bool = False
+        self, request: Request, lines: Sequence[str], task: TaskEvent | None, *, only_interruptions: bool = False
     ) -> Fit | None:
-        task = event[0] if event else None
         moments = {line: Moment(self._script.file, request, self._scene, line, task) for line in ("", *lines)}
         for rule in self._script.rules:
             if rule.times is not None and self._uses[rule.index] >= rule.times:
