@@ -30,28 +30,38 @@ async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: No
         finally:
             when_cancelled()
 
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait_for_cancellation)
-            for task in tasks:
-                nursery.start_soon(shielded, task)
-            yield
-            nursery.cancel_scope.cancel()
-        return
-    except BaseExceptionGroup as group:
-        raised = group
-    raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
+    async with bare_nursery() as nursery:
+        nursery.start_soon(wait_for_cancellation)
+        for task in tasks:
+            nursery.start_soon(shielded, task)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def during(task: Task) -> AsyncIterator[None]:
     """Run a task beside the block, and cancel it at the end. Exceptions come out as with ``beside``."""
+    async with bare_nursery() as nursery:
+        nursery.start_soon(task)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def bare_nursery() -> AsyncIterator[trio.Nursery]:
+    """A nursery that wraps no single exception in a group; one that was raised as a group stays one."""
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(task)
-            yield
-            nursery.cancel_scope.cancel()
+            yield nursery
         return
     except BaseExceptionGroup as group:
         raised = group
     raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
+
+
+def unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The exception inside groups of one, or the group of several."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

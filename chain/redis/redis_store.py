@@ -26,6 +26,7 @@ from chain.redis.scripts import key
 from chain.session.listing import Summary, one_of, summary_of
 from chain.session.resume import ReadBack, read_back
 from chain.session.store import OpenSession
+from chain.tasks import unwrapped
 
 T = TypeVar("T")
 
@@ -319,14 +320,7 @@ def _alone(run: Callable[[], Awaitable[T]]) -> T:
     try:
         return trio.run(run)
     except BaseExceptionGroup as group:
-        raise _only(group) from None
-
-
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+        raise unwrapped(group) from None
 
 
 def _sent(found: bytes) -> LineStatus:

@@ -22,6 +22,7 @@ from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.signal import Signal
+from chain.tasks import bare_nursery
 from chain.text.plain import sanitize
 from cli.door.server import side_door
 from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
@@ -71,22 +72,17 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     )
     # A demonstration is nobody's work, and is kept nowhere.
     door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None
-    async with trio.open_nursery() as nursery:
+    async with bare_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
+        chain = await chains.open(name, resume=place.resume)
+        # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
+        gc.freeze()
+        program = _Program(chains, chain, name, screen, looks, invocation)
         try:
-            chain = await chains.open(name, resume=place.resume)
-        except UserError as error:
-            problem = error  # raised outside the nursery, which would wrap it in a group
-        else:
-            # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
-            gc.freeze()
-            program = _Program(chains, chain, name, screen, looks, invocation)
-            try:
-                return await program.run(signals, notes)
-            finally:
-                await program.close()
-                await chains.close()
-    raise problem
+            return await program.run(signals, notes)
+        finally:
+            await program.close()
+            await chains.close()
 
 
 def _store_of(invocation: Invocation) -> sessions.Store:

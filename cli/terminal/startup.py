@@ -40,6 +40,7 @@ def run_at_terminal(
 
     import trio
 
+    from chain.tasks import unwrapped
     from cli.ending import LEAVING, received_signals
 
     async def work() -> int:
@@ -66,17 +67,9 @@ def run_at_terminal(
         return trio.run(work)
     except BaseExceptionGroup as group:
         # A bug of ours, wrapped in a group by each nursery that it came through.
-        raise _unwrapped(group) from None
+        raise unwrapped(group) from None
     finally:
         tty.restore()
-
-
-def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception inside groups of one, or the group of several."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 def _exit_on_signal(number: int, frame: object) -> NoReturn:
