@@ -13,11 +13,6 @@ START, QUERY, THINKING, WORK, ANSWER, END = "start", "query", "thinking", "work"
 COMMAND, BESIDE = "command", "beside"
 
 
-def piece(kind: str, rows: Sequence[str]) -> list[Piece]:
-    """The rows as a piece; none without rows."""
-    return [(kind, rows)] if rows else []
-
-
 class Air:
     """Puts one blank row between pieces of different kinds: never two, and none at the top."""
 
@@ -29,6 +24,8 @@ class Air:
         """The rows of pieces, with the blank ones between them."""
         found: list[str] = []
         for kind, rows in pieces:
+            if not rows:
+                continue
             if self.is_apart(kind):
                 found.append("")
             found += rows if kind == self._last else dropwhile(lambda row: not row, rows)

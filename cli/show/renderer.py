@@ -6,7 +6,6 @@ several may work at the same time.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from chain.events import Event
 from chain.text.phrases import duration
 from chain.text.wording import counted
 from cli.show import question_rows
-from cli.show.air import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Air, Piece, piece
+from cli.show.air import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Air, Piece
 from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
@@ -133,10 +132,10 @@ class Renderer:
     def resize(self, width: int) -> list[str]:
         """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
         self.place = replace(self.place, width=max(width, NARROWEST))
-        found = piece(ANSWER, self._replies.resize(self.place.width))
+        found: list[Piece] = [(ANSWER, self._replies.resize(self.place.width))]
         if self._thought is not None:
             self._thought.width = self.place.width
-            found += piece(THINKING, self._thought.add(""))
+            found.append((THINKING, self._thought.add("")))
         return self._shown(found)
 
     def rest(self) -> list[str]:
@@ -144,8 +143,7 @@ class Renderer:
         if self._unsettled is None:
             return [row for row in self.tail.split("\n") if row.strip()]
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
-        found = [*self._unheld(), *piece(ANSWER, unfinished), *piece(WORK, self._unsettled.rest(self.place))]
-        return self._shown(found)
+        return self._shown([*self._unheld(), (ANSWER, unfinished), (WORK, self._unsettled.rest(self.place))])
 
     @property
     def tail(self) -> str:
@@ -225,21 +223,19 @@ class Renderer:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
         place = self.place
         typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
-        found = piece(COMMAND if typed else START, [*typed, *in_rows(text, place.room), *rows])
-        shown = self._shown(self._replies.aside(found))
+        found = [*typed, *in_rows(text, place.room), *rows]
+        shown = self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
         self._air.part(COMMAND)
         return shown
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
         """Rows of somebody who stands beside the user and comments on what happens."""
         place, found = self.place, list[str]()
-        for kind, group in itertools.groupby(comments, key=type):
-            if kind is tuple:
-                found += table([comment for comment in group if isinstance(comment, tuple)], place.width - 2)
-            else:
-                found += in_rows("\n".join(text for text in group if isinstance(text, str)), place.width - 2)
+        for comment in comments:
+            room = place.width - 2
+            found += in_rows(comment, room) if isinstance(comment, str) else table(comment, room)
         said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
-        return self._shown(self._replies.aside(piece(BESIDE, said)))
+        return self._shown(self._replies.aside([(BESIDE, said)]))
 
     def _is_left_out(self, event: Event) -> bool:
         if not self._collapses:
@@ -287,14 +283,14 @@ class Renderer:
                 return [*released, *self._replies.end(event, self.place)]
             case events.Retry():
                 cut_off = self._replies.cut_off(self.place)
-                return [*released, *cut_off, *piece(WORK, self._rows(event, self.place, context))]
+                return [*released, *cut_off, (WORK, self._rows(event, self.place, context))]
             case _:
                 kind = _KINDS.get(type(event), WORK)
-                return self._replies.aside([*released, *piece(kind, self._rows(event, self.place, context))])
+                return self._replies.aside([*released, (kind, self._rows(event, self.place, context))])
 
     def _work(self, rows: Sequence[str], place: RowPlace) -> list[Piece]:
         indented = [f"{place.indent}{row}" if row else row for row in rows]
-        return self._replies.aside(piece(WORK, indented))
+        return self._replies.aside([(WORK, indented)])
 
     def _released(self, event: Event, context: Context) -> list[Piece]:
         """What was held back, or is unfinished, and is settled by this event."""
@@ -306,7 +302,7 @@ class Renderer:
             self._thought = None
             if since is not None and event.time - since >= LEAST_THOUGHT_S:
                 ended = [self.place.paint("dim", f"thought {duration(event.time - since, whole=True)}")]
-            found = [] if isinstance(event, events.Retry) else piece(THINKING, ended)
+            found = [] if isinstance(event, events.Retry) else [(THINKING, ended)]
         return found + self._replies.release(event, self.place, context)
 
     def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chain import events
 from chain.events import Event
 from chain.text.phrases import beyond_replies, without_partial_results
-from cli.show.air import ANSWER, WORK, Piece, piece
+from cli.show.air import ANSWER, WORK, Piece
 from cli.show.event_context import Context
 from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
@@ -46,8 +46,8 @@ class StreamedReplies:
             self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
         rows, whole = self._flow.add(text), self._flow.whole
         if whole is None:
-            return piece(ANSWER, rows)
-        return [*piece(ANSWER, rows[:whole]), *self._take_aside(), *piece(ANSWER, rows[whole:])]
+            return [(ANSWER, rows)]
+        return [(ANSWER, rows[:whole]), *self._take_aside(), (ANSWER, rows[whole:])]
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Piece]:
         """What is left of a reply that is complete."""
@@ -58,7 +58,7 @@ class StreamedReplies:
         """What waited for a reply that will be asked for again."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
-        return [*self._take_aside(), *piece(WORK, note)]
+        return [*self._take_aside(), (WORK, note)]
 
     def release(self, event: Event, place: RowPlace, context: Context) -> list[Piece]:
         """What this event settles."""
@@ -71,13 +71,13 @@ class StreamedReplies:
         left = beyond_replies(event)
         if self._counts:
             left = without_partial_results(left)
-        return [*pieces, *piece(ANSWER, in_rows(left, place.room))]
+        return [*pieces, (ANSWER, in_rows(left, place.room))]
 
     def aside(self, pieces: list[Piece]) -> list[Piece]:
         """The pieces, unless they have to wait for the end of a block."""
         if self._flow is None or not self._flow.is_open:
             return pieces
-        self._aside += pieces
+        self._aside += (piece for piece in pieces if piece[1])
         return []
 
     def resize(self, width: int) -> list[str]:
@@ -89,7 +89,7 @@ class StreamedReplies:
 
     def _end_flow(self) -> list[Piece]:
         flow, self._flow = self._flow, None
-        return [*([] if flow is None else piece(ANSWER, flow.end())), *self._take_aside()]
+        return [(ANSWER, [] if flow is None else flow.end()), *self._take_aside()]
 
     def _take_aside(self) -> list[Piece]:
         pieces, self._aside = self._aside, []
@@ -116,7 +116,7 @@ class HeldReplies(StreamedReplies):
         if reply.tool_calls == 0:
             self._held = reply.text
             return []
-        return piece(ANSWER, rows_of(reply.text))
+        return [(ANSWER, rows_of(reply.text))]
 
     def release(self, event: Event, place: RowPlace, context: Context) -> list[Piece]:
         """The reply that was held back, if this event shows that it was not the answer."""
@@ -129,4 +129,4 @@ class HeldReplies(StreamedReplies):
             # The answer of a stopped run is the text that the stop cut, and after it what was found.
             if answer == text or (event.status.startswith("cancelled") and answer.startswith(text)):
                 return []
-        return piece(ANSWER, rows_of(held))
+        return [(ANSWER, rows_of(held))]
