@@ -16,7 +16,7 @@ from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
 from chain.text.phrases import duration, is_stop_receipt
 from chain.text.wording import MAIN, counted
-from cli.show.bare_words import bare_command, interrupts_nothing
+from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, flat
 
 LONGEST_PARSED = 2_000

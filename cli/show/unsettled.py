@@ -45,7 +45,7 @@ _GOES_ON = (
 
 
 @dataclass(slots=True)
-class _Call:
+class _RunningCall:
     """A call that runs."""
 
     event: events.ToolCall
@@ -68,7 +68,7 @@ class Unsettled:
     """Keeps what later events settle. Of children only what lies between them and the user is kept."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _RunningCall] = {}
         self._lines: dict[str, events.LineQueued] = {}
         self._retries: dict[str, _Pauses] = {}
         self._held: tuple[events.Question, RowPlace] | None = None
@@ -111,7 +111,7 @@ class Unsettled:
         is_own = not context.depth
         match event:
             case events.ToolCall() if is_own:
-                self._calls[event.id] = _Call(event)
+                self._calls[event.id] = _RunningCall(event)
                 return []
             case events.ToolResult() if is_own:
                 return self._result(event, place)

@@ -24,7 +24,7 @@ from chain.threads import Threads
 from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance, Screen
 from cli.show import question_rows
-from cli.show.bare_words import AS_TEXT, LEAVE, bare_command, interrupts_nothing
+from cli.show.aliases import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.renderer import Renderer
 from cli.show.rows import painted_preview
