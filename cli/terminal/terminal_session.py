@@ -336,12 +336,9 @@ class TerminalSession:
             return self._toolbar.row(
                 width=width,
                 now=time.time(),
+                to=to,
                 waiting=self._recipients.waiting,
-                typed=to.text,
                 at=at,
-                target=to.agent,
-                is_addressed=to.is_addressed,
-                ahead=to.waiting,
                 others=others,
                 keys=keys,
                 holds_rows=self._renderer.holds_rows,
