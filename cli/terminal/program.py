@@ -31,6 +31,7 @@ from cli.screen.protocol import Acceptance, Screen
 from cli.show.text_rows import in_rows
 from cli.terminal.alerts import Alerts
 from cli.terminal.chains import Chains
+from cli.terminal.display import Display
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession
@@ -103,7 +104,8 @@ class _Program:
         """``chain`` is the first one, opened with the model of this name."""
         self._chains = chains
         self._screen = screen
-        self._looks = looks
+        alerts = Alerts() if invocation.settings.notify == "bell" else None
+        self._display = Display(screen, looks, invocation.tour, alerts)
         self._invocation = invocation
         self._session = self._show(chain, model)
         self._used = [chain.session_id]
@@ -143,7 +145,7 @@ class _Program:
             nursery.cancel_scope.cancel()
         return code
 
-    def _show(self, chain: Chain, model: str, before: TerminalSession | None = None) -> TerminalSession:
+    def _show(self, chain: Chain, model: str) -> TerminalSession:
         asked, store = self._invocation, _store_of(self._invocation)
         commands = Commands(
             chain,
@@ -153,10 +155,7 @@ class _Program:
             summaries=partial(sessions.resumable, store, asked.place.workspace),
             whole_id=store.whole_id,
         )
-        alerts = Alerts() if asked.settings.notify == "bell" else None
-        session = TerminalSession(
-            chain, commands, self._screen, self, self._looks, tour=asked.tour, alerts=alerts, before=before
-        )
+        session = TerminalSession(chain, commands, self, self._display)
         session.notify(self._chains.notes(chain))
         return session
 
@@ -261,7 +260,7 @@ class _Program:
             self._sender.go_on(before.chain)
             return
         before.end()
-        self._session = self._show(chain, model, before)
+        self._session = self._show(chain, model)
         self._used = [*(id for id in self._used if id != chain.session_id), chain.session_id]
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)
