@@ -23,7 +23,6 @@ from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
 from cli.show.overview import TOPICS, overview, topic
 from cli.show.session_list import chosen, session_rows
-from cli.show.signs import written
 from cli.show.text_rows import flat
 from cli.terminal.recipients import take_back, waiting_by_agent
 
@@ -360,9 +359,9 @@ class Commands:
             there = self._listed = self._sessions()
             if not there:
                 return ["There is no other session here."]
-            here, plain = str(self._chain.workspace), partial(written, ascii=True)  # as all answers to commands are
-            rows = session_rows(there, self._width, plain, here=here, home="", now=time.time(), is_numbered=True)
-            return [*rows, CHOOSE]
+            here, now = str(self._chain.workspace), time.time()
+            # In ASCII, as all answers to commands are.
+            return [*session_rows(there, self._width, ascii=True, here=here, now=now, is_numbered=True), CHOOSE]
         self._require_idle()
         id = self._whole_id(chosen(id, self._listed or self._sessions()))
         if id == self._chain.session_id:
