@@ -12,12 +12,13 @@ from cli.show.child_agents import Child, Working, depth_of, with_parents
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known of an event beside itself.
+    """What is known of an event beside itself, in the view of one agent.
 
-    ``depth`` is how far below the agent whose view it is its rows stand, and ``agent`` whose they are: empty for that
-    one itself, and where the text names it. ``last_tool`` ran before it in this iteration. ``parent`` started an agent,
-    unless that is the one whose view it is, and ``child`` is what an agent that has ended did. ``is_moved``: a line
-    waited for another agent before. ``began`` is when the run began that ended, ``is_repeated``: it was told already.
+    ``depth`` is how many levels below that agent its rows stand, and ``agent`` the one that they name: none for the
+    viewed agent itself, and where the text has the name. ``last_tool`` ran before the event in this iteration.
+    ``parent`` started an agent, unless it is the viewed one; ``child`` is what an agent that has ended did.
+    ``is_moved``: the line waited for another agent before. ``began`` is when the run that has ended began;
+    ``is_repeated``: its result was told already.
     """
 
     depth: int = 0

@@ -10,7 +10,7 @@ from cli.show import signs
 from cli.show.child_agents import indent, short_name
 from cli.show.spans import Span, lines_in, painted_row, plain, wrap_all
 from cli.show.text_rows import cut, flat, in_rows
-from cli.show.user_lines import NO_BREAK
+from cli.show.user_lines import NO_BREAK, as_typed
 
 INDENT = "  "
 """Before the rows of one text that follow its first."""
@@ -37,7 +37,7 @@ class RowPlace:
         return self.width - len(self.indent)
 
     def below(self, depth: int, agent: str) -> RowPlace:
-        """The place of an agent so far below the one whose view it is; texts that name it already have no ``agent``."""
+        """The place of an agent ``depth`` levels further down; ``agent`` is empty where the texts name it already."""
         who = f"{self.name(agent)}: " if agent else ""
         return replace(self, indent=indent(depth, self.width), who=who)
 
@@ -100,4 +100,4 @@ def hanging(rows: Sequence[str]) -> list[str]:
 
 def rows_of(text: str) -> list[str]:
     """The rows of a text, without the blank ones around it."""
-    return sanitize(text).strip("\n").rstrip().split("\n") if text.strip() else []
+    return as_typed(text).split("\n") if text.strip() else []

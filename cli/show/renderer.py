@@ -15,12 +15,12 @@ from chain.events import Event
 from chain.text.phrases import duration
 from chain.text.wording import counted
 from cli.show import question_rows
-from cli.show.air import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Air, Piece
 from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import at_limit, rows
+from cli.show.spacing import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Piece, Spacing
 from cli.show.table import table
 from cli.show.text_rows import Flow, flat, in_rows
 from cli.show.tour import Comment
@@ -35,7 +35,7 @@ LAST = 5
 """Rows that are shown of what comes after those: while the tool runs as far as that goes, and at its end."""
 
 NEVER_OF_CHILDREN = (events.Init, events.RunStarted, events.Result, events.ThinkingDelta)
-"""What is no row if it is a child's. Nobody could follow the thoughts of several; the others are main's alone."""
+"""Events of a child that have no row. Nobody could follow the thoughts of several; only main has the others."""
 WORK_OF_CHILDREN = (
     *NEVER_OF_CHILDREN,
     events.IterationStarted,
@@ -45,7 +45,7 @@ WORK_OF_CHILDREN = (
     events.ToolProgress,
     events.ToolResult,
 )
-"""What is no row either where the work of children is collapsed."""
+"""Events of a child that have no row where the work of children is collapsed."""
 
 _ENDS_THOUGHT = (
     events.TextDelta,
@@ -60,7 +60,7 @@ _ENDS_THOUGHT = (
 )
 
 _KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: THINKING, events.Result: END}
-"""What the rows of an event are, if they are not work."""
+"""The kinds of rows of these events; those of others are work."""
 
 LEAST_THOUGHT_S = 1.0
 """Seconds of a thought that has a row: nobody has waited for a shorter one."""
@@ -94,7 +94,7 @@ class Renderer:
         """Whether thoughts are shown whole; one that is already goes on so."""
         self._collapses = collapses
         self._unsettled = Unsettled() if updates else None
-        self._air = Air()
+        self._spacing = Spacing()
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
         self._replies = StreamedReplies(counts=updates) if streams else HeldReplies()
@@ -121,7 +121,7 @@ class Renderer:
         shown = self._shown([*self._before(event, context), *self._pieces(event, context)])
         if isinstance(event, events.Reply):
             # A reply with calls says what they are for, so they follow it at once.
-            self._air.join(ANSWER, WORK) if event.tool_calls else self._air.part(ANSWER)
+            self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.part(ANSWER)
         return shown
 
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
@@ -166,7 +166,7 @@ class Renderer:
             thinking = [self.place.paint("dim", f"thinking {took}")]
         kind = THINKING if self._thought is not None else ANSWER
         groups = [(kind, unfinished.split("\n") if unfinished else []), (THINKING, thinking)]
-        return self._air_in([*groups, (WORK, [*self._hint[1], *working, *waiting])])
+        return self._spaced([*groups, (WORK, [*self._hint[1], *working, *waiting])])
 
     @property
     def is_timed(self) -> bool:
@@ -193,13 +193,13 @@ class Renderer:
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
         return [*rows, *(place.one_row(f"  {row}") for row in next(filter(None, said), []))][:most]
 
-    def _air_in(self, groups: Sequence[Piece]) -> str:
+    def _spaced(self, groups: Sequence[Piece]) -> str:
         """The rows of the tail, with a blank one wherever one will stand when they are settled."""
         rows: list[str] = []
         for kind, found in groups:
             if not found:
                 continue
-            if found[0] and (rows or self._air.is_apart(kind)):
+            if found[0] and (rows or self._spacing.is_apart(kind)):
                 rows.append("")
             rows += found
         return "\n".join(rows)
@@ -225,7 +225,7 @@ class Renderer:
         typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
         found = [*typed, *in_rows(text, place.room), *rows]
         shown = self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
-        self._air.part(COMMAND)
+        self._spacing.part(COMMAND)
         return shown
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
@@ -251,7 +251,7 @@ class Renderer:
     def _shown(self, pieces: Iterable[Piece]) -> list[str]:
         if self._unsettled is None:
             return [row for _, rows in pieces for row in rows]
-        return self._air.rows(pieces)
+        return self._spacing.rows(pieces)
 
     def _unheld(self, event: Event | None = None) -> list[Piece]:
         """The question that was held back, if the event does not answer it at once."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from chain import events
 from chain.events import Event
 from chain.text.phrases import beyond_replies, without_partial_results
-from cli.show.air import ANSWER, WORK, Piece
 from cli.show.event_context import Context
 from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
+from cli.show.spacing import ANSWER, WORK, Piece
 from cli.show.spans import Look
 from cli.show.text_rows import in_rows
 

@@ -42,11 +42,6 @@ def answers_question(text: str) -> bool:
     return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
 
 
-def listed_or(keys: str) -> str:
-    """Keys as a sentence names them: ``y, a or n``."""
-    return f"{', '.join(keys[:-1])} or {keys[-1]}"
-
-
 _FILLED = re.compile(r"\bctx (\d{1,5})%")
 
 
@@ -213,7 +208,8 @@ class Toolbar:
         typed = to.text
         if at and answers_question(typed):
             asker = MAIN if self.asked is None else self.asked.agent
-            how = f"{listed_or(keys)} " if keys and not typed else self._signs.enter
+            # As a sentence names them: "y, a or n".
+            how = f"{', '.join(keys[:-1])} or {keys[-1]} " if keys and not typed else self._signs.enter
             right = f"{how}answers {at} ({self._name(asker)})"
         elif to.is_addressed and not to.agent:
             right = "no such agent at work"

@@ -13,7 +13,7 @@ START, QUERY, THINKING, WORK, ANSWER, END = "start", "query", "thinking", "work"
 COMMAND, BESIDE = "command", "beside"
 
 
-class Air:
+class Spacing:
     """Puts one blank row between pieces of different kinds: never two, and none at the top."""
 
     def __init__(self) -> None:
