@@ -46,7 +46,7 @@ DOUBLE_PRESS_S = 2.0
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
-    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``.
+    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``, in groups.
 
     Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
     """
@@ -74,20 +74,16 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None
     async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
+        chain = await chains.open(name, resume=place.resume)
+        # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
+        gc.freeze()
+        program = _Program(chains, chain, name, screen, looks, invocation)
         try:
-            chain = await chains.open(name, resume=place.resume)
-        except UserError as error:
-            problem = error  # raised outside the nursery, which would wrap it in a group
-        else:
-            # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
-            gc.freeze()
-            program = _Program(chains, chain, name, screen, looks, invocation)
-            try:
-                return await program.run(signals, notes)
-            finally:
-                await program.close()
-                await chains.close()
-    raise problem
+            code = await program.run(signals, notes)
+        finally:
+            await program.close()
+            await chains.close()
+    return code
 
 
 def _store_of(invocation: Invocation) -> sessions.Store:
