@@ -20,7 +20,7 @@ from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import at_limit, rows
-from cli.show.spacing import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Piece, Spacing
+from cli.show.spacing import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part, Spacing
 from cli.show.table import table
 from cli.show.text_rows import Flow, flat, in_rows
 from cli.show.tour import Comment
@@ -118,10 +118,10 @@ class Renderer:
         self._now = event.time
         if isinstance(event, events.Answer) and event.id == self._hint[0]:
             self._hint = ("", [])
-        shown = self._shown([*self._before(event, context), *self._pieces(event, context)])
+        shown = self._shown([*self._before(event, context), *self._parts(event, context)])
         if isinstance(event, events.Reply):
             # A reply with calls says what they are for, so they follow it at once.
-            self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.part(ANSWER)
+            self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.set_apart(ANSWER)
         return shown
 
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
@@ -132,7 +132,7 @@ class Renderer:
     def resize(self, width: int) -> list[str]:
         """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
         self.place = replace(self.place, width=max(width, NARROWEST))
-        found: list[Piece] = [(ANSWER, self._replies.resize(self.place.width))]
+        found: list[Part] = [(ANSWER, self._replies.resize(self.place.width))]
         if self._thought is not None:
             self._thought.width = self.place.width
             found.append((THINKING, self._thought.add("")))
@@ -193,7 +193,7 @@ class Renderer:
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
         return [*rows, *(place.one_row(f"  {row}") for row in next(filter(None, said), []))][:most]
 
-    def _spaced(self, groups: Sequence[Piece]) -> str:
+    def _spaced(self, groups: Sequence[Part]) -> str:
         """The rows of the tail, with a blank one wherever one will stand when they are settled."""
         rows: list[str] = []
         for kind, found in groups:
@@ -225,7 +225,7 @@ class Renderer:
         typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
         found = [*typed, *in_rows(text, place.room), *rows]
         shown = self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
-        self._spacing.part(COMMAND)
+        self._spacing.set_apart(COMMAND)
         return shown
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
@@ -248,12 +248,12 @@ class Renderer:
             return False
         return isinstance(event, WORK_OF_CHILDREN)
 
-    def _shown(self, pieces: Iterable[Piece]) -> list[str]:
+    def _shown(self, parts: Iterable[Part]) -> list[str]:
         if self._unsettled is None:
-            return [row for _, rows in pieces for row in rows]
-        return self._spacing.rows(pieces)
+            return [row for _, rows in parts for row in rows]
+        return self._spacing.rows(parts)
 
-    def _unheld(self, event: Event | None = None) -> list[Piece]:
+    def _unheld(self, event: Event | None = None) -> list[Part]:
         """The question that was held back, if the event does not answer it at once."""
         held = self._unsettled.unheld(event) if self._unsettled is not None else None
         if held is None:
@@ -261,7 +261,7 @@ class Renderer:
         question, place = held
         return self._work(rows(question, place, Context()), place)
 
-    def _before(self, event: Event, context: Context) -> list[Piece]:
+    def _before(self, event: Event, context: Context) -> list[Part]:
         """What was held back or repeated, and is settled by this event."""
         if self._unsettled is None:
             return []
@@ -269,7 +269,7 @@ class Renderer:
         went_on = self._unsettled.went_on(event, place)
         return [*self._unheld(event), *self._work(went_on, place)]
 
-    def _pieces(self, event: Event, context: Context) -> list[Piece]:
+    def _parts(self, event: Event, context: Context) -> list[Part]:
         if context.depth:
             if self._is_left_out(event):
                 return []
@@ -288,13 +288,13 @@ class Renderer:
                 kind = _KINDS.get(type(event), WORK)
                 return self._replies.aside([*released, (kind, self._rows(event, self.place, context))])
 
-    def _work(self, rows: Sequence[str], place: RowPlace) -> list[Piece]:
+    def _work(self, rows: Sequence[str], place: RowPlace) -> list[Part]:
         indented = [f"{place.indent}{row}" if row else row for row in rows]
         return self._replies.aside([(WORK, indented)])
 
-    def _released(self, event: Event, context: Context) -> list[Piece]:
+    def _released(self, event: Event, context: Context) -> list[Part]:
         """What was held back, or is unfinished, and is settled by this event."""
-        found: list[Piece] = []
+        found: list[Part] = []
         # A queued line or a note does not end a thought.
         if isinstance(event, _ENDS_THOUGHT):
             since, self._thinks_since = self._thinks_since, None
