@@ -49,10 +49,6 @@ class Contexts:
             working[event.agent].update(event)
         own = Context() if event.agent == MAIN else Context(depth, event.agent)
         match event:
-            case events.Init():
-                # Another session, which counts its lines and its agents from one again.
-                self._queued.clear()
-                working.clear()
             case events.RunStarted():
                 self._began, self._has_ended = event.time, False
                 working.clear()

@@ -136,7 +136,7 @@ class Toolbar:
                     self.asked = None
             case _ if event.agent != MAIN:
                 pass  # a child's steps are not shown, only its tools
-            case events.Init() | events.Result():
+            case events.Result():
                 self.is_running = self._is_stopping = False
                 self._iteration, self.asked = "", None
                 self._tools.clear()

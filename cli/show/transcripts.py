@@ -130,10 +130,6 @@ class Transcripts:
                 if (own := self.kept.get(event.name)) is not None:
                     own.add(event, Context(child=context.child))
                 self._add_nested(event, context)
-            case events.Init():
-                # Another session, which counts its agents from one again.
-                self.kept.clear()
-                self._dropped = 0
             case _ if event.agent in self.kept and not isinstance(event, events.UsageReport):
                 self.kept[event.agent].add(event, replace(context, depth=0, agent=""))
                 self._add_nested(event, context)
