@@ -17,8 +17,7 @@ class Context:
     ``depth`` is how many levels below that agent its rows stand, and ``agent`` the one that they name: none for the
     viewed agent itself, and where the text has the name. ``last_tool`` ran before the event in this iteration.
     ``parent`` started an agent, unless it is the viewed one; ``child`` is what an agent that has ended did.
-    ``is_moved``: the line waited for another agent before. ``began`` is when the run that has ended began;
-    ``is_repeated``: its result was told already.
+    ``is_moved``: the line waited for another agent before. ``began`` is when the run that has ended began.
     """
 
     depth: int = 0
@@ -28,7 +27,6 @@ class Context:
     child: Child | None = None
     is_moved: bool = False
     began: float | None = None
-    is_repeated: bool = False
 
 
 class Contexts:
@@ -40,7 +38,6 @@ class Contexts:
         self._queued: dict[str, str] = {}
         """The agent that each waiting line waits for."""
         self._began: float | None = None
-        self._has_ended = False
 
     def of(self, event: Event) -> Context:
         """The context of the next event."""
@@ -50,11 +47,10 @@ class Contexts:
         own = Context() if event.agent == MAIN else Context(depth, event.agent)
         match event:
             case events.RunStarted():
-                self._began, self._has_ended = event.time, False
+                self._began = event.time
                 working.clear()
             case events.IterationStarted():
                 self._last_tool.pop(event.agent, None)
-                self._has_ended = self._has_ended and event.agent != MAIN
             case events.ToolCall():
                 self._last_tool[event.agent] = event.name
             case events.LineQueued():
@@ -83,10 +79,7 @@ class Contexts:
                 child = working.pop(event.name, None) or Child(event.name, event.agent, event.task, 1, event.time)
                 return Context(depth + 1, event.name, child=child)
             case events.Result():
-                # The last result may come twice, for its run and for the process.
-                if self._has_ended:
-                    return Context(is_repeated=True)
-                began, self._began, self._has_ended = self._began, None, True
+                began, self._began = self._began, None
                 working.clear()
                 return Context(began=began)
             case _:

@@ -34,10 +34,8 @@ FIRST = 20
 LAST = 5
 """Rows that are shown of what comes after those: while the tool runs as far as that goes, and at its end."""
 
-NEVER_OF_CHILDREN = (events.Init, events.RunStarted, events.Result, events.ThinkingDelta)
-"""Events of a child that have no row. Nobody could follow the thoughts of several; only main has the others."""
 WORK_OF_CHILDREN = (
-    *NEVER_OF_CHILDREN,
+    events.ThinkingDelta,
     events.IterationStarted,
     events.TextDelta,
     events.Reply,
@@ -127,7 +125,7 @@ class Renderer:
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
         """The rows of a result in two parts: the answer stands between them."""
         context = self._contexts.of(event)
-        return self._shown(self._released(event, context)), self._rows(event, self.place, context)
+        return self._shown(self._released(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> list[str]:
         """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
@@ -239,7 +237,7 @@ class Renderer:
 
     def _is_left_out(self, event: Event) -> bool:
         if not self._collapses:
-            return isinstance(event, NEVER_OF_CHILDREN)
+            return isinstance(event, events.ThinkingDelta)  # nobody could follow the thoughts of several
         # Whoever writes to a child wants to read what it says to that, though the rest of its replies is not shown.
         if isinstance(event, events.UserInterruption):
             self._owe_reply.add(event.agent)
@@ -275,7 +273,7 @@ class Renderer:
                 return []
             place = self.place.below(context.depth, context.agent)
             return self._work(self._rows(event, place, context), place)
-        released = self._released(event, context)
+        released = self._released(event)
         match event:
             case events.TextDelta():
                 return [*released, *self._replies.add(event.text, self.place)]
@@ -292,7 +290,7 @@ class Renderer:
         indented = [f"{place.indent}{row}" if row else row for row in rows]
         return self._replies.aside([(WORK, indented)])
 
-    def _released(self, event: Event, context: Context) -> list[Part]:
+    def _released(self, event: Event) -> list[Part]:
         """What was held back, or is unfinished, and is settled by this event."""
         found: list[Part] = []
         # A queued line or a note does not end a thought.
@@ -303,7 +301,7 @@ class Renderer:
             if since is not None and event.time - since >= LEAST_THOUGHT_S:
                 ended = [self.place.paint("dim", f"thought {duration(event.time - since, whole=True)}")]
             found = [] if isinstance(event, events.Retry) else [(THINKING, ended)]
-        return found + self._replies.release(event, self.place, context)
+        return found + self._replies.release(event, self.place)
 
     def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
         match event:
@@ -329,11 +327,11 @@ class Renderer:
                 return [*(said[:-1] if is_twice else said), *settled]
             case events.AgentEnded():
                 self._progress = {key: value for key, value in self._progress.items() if key[0] != event.name}
-            case events.Result(status="max_iterations") if self._collapses and not context.is_repeated:
+            case events.Result(status="max_iterations") if self._collapses:
                 return at_limit(event, place, context)
             case events.IterationStarted() if self._unsettled is not None:
                 return []
-            case events.Result(trace_path=str(path)) if path and not (self._collapses or context.is_repeated):
+            case events.Result(trace_path=str(path)) if path and not self._collapses:
                 # At a prompt /debug shows the trace.
                 return [*rows(event, place, context), place.paint("dim", f"  trace: {flat(path)}")]
             case _:

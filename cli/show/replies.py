@@ -5,7 +5,6 @@ from __future__ import annotations
 from chain import events
 from chain.events import Event
 from chain.text.phrases import beyond_replies, without_partial_results
-from cli.show.event_context import Context
 from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
 from cli.show.spacing import ANSWER, WORK, Part
@@ -60,12 +59,12 @@ class StreamedReplies:
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), (WORK, note)]
 
-    def release(self, event: Event, place: RowPlace, context: Context) -> list[Part]:
+    def release(self, event: Event, place: RowPlace) -> list[Part]:
         """What this event settles."""
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
         parts = self._end_flow()
-        if not isinstance(event, events.Result) or event.status == "error" or context.is_repeated:
+        if not isinstance(event, events.Result) or event.status == "error":
             return parts
         # Replies were shown as they came; only what a stop adds to one is left to show.
         left = beyond_replies(event)
@@ -118,7 +117,7 @@ class HeldReplies(StreamedReplies):
             return []
         return [(ANSWER, rows_of(reply.text))]
 
-    def release(self, event: Event, place: RowPlace, context: Context) -> list[Part]:
+    def release(self, event: Event, place: RowPlace) -> list[Part]:
         """The reply that was held back, if this event shows that it was not the answer."""
         held = self._held
         if held is None or not isinstance(event, _ENDS_WAITING):

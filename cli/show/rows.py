@@ -90,7 +90,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.Error():
             return place.note("✗", flat(phrases.located(event)), "red")
         case events.Result():
-            return [] if context.is_repeated else _result(event, place, context)
+            return _result(event, place, context)
         case events.ThinkingDelta() | events.TextDelta() | events.ToolProgress() | events.UsageReport():
             return []
         case _:
