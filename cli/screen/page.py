@@ -60,8 +60,9 @@ class Page:
         self._next_tail = ""
         self._next_question = self._next_keys = ""
         self._keys = ""
-        """Those that answer the question on the screen by themselves, which was shown then:"""
+        """The keys that answer the question on the screen by themselves."""
         self._asked_at = 0.0
+        """When that question was shown."""
         self._last: deque[str] = deque(maxlen=KEPT)
         self._is_scheduled = False
         self._window: Window

@@ -69,7 +69,7 @@ class Contexts:
                 self._queued.pop(event.id, None)
             case events.AgentStarted():
                 parent = working.get(event.agent)
-                # It comes last of those at work, also where one of its name was not told to have ended.
+                # It comes last, also where an earlier one of its name was not told to have ended.
                 working.pop(event.name, None)
                 below = 1 if parent is None else parent.depth + 1
                 working[event.name] = Child(event.name, event.agent, event.task, below, event.time)

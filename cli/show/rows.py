@@ -126,7 +126,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
             return [place.line("✗", text, "red")]
     if not event.is_error:
         return [place.line("✓", text, "green")]
-    # Behind why a call was refused stands what would allow it.
+    # The reason of a refusal ends with what would allow the call.
     return place.two_rows(f"{place.sign('✗')} {place.who}{flat(text)}", "red")
 
 

@@ -58,7 +58,7 @@ class _RunningCall:
 
 
 @dataclass(slots=True)
-class _Retries:
+class _RetrySeries:
     since: float
     last: events.Retry
     count: int = 1
@@ -70,7 +70,7 @@ class Unsettled:
     def __init__(self) -> None:
         self._calls: dict[str, _RunningCall] = {}
         self._lines: dict[str, events.LineQueued] = {}
-        self._retries: dict[str, _Retries] = {}
+        self._retries: dict[str, _RetrySeries] = {}
         self._held: tuple[events.Question, RowPlace] | None = None
         """A question that the next event may answer, without anybody having seen it."""
         self._questions: dict[str, events.Question] = {}
@@ -142,7 +142,7 @@ class Unsettled:
             case events.Retry():
                 before = self._retries.get(event.agent)
                 if before is None:
-                    self._retries[event.agent] = _Retries(event.time, event)
+                    self._retries[event.agent] = _RetrySeries(event.time, event)
                 else:
                     before.last, before.count = event, before.count + 1
                 return []

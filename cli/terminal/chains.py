@@ -80,7 +80,7 @@ class Chains:
                 task_status.started(chain)
                 await opened.wanted_closed.wait()
         finally:
-            # Also where who wanted it left in the very step in which it was open.
+            # Also where its opener was cancelled in the very step in which it was open.
             if opened is not None:
                 del self._opened[chain]
                 opened.closed.set()
