@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NoReturn
 
@@ -70,8 +71,10 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         instructions=invocation.tour is None,
         servers=invocation.servers.allowed,
     )
-    # A demonstration is nobody's work, and is kept nowhere.
-    door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None
+
+    def door(chain: Chain) -> AbstractAsyncContextManager[str]:
+        return side_door(chain, state, os.environ) if invocation.tour is None else nullcontext("")
+
     async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
         chain = await chains.open(name, resume=place.resume)
