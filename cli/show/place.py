@@ -74,11 +74,11 @@ class RowPlace:
         text = f"{self.sign(sign)} {self.who}{text}"
         return [self.paint(style, row) for row in (in_rows(text, self.room) if self._cuts else [text])]
 
-    def two_rows(self, text: str, style: str) -> list[str]:
-        """A text on two rows at most, the second of which is cut."""
+    def refusal(self, text: str) -> list[str]:
+        """Why a call failed, on two rows at most, the second of which is cut."""
         first, *others = in_rows(text, self.room)
         rows = [first, " ".join(others)] if others else [first]
-        return [self.paint(style, self.cut(row)) for row in rows]
+        return [self.paint("red", self.cut(row)) for row in rows]
 
     def spans(self, spans: Sequence[Span]) -> list[str]:
         """A styled text that is shown in full; the rows after the first stand further in."""

@@ -127,7 +127,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     if not event.is_error:
         return [place.line("✓", text, "green")]
     # The reason of a refusal ends with what would allow the call.
-    return place.two_rows(f"{place.sign('✗')} {place.who}{flat(text)}", "red")
+    return place.refusal(f"{place.sign('✗')} {place.who}{flat(text)}")
 
 
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
