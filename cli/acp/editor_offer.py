@@ -16,7 +16,8 @@ from cli.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, RpcErro
 from cli.acp.shown_calls import as_title, in_fence
 from cli.acp.updates import Update
 from cli.input.address import is_command
-from cli.terminal.slash import PROMPT, Commands
+from cli.show.answers import SERVER_PROMPT, models
+from cli.terminal.slash import Commands
 
 MODEL, CHAIN = "model", "chain"
 """The ids of the options."""
@@ -36,8 +37,8 @@ class EditorOffer:
     def options(self) -> Sequence[Mapping[str, Any]]:
         """The options with their present values: the model, and the chain where there are several."""
         settings = self.settings
-        models = [(name, about) for name, _, about in self._commands.models]
-        found = [_select(MODEL, "Model", "model", "Answers from the next prompt on", self._commands.model, models)]
+        known = [(name, about) for name, _, about in models(settings)]
+        found = [_select(MODEL, "Model", "model", "Answers from the next prompt on", self._commands.model, known)]
         if len(settings.chain_names) > 1:
             chains = [(name, _about(settings, name)) for name in settings.chain_names]
             about = "Its prompt, tools and model, from the next prompt on"
@@ -63,7 +64,7 @@ class EditorOffer:
         name, *words = text.split() or [""]
         if name not in dict(self._commands.prompts):
             return False
-        server, _, prompt = name.removeprefix(PROMPT).partition(":")
+        server, _, prompt = name.removeprefix(SERVER_PROMPT).partition(":")
         try:
             self._chain.start_prompt(server, prompt, words, then=then, failed=failed)
         except UserError as error:

@@ -106,7 +106,7 @@ class Draft:
         return left
 
     def passing(self, text: str) -> tuple[str, str] | None:
-        """What was typed after lines that could not be sent, and those: a stop must work behind whatever is there."""
+        """A typed text that is sent ahead of what stands before it, and that: a stop works behind whatever is there."""
         *above, typed = self.lines(text)
         if above and overtakes(typed):
             return typed, text.removesuffix(typed)

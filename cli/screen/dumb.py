@@ -105,7 +105,7 @@ class _Plain:
             if not data:
                 return
             if self._next_question != self._question:
-                # Its reader may reply to a question before the end of the write that has shown it is known here.
+                # A user may answer a question before the write that has shown it is known here to have ended.
                 with trio.move_on_after(REPLY_S):
                     await self.shown()
 

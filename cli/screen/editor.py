@@ -168,7 +168,7 @@ class _Terminal:
 
     def resized(self) -> None:
         # The editor's thread receives no signals.
-        self._in_editor(lambda: self._page.resize(self._app))
+        self._in_editor(self._page.resize)
 
     def give_back(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_above(text))
@@ -238,7 +238,7 @@ class _Terminal:
 
     def _exit(self) -> None:
         if self._app.is_running and not self._app.is_done:
-            self._page.draw(self._app)
+            self._page.draw()
             self._app.exit()
 
     def _hang_up(self) -> None:
@@ -252,7 +252,7 @@ class _Terminal:
 
     def _draw_now_and_rest(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""
-        self._page.draw(self._app)
+        self._page.draw()
         asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
     def _draw_again_if_due(self) -> None:

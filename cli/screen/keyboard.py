@@ -187,7 +187,7 @@ class Keyboard:
         bind("up", to=lambda _: self._up())
         bind("down", to=lambda _: self._down())
         bind("tab", to=lambda _: self._complete())
-        bind("c-l", to=lambda _: self._page.clear(self._app))
+        bind("c-l", to=lambda _: self._page.clear())
         for key in ("c-r", "c-s"):
             bind(key, to=self._search)
         for key in ("c-g", "c-c"):
@@ -237,7 +237,7 @@ class Keyboard:
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
-        self._page.step_aside(self._app)
+        self._page.step_aside()
         said, text = "", self.text
         try:
             edited = self.outside.edit(text, os.environ)
@@ -247,7 +247,7 @@ class Keyboard:
             if edited != text:
                 self._buffer.save_to_undo_stack()
                 self._set_text(self.pastes.folded_again(edited))
-        self._page.come_back(self._app, said)
+        self._page.come_back(said)
 
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)

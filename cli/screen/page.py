@@ -60,10 +60,12 @@ class Page:
         self._next_tail = ""
         self._next_question = self._next_keys = ""
         self._keys = ""
-        """Those that answer the question on the screen by themselves, which was shown then:"""
+        """The keys that answer the question on the screen by themselves."""
         self._asked_at = 0.0
+        """When that question was shown."""
         self._last: deque[str] = deque(maxlen=KEPT)
         self._is_scheduled = False
+        self._app: Application[Any]
         self._window: Window
         self._title = ""
         """The title of the window, once it was set."""
@@ -126,18 +128,19 @@ class Page:
 
     def watch(self, app: Application[Any], window: Window) -> None:
         """Correct the application's own drawings too; ``window`` is that of the text."""
-        self._window = window
+        self._app, self._window = app, window
         app.before_render += self._before_render
         app.after_render += self._after_render
 
-    def _before_render(self, app: Application[Any]) -> None:
+    def _before_render(self, _: object) -> None:
         self._output.hold()
-        if app.renderer._last_screen is not None and app.renderer._last_size != screen_size():
-            self._erase(app)
+        renderer = self._app.renderer
+        if renderer._last_screen is not None and renderer._last_size != screen_size():
+            self._erase()
 
-    def _erase(self, app: Application[Any]) -> None:
+    def _erase(self) -> None:
         """Erase the prompt, also where the terminal has wrapped it anew since: the signal for that may come later."""
-        renderer, columns = app.renderer, screen_size().columns
+        renderer, columns = self._app.renderer, screen_size().columns
         drawn, size = renderer._last_screen, renderer._last_size
         if drawn is not None and size is not None and size.columns != columns and _wraps_again(os.environ):
             # A row that is too long now fills several, and the cursor went with its character.
@@ -148,16 +151,16 @@ class Page:
         renderer.erase(leave_alternate_screen=False)
         self._height = 0
 
-    def _after_render(self, app: Application[Any]) -> None:
-        drawn, info = app.renderer._last_screen, self._window.render_info
+    def _after_render(self, _: object) -> None:
+        drawn, info = self._app.renderer._last_screen, self._window.render_info
         height = 0 if drawn is None else drawn.height
         # Rows below the text that it does not fill. And where the prompt grew, its old last row is not that any more,
         # but tmux would still wrap it anew by what it once held, unless it was erased with all below it.
         is_too_tall = info is not None and info.window_height > len(info.visible_line_to_row_col)
         try:
             if self._height and height and (is_too_tall or height != self._height):
-                self._erase(app)  # after which this does not hold
-                app._redraw()
+                self._erase()  # after which this does not hold
+                self._app._redraw()
             self._height = height
         finally:
             self._output.release()
@@ -174,7 +177,7 @@ class Page:
             self._output.write_raw("\a")
         self._output.flush()
 
-    def draw(self, app: Application[Any]) -> None:
+    def draw(self) -> None:
         """Write the rows that wait and draw the prompt below them, in one piece."""
         with self._lock:
             rows, self._rows = self._rows, []
@@ -187,11 +190,12 @@ class Page:
             if is_asked:
                 self._keys, self._asked_at = self._next_keys, math.inf
             self._last.extend(rows)
+        app = self._app
         if not app.is_running or app.is_done:
             return
         with self._output.held():
             if rows or not is_as_tall:
-                self._erase(app)
+                self._erase()
             if rows:
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
             app._redraw()
@@ -207,35 +211,35 @@ class Page:
             self._is_scheduled = is_due
         return is_due
 
-    def clear(self, app: Application[Any]) -> None:
+    def clear(self) -> None:
         """Clear the screen, and draw as many of the latest rows as fit; what other programs wrote is gone."""
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
             self._last.clear()
         with self._output.held():
-            self._erase(app)
+            self._erase()
             self._output.cursor_goto(0, 0)
             self._output.erase_down()
-            self.draw(app)
+            self.draw()
 
-    def step_aside(self, app: Application[Any]) -> None:
+    def step_aside(self) -> None:
         """Erase the prompt, for another program that gets the terminal; what comes is drawn behind it."""
         with self._output.held():
-            self._erase(app)
+            self._erase()
 
-    def come_back(self, app: Application[Any], said: str = "") -> None:
+    def come_back(self, said: str = "") -> None:
         """Draw the prompt again, below what the other program left and a text of ours."""
         with self._lock:
             self._rows += in_rows(said, screen_size().columns)
         with self._output.held():
             self._output.write_raw("\r")
-            self.draw(app)
+            self.draw()
 
-    def resize(self, app: Application[Any]) -> None:
+    def resize(self) -> None:
         """Draw the prompt for the terminal's new size."""
         with self._output.held():
-            self._erase(app)
-            app._redraw()
+            self._erase()
+            self._app._redraw()
 
 
 def _height_of(tail: str) -> int:

@@ -87,11 +87,11 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
     did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in facts(event, about)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
     if is_refusal(event):
-        # Behind why a call was refused stands what would allow it, so the argument leaves room for that, and for the
+        # The reason of a refusal ends with what would allow the call, so the argument leaves room for that, and for the
         # word that does not fit into the first row.
         before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
         room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
-        return place.two_rows(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", "red")
+        return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}")
     failed = has_failed(event)
     sign, style = ("✗", "red") if failed else ("✓", "green")
     before = f"{place.sign(sign)} {place.who}"

@@ -6,22 +6,17 @@ An event costs the same however many came before it: of what a child writes only
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from chain import events
 from chain.events import Event
 from chain.text import phrases
-from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
 from cli.show.signs import Sign
 from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 
-if TYPE_CHECKING:
-    from chain.chain import AgentView
-
-ASCII_MARK = "..."
 STEP = 2
 """Columns that a child stands further in than its parent."""
 MOST_ROWS = 8
@@ -173,39 +168,3 @@ def _row(child: Child, width: int, sign: Sign) -> str:
     if for_task < min(columns(task), LEAST_TASK) or not task:
         return head + dot + child.doing(room + len(dot), mark)
     return head + dot + child.doing(room - for_task, mark) + dot + cut(task, for_task, mark)
-
-
-def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
-    """What ``/agents`` shows, in plain text: a row for each agent at work, and one for each that can be asked again.
-
-    Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
-    """
-    # The main agent's run may be over as well, but lines go to it without being asked for.
-    finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]
-    named = {agent.name: agent for agent in agents if agent not in finished}
-    order = in_order({agent.name: agent.parent for agent in named.values()})
-    names = {name: indent(depth, width) + flat(name) for depth, name in order}
-    room = max(map(columns, names.values()), default=0)
-    rows = [_tree_row(names[n], room, _facts(named[n], now), named[n].task, width) for n in names]
-    if finished:
-        rows.append(cut("Finished, can be asked again:", width, ASCII_MARK))
-    room = STEP + max((columns(flat(agent.name)) for agent in finished), default=0)
-    return rows + [_tree_row(" " * STEP + flat(agent.name), room, "", agent.task, width) for agent in finished]
-
-
-def _facts(agent: AgentView, now: float) -> str:
-    if agent.state == "finished":
-        return "idle"
-    parts = [duration(now - agent.since, whole=True)]
-    if agent.iteration:
-        parts.append(f"{agent.iteration}/{agent.max_iterations}")
-    if agent.state == "completing":
-        parts.append("ends")
-    if agent.waiting:
-        parts.append(f"{counted(agent.waiting, 'line')} waiting")
-    return ", ".join([*parts, counted(agent.tokens, "token")])
-
-
-def _tree_row(name: str, room: int, facts: str, task: str, width: int) -> str:
-    head = name + " " * (room - columns(name))
-    return cut("  ".join(part for part in (head, facts, flat(task)) if part), width, ASCII_MARK).rstrip()

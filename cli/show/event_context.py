@@ -12,12 +12,12 @@ from cli.show.child_agents import Child, Working, depth_of, with_parents
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known of an event beside itself.
+    """What is known of an event beside itself, in the view of one agent.
 
-    ``depth`` is how far below the agent whose view it is its rows stand, and ``agent`` whose they are: empty for that
-    one itself, and where the text names it. ``last_tool`` ran before it in this iteration. ``parent`` started an agent,
-    unless that is the one whose view it is, and ``child`` is what an agent that has ended did. ``is_moved``: a line
-    waited for another agent before. ``began`` is when the run began that ended, ``is_repeated``: it was told already.
+    ``depth`` is how many levels below that agent its rows stand, and ``agent`` the one that they name: none for the
+    viewed agent itself, and where the text has the name. ``last_tool`` ran before the event in this iteration.
+    ``parent`` started an agent, unless it is the viewed one; ``child`` is what an agent that has ended did.
+    ``is_moved``: the line waited for another agent before. ``began`` is when the run that has ended began.
     """
 
     depth: int = 0
@@ -27,7 +27,6 @@ class Context:
     child: Child | None = None
     is_moved: bool = False
     began: float | None = None
-    is_repeated: bool = False
 
 
 class Contexts:
@@ -39,7 +38,6 @@ class Contexts:
         self._queued: dict[str, str] = {}
         """The agent that each waiting line waits for."""
         self._began: float | None = None
-        self._has_ended = False
 
     def of(self, event: Event) -> Context:
         """The context of the next event."""
@@ -48,16 +46,11 @@ class Contexts:
             working[event.agent].update(event)
         own = Context() if event.agent == MAIN else Context(depth, event.agent)
         match event:
-            case events.Init():
-                # Another session, which counts its lines and its agents from one again.
-                self._queued.clear()
-                working.clear()
             case events.RunStarted():
-                self._began, self._has_ended = event.time, False
+                self._began = event.time
                 working.clear()
             case events.IterationStarted():
                 self._last_tool.pop(event.agent, None)
-                self._has_ended = self._has_ended and event.agent != MAIN
             case events.ToolCall():
                 self._last_tool[event.agent] = event.name
             case events.LineQueued():
@@ -76,7 +69,7 @@ class Contexts:
                 self._queued.pop(event.id, None)
             case events.AgentStarted():
                 parent = working.get(event.agent)
-                # It comes last of those at work, also where one of its name was not told to have ended.
+                # It comes last, also where an earlier one of its name was not told to have ended.
                 working.pop(event.name, None)
                 below = 1 if parent is None else parent.depth + 1
                 working[event.name] = Child(event.name, event.agent, event.task, below, event.time)
@@ -86,10 +79,7 @@ class Contexts:
                 child = working.pop(event.name, None) or Child(event.name, event.agent, event.task, 1, event.time)
                 return Context(depth + 1, event.name, child=child)
             case events.Result():
-                # The last result may come twice, for its run and for the process.
-                if self._has_ended:
-                    return Context(is_repeated=True)
-                began, self._began, self._has_ended = self._began, None, True
+                began, self._began = self._began, None
                 working.clear()
                 return Context(began=began)
             case _:

@@ -10,7 +10,7 @@ from cli.show import signs
 from cli.show.child_agents import indent, short_name
 from cli.show.spans import Span, lines_in, painted_row, plain, wrap_all
 from cli.show.text_rows import cut, flat, in_rows
-from cli.show.user_lines import NO_BREAK
+from cli.show.user_lines import NO_BREAK, as_typed
 
 INDENT = "  "
 """Before the rows of one text that follow its first."""
@@ -37,7 +37,7 @@ class RowPlace:
         return self.width - len(self.indent)
 
     def below(self, depth: int, agent: str) -> RowPlace:
-        """The place of an agent so far below the one whose view it is; texts that name it already have no ``agent``."""
+        """The place of an agent ``depth`` levels further down; ``agent`` is empty where the texts name it already."""
         who = f"{self.name(agent)}: " if agent else ""
         return replace(self, indent=indent(depth, self.width), who=who)
 
@@ -74,11 +74,11 @@ class RowPlace:
         text = f"{self.sign(sign)} {self.who}{text}"
         return [self.paint(style, row) for row in (in_rows(text, self.room) if self._cuts else [text])]
 
-    def two_rows(self, text: str, style: str) -> list[str]:
-        """A text on two rows at most, the second of which is cut."""
+    def refusal(self, text: str) -> list[str]:
+        """Why a call failed, on two rows at most, the second of which is cut."""
         first, *others = in_rows(text, self.room)
         rows = [first, " ".join(others)] if others else [first]
-        return [self.paint(style, self.cut(row)) for row in rows]
+        return [self.paint("red", self.cut(row)) for row in rows]
 
     def spans(self, spans: Sequence[Span]) -> list[str]:
         """A styled text that is shown in full; the rows after the first stand further in."""
@@ -100,4 +100,4 @@ def hanging(rows: Sequence[str]) -> list[str]:
 
 def rows_of(text: str) -> list[str]:
     """The rows of a text, without the blank ones around it."""
-    return sanitize(text).strip("\n").rstrip().split("\n") if text.strip() else []
+    return as_typed(text).split("\n") if text.strip() else []

@@ -15,7 +15,7 @@ from chain import events
 from chain.hunks import read_diff
 from chain.text.phrases import answered
 from chain.text.wording import ASKED_EACH_TIME, counted
-from cli.show.bare_words import bare_command
+from cli.show.aliases import bare_command
 from cli.show.text_rows import TAB, hard_rows
 
 HEAD_ROWS, TAIL_ROWS = 12, 6

@@ -6,7 +6,6 @@ several may work at the same time.
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,12 +15,12 @@ from chain.events import Event
 from chain.text.phrases import duration
 from chain.text.wording import counted
 from cli.show import question_rows
-from cli.show.air import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Air, Piece, piece
 from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import at_limit, rows
+from cli.show.spacing import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part, Spacing
 from cli.show.table import table
 from cli.show.text_rows import Flow, flat, in_rows
 from cli.show.tour import Comment
@@ -35,10 +34,8 @@ FIRST = 20
 LAST = 5
 """Rows that are shown of what comes after those: while the tool runs as far as that goes, and at its end."""
 
-NEVER_OF_CHILDREN = (events.Init, events.RunStarted, events.Result, events.ThinkingDelta)
-"""What is no row if it is a child's. Nobody could follow the thoughts of several; the others are main's alone."""
 WORK_OF_CHILDREN = (
-    *NEVER_OF_CHILDREN,
+    events.ThinkingDelta,
     events.IterationStarted,
     events.TextDelta,
     events.Reply,
@@ -46,7 +43,7 @@ WORK_OF_CHILDREN = (
     events.ToolProgress,
     events.ToolResult,
 )
-"""What is no row either where the work of children is collapsed."""
+"""Events of a child that have no row where the work of children is collapsed."""
 
 _ENDS_THOUGHT = (
     events.TextDelta,
@@ -61,7 +58,7 @@ _ENDS_THOUGHT = (
 )
 
 _KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: THINKING, events.Result: END}
-"""What the rows of an event are, if they are not work."""
+"""The kinds of rows of these events; those of others are work."""
 
 LEAST_THOUGHT_S = 1.0
 """Seconds of a thought that has a row: nobody has waited for a shorter one."""
@@ -95,7 +92,7 @@ class Renderer:
         """Whether thoughts are shown whole; one that is already goes on so."""
         self._collapses = collapses
         self._unsettled = Unsettled() if updates else None
-        self._air = Air()
+        self._spacing = Spacing()
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
         self._replies = StreamedReplies(counts=updates) if streams else HeldReplies()
@@ -119,24 +116,24 @@ class Renderer:
         self._now = event.time
         if isinstance(event, events.Answer) and event.id == self._hint[0]:
             self._hint = ("", [])
-        shown = self._shown([*self._before(event, context), *self._pieces(event, context)])
+        shown = self._shown([*self._before(event, context), *self._parts(event, context)])
         if isinstance(event, events.Reply):
             # A reply with calls says what they are for, so they follow it at once.
-            self._air.join(ANSWER, WORK) if event.tool_calls else self._air.part(ANSWER)
+            self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.set_apart(ANSWER)
         return shown
 
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
         """The rows of a result in two parts: the answer stands between them."""
         context = self._contexts.of(event)
-        return self._shown(self._released(event, context)), self._rows(event, self.place, context)
+        return self._shown(self._released(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> list[str]:
         """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
         self.place = replace(self.place, width=max(width, NARROWEST))
-        found = piece(ANSWER, self._replies.resize(self.place.width))
+        found: list[Part] = [(ANSWER, self._replies.resize(self.place.width))]
         if self._thought is not None:
             self._thought.width = self.place.width
-            found += piece(THINKING, self._thought.add(""))
+            found.append((THINKING, self._thought.add("")))
         return self._shown(found)
 
     def rest(self) -> list[str]:
@@ -144,8 +141,7 @@ class Renderer:
         if self._unsettled is None:
             return [row for row in self.tail.split("\n") if row.strip()]
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
-        found = [*self._unheld(), *piece(ANSWER, unfinished), *piece(WORK, self._unsettled.rest(self.place))]
-        return self._shown(found)
+        return self._shown([*self._unheld(), (ANSWER, unfinished), (WORK, self._unsettled.rest(self.place))])
 
     @property
     def tail(self) -> str:
@@ -168,7 +164,7 @@ class Renderer:
             thinking = [self.place.paint("dim", f"thinking {took}")]
         kind = THINKING if self._thought is not None else ANSWER
         groups = [(kind, unfinished.split("\n") if unfinished else []), (THINKING, thinking)]
-        return self._air_in([*groups, (WORK, [*self._hint[1], *working, *waiting])])
+        return self._spaced([*groups, (WORK, [*self._hint[1], *working, *waiting])])
 
     @property
     def is_timed(self) -> bool:
@@ -195,13 +191,13 @@ class Renderer:
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
         return [*rows, *(place.one_row(f"  {row}") for row in next(filter(None, said), []))][:most]
 
-    def _air_in(self, groups: Sequence[Piece]) -> str:
+    def _spaced(self, groups: Sequence[Part]) -> str:
         """The rows of the tail, with a blank one wherever one will stand when they are settled."""
         rows: list[str] = []
         for kind, found in groups:
             if not found:
                 continue
-            if found[0] and (rows or self._air.is_apart(kind)):
+            if found[0] and (rows or self._spacing.is_apart(kind)):
                 rows.append("")
             rows += found
         return "\n".join(rows)
@@ -225,25 +221,23 @@ class Renderer:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
         place = self.place
         typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
-        found = piece(COMMAND if typed else START, [*typed, *in_rows(text, place.room), *rows])
-        shown = self._shown(self._replies.aside(found))
-        self._air.part(COMMAND)
+        found = [*typed, *in_rows(text, place.room), *rows]
+        shown = self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
+        self._spacing.set_apart(COMMAND)
         return shown
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
         """Rows of somebody who stands beside the user and comments on what happens."""
         place, found = self.place, list[str]()
-        for kind, group in itertools.groupby(comments, key=type):
-            if kind is tuple:
-                found += table([comment for comment in group if isinstance(comment, tuple)], place.width - 2)
-            else:
-                found += in_rows("\n".join(text for text in group if isinstance(text, str)), place.width - 2)
+        for comment in comments:
+            room = place.width - 2
+            found += in_rows(comment, room) if isinstance(comment, str) else table(comment, room)
         said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
-        return self._shown(self._replies.aside(piece(BESIDE, said)))
+        return self._shown(self._replies.aside([(BESIDE, said)]))
 
     def _is_left_out(self, event: Event) -> bool:
         if not self._collapses:
-            return isinstance(event, NEVER_OF_CHILDREN)
+            return isinstance(event, events.ThinkingDelta)  # nobody could follow the thoughts of several
         # Whoever writes to a child wants to read what it says to that, though the rest of its replies is not shown.
         if isinstance(event, events.UserInterruption):
             self._owe_reply.add(event.agent)
@@ -252,12 +246,12 @@ class Renderer:
             return False
         return isinstance(event, WORK_OF_CHILDREN)
 
-    def _shown(self, pieces: Iterable[Piece]) -> list[str]:
+    def _shown(self, parts: Iterable[Part]) -> list[str]:
         if self._unsettled is None:
-            return [row for _, rows in pieces for row in rows]
-        return self._air.rows(pieces)
+            return [row for _, rows in parts for row in rows]
+        return self._spacing.rows(parts)
 
-    def _unheld(self, event: Event | None = None) -> list[Piece]:
+    def _unheld(self, event: Event | None = None) -> list[Part]:
         """The question that was held back, if the event does not answer it at once."""
         held = self._unsettled.unheld(event) if self._unsettled is not None else None
         if held is None:
@@ -265,7 +259,7 @@ class Renderer:
         question, place = held
         return self._work(rows(question, place, Context()), place)
 
-    def _before(self, event: Event, context: Context) -> list[Piece]:
+    def _before(self, event: Event, context: Context) -> list[Part]:
         """What was held back or repeated, and is settled by this event."""
         if self._unsettled is None:
             return []
@@ -273,13 +267,13 @@ class Renderer:
         went_on = self._unsettled.went_on(event, place)
         return [*self._unheld(event), *self._work(went_on, place)]
 
-    def _pieces(self, event: Event, context: Context) -> list[Piece]:
+    def _parts(self, event: Event, context: Context) -> list[Part]:
         if context.depth:
             if self._is_left_out(event):
                 return []
             place = self.place.below(context.depth, context.agent)
             return self._work(self._rows(event, place, context), place)
-        released = self._released(event, context)
+        released = self._released(event)
         match event:
             case events.TextDelta():
                 return [*released, *self._replies.add(event.text, self.place)]
@@ -287,18 +281,18 @@ class Renderer:
                 return [*released, *self._replies.end(event, self.place)]
             case events.Retry():
                 cut_off = self._replies.cut_off(self.place)
-                return [*released, *cut_off, *piece(WORK, self._rows(event, self.place, context))]
+                return [*released, *cut_off, (WORK, self._rows(event, self.place, context))]
             case _:
                 kind = _KINDS.get(type(event), WORK)
-                return self._replies.aside([*released, *piece(kind, self._rows(event, self.place, context))])
+                return self._replies.aside([*released, (kind, self._rows(event, self.place, context))])
 
-    def _work(self, rows: Sequence[str], place: RowPlace) -> list[Piece]:
+    def _work(self, rows: Sequence[str], place: RowPlace) -> list[Part]:
         indented = [f"{place.indent}{row}" if row else row for row in rows]
-        return self._replies.aside(piece(WORK, indented))
+        return self._replies.aside([(WORK, indented)])
 
-    def _released(self, event: Event, context: Context) -> list[Piece]:
+    def _released(self, event: Event) -> list[Part]:
         """What was held back, or is unfinished, and is settled by this event."""
-        found: list[Piece] = []
+        found: list[Part] = []
         # A queued line or a note does not end a thought.
         if isinstance(event, _ENDS_THOUGHT):
             since, self._thinks_since = self._thinks_since, None
@@ -306,8 +300,8 @@ class Renderer:
             self._thought = None
             if since is not None and event.time - since >= LEAST_THOUGHT_S:
                 ended = [self.place.paint("dim", f"thought {duration(event.time - since, whole=True)}")]
-            found = [] if isinstance(event, events.Retry) else piece(THINKING, ended)
-        return found + self._replies.release(event, self.place, context)
+            found = [] if isinstance(event, events.Retry) else [(THINKING, ended)]
+        return found + self._replies.release(event, self.place)
 
     def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
         match event:
@@ -333,11 +327,11 @@ class Renderer:
                 return [*(said[:-1] if is_twice else said), *settled]
             case events.AgentEnded():
                 self._progress = {key: value for key, value in self._progress.items() if key[0] != event.name}
-            case events.Result(status="max_iterations") if self._collapses and not context.is_repeated:
+            case events.Result(status="max_iterations") if self._collapses:
                 return at_limit(event, place, context)
             case events.IterationStarted() if self._unsettled is not None:
                 return []
-            case events.Result(trace_path=str(path)) if path and not (self._collapses or context.is_repeated):
+            case events.Result(trace_path=str(path)) if path and not self._collapses:
                 # At a prompt /debug shows the trace.
                 return [*rows(event, place, context), place.paint("dim", f"  trace: {flat(path)}")]
             case _:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from chain import events
 from chain.events import Event
 from chain.text.phrases import beyond_replies, without_partial_results
-from cli.show.air import ANSWER, WORK, Piece, piece
-from cli.show.event_context import Context
 from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
+from cli.show.spacing import ANSWER, WORK, Part
 from cli.show.spans import Look
 from cli.show.text_rows import in_rows
 
@@ -26,7 +25,7 @@ class StreamedReplies:
     def __init__(self, *, counts: bool = False) -> None:
         self._counts = counts
         self._flow: MarkdownFlow | PlainFlow | None = None
-        self._aside: list[Piece] = []
+        self._aside: list[Part] = []
         """What waits for the end of the block that is being written."""
 
     @property
@@ -39,45 +38,45 @@ class StreamedReplies:
         """Whether rows wait for the end of a block."""
         return bool(self._aside)
 
-    def add(self, text: str, place: RowPlace) -> list[Piece]:
+    def add(self, text: str, place: RowPlace) -> list[Part]:
         """What a piece of a reply completes."""
         if self._flow is None:
             look = Look(ascii=place.ascii)
             self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
         rows, whole = self._flow.add(text), self._flow.whole
         if whole is None:
-            return piece(ANSWER, rows)
-        return [*piece(ANSWER, rows[:whole]), *self._take_aside(), *piece(ANSWER, rows[whole:])]
+            return [(ANSWER, rows)]
+        return [(ANSWER, rows[:whole]), *self._take_aside(), (ANSWER, rows[whole:])]
 
-    def end(self, reply: events.Reply, place: RowPlace) -> list[Piece]:
+    def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
         """What is left of a reply that is complete."""
-        pieces = self.add(reply.text, place) if self._flow is None else []
-        return pieces + self._end_flow()
+        parts = self.add(reply.text, place) if self._flow is None else []
+        return parts + self._end_flow()
 
-    def cut_off(self, place: RowPlace) -> list[Piece]:
+    def cut_off(self, place: RowPlace) -> list[Part]:
         """What waited for a reply that will be asked for again."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
-        return [*self._take_aside(), *piece(WORK, note)]
+        return [*self._take_aside(), (WORK, note)]
 
-    def release(self, event: Event, place: RowPlace, context: Context) -> list[Piece]:
+    def release(self, event: Event, place: RowPlace) -> list[Part]:
         """What this event settles."""
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
-        pieces = self._end_flow()
-        if not isinstance(event, events.Result) or event.status == "error" or context.is_repeated:
-            return pieces
+        parts = self._end_flow()
+        if not isinstance(event, events.Result) or event.status == "error":
+            return parts
         # Replies were shown as they came; only what a stop adds to one is left to show.
         left = beyond_replies(event)
         if self._counts:
             left = without_partial_results(left)
-        return [*pieces, *piece(ANSWER, in_rows(left, place.room))]
+        return [*parts, (ANSWER, in_rows(left, place.room))]
 
-    def aside(self, pieces: list[Piece]) -> list[Piece]:
-        """The pieces, unless they have to wait for the end of a block."""
+    def aside(self, parts: list[Part]) -> list[Part]:
+        """The parts, unless they have to wait for the end of a block."""
         if self._flow is None or not self._flow.is_open:
-            return pieces
-        self._aside += pieces
+            return parts
+        self._aside += (part for part in parts if part[1])
         return []
 
     def resize(self, width: int) -> list[str]:
@@ -87,13 +86,13 @@ class StreamedReplies:
         self._flow.width = width
         return self._flow.add("")
 
-    def _end_flow(self) -> list[Piece]:
+    def _end_flow(self) -> list[Part]:
         flow, self._flow = self._flow, None
-        return [*([] if flow is None else piece(ANSWER, flow.end())), *self._take_aside()]
+        return [(ANSWER, [] if flow is None else flow.end()), *self._take_aside()]
 
-    def _take_aside(self) -> list[Piece]:
-        pieces, self._aside = self._aside, []
-        return pieces
+    def _take_aside(self) -> list[Part]:
+        parts, self._aside = self._aside, []
+        return parts
 
 
 class HeldReplies(StreamedReplies):
@@ -107,18 +106,18 @@ class HeldReplies(StreamedReplies):
         super().__init__()
         self._held: str | None = None
 
-    def add(self, text: str, place: RowPlace) -> list[Piece]:
+    def add(self, text: str, place: RowPlace) -> list[Part]:
         """Nothing: a reply is shown whole."""
         return []
 
-    def end(self, reply: events.Reply, place: RowPlace) -> list[Piece]:
+    def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
         """The reply, unless it may be the answer."""
         if reply.tool_calls == 0:
             self._held = reply.text
             return []
-        return piece(ANSWER, rows_of(reply.text))
+        return [(ANSWER, rows_of(reply.text))]
 
-    def release(self, event: Event, place: RowPlace, context: Context) -> list[Piece]:
+    def release(self, event: Event, place: RowPlace) -> list[Part]:
         """The reply that was held back, if this event shows that it was not the answer."""
         held = self._held
         if held is None or not isinstance(event, _ENDS_WAITING):
@@ -129,4 +128,4 @@ class HeldReplies(StreamedReplies):
             # The answer of a stopped run is the text that the stop cut, and after it what was found.
             if answer == text or (event.status.startswith("cancelled") and answer.startswith(text)):
                 return []
-        return piece(ANSWER, rows_of(held))
+        return [(ANSWER, rows_of(held))]

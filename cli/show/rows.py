@@ -90,7 +90,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.Error():
             return place.note("✗", flat(phrases.located(event)), "red")
         case events.Result():
-            return [] if context.is_repeated else _result(event, place, context)
+            return _result(event, place, context)
         case events.ThinkingDelta() | events.TextDelta() | events.ToolProgress() | events.UsageReport():
             return []
         case _:
@@ -126,8 +126,8 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
             return [place.line("✗", text, "red")]
     if not event.is_error:
         return [place.line("✓", text, "green")]
-    # Behind why a call was refused stands what would allow it.
-    return place.two_rows(f"{place.sign('✗')} {place.who}{flat(text)}", "red")
+    # The reason of a refusal ends with what would allow the call.
+    return place.refusal(f"{place.sign('✗')} {place.who}{flat(text)}")
 
 
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:

@@ -5,12 +5,13 @@ A row has all of a session where the terminal is wide enough; else it has severa
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from chain.text.phrases import when
 from chain.text.wording import counted
-from cli.show.signs import Sign
+from cli.show.signs import Sign, written
 from cli.show.text_rows import columns, cut, cut_start, flat
 
 if TYPE_CHECKING:
@@ -33,16 +34,17 @@ def chosen(typed: str, sessions: Sequence[kept.Summary]) -> str:
 def session_rows(
     sessions: Sequence[kept.Summary],
     width: int,
-    sign: Sign,
     *,
+    ascii: bool,
     here: str,
-    home: str,
     now: float,
+    home: str = "",
     is_numbered: bool = False,
 ) -> list[str]:
     """Rows of at most ``width`` columns, none for no session; ``here`` is the workspace that goes without saying."""
     if not sessions:
         return []
+    sign = partial(written, ascii=ascii)
     width -= NUMBER if is_numbered else 0
     heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting"]
     table = [_cells(each, sign, now) for each in sessions]
@@ -113,13 +115,9 @@ def _padded(cell: str, width: int, column: int) -> str:
 
 def moment(at: float, now: float) -> str:
     """A local time, as short as it is clear: of today the time, of this year the day with it."""
-    try:
-        then, today = time.localtime(at), time.localtime(now)
-    except (OverflowError, ValueError, OSError):
-        return "?"
-    if (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday):
-        return time.strftime("today %H:%M", then)
-    return time.strftime("%d %b %H:%M" if then.tm_year == today.tm_year else "%Y-%m-%d", then)
+    if when(at, "%Y-%m-%d") == when(now, "%Y-%m-%d"):
+        return when(at, "today %H:%M")
+    return when(at, "%d %b %H:%M" if when(at, "%Y") == when(now, "%Y") else "%Y-%m-%d") or "?"
 
 
 def short_count(number: int) -> str:

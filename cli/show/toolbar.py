@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from chain.events import Event
 from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
 from chain.text.phrases import duration, is_stop_receipt
 from chain.text.wording import MAIN, counted
-from cli.show.bare_words import bare_command, interrupts_nothing
+from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, flat
 
 LONGEST_PARSED = 2_000
@@ -39,11 +40,6 @@ def nearly_full(row: str) -> tuple[int, int] | None:
 def answers_question(text: str) -> bool:
     """Whether a text that was begun at a question answers it; stops, ``!``, ``!!`` and commands keep their meaning."""
     return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
-
-
-def listed_or(keys: str) -> str:
-    """Keys as a sentence names them: ``y, a or n``."""
-    return f"{', '.join(keys[:-1])} or {keys[-1]}"
 
 
 _FILLED = re.compile(r"\bctx (\d{1,5})%")
@@ -69,6 +65,16 @@ class _ToolbarStep(NamedTuple):
     name: str
     since: float
     until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipient:
+    """An agent, empty for one that is not at work, and what is typed for it behind ``waiting`` lines."""
+
+    agent: str
+    text: str
+    waiting: int = 0
+    is_addressed: bool = False
 
 
 class Toolbar:
@@ -130,7 +136,7 @@ class Toolbar:
                     self.asked = None
             case _ if event.agent != MAIN:
                 pass  # a child's steps are not shown, only its tools
-            case events.Init() | events.Result():
+            case events.Result():
                 self.is_running = self._is_stopping = False
                 self._iteration, self.asked = "", None
                 self._tools.clear()
@@ -185,37 +191,35 @@ class Toolbar:
         *,
         width: int,
         now: float,
+        to: Recipient,
         waiting: int,
-        typed: str,
         at: str = "",
-        target: str = MAIN,
-        is_addressed: bool = False,
-        ahead: int | None = None,
         others: int = 0,
         holds_rows: bool = False,
         keys: str = "",
     ) -> str:
         """The row, at most ``width`` columns of it.
 
-        ``waiting`` is how many lines wait, ``typed`` what is in the editor, ``at`` the question at which that was
-        begun, ``target`` the agent that the next line goes to; ``is_addressed``: it was named, and the target is empty
-        if that agent is not at work. ``ahead`` lines wait for the target (``None``: all that wait). ``others`` are
-        lines in the editor that Enter sends before what is typed. ``holds_rows``: rows wait for the end of a block of
-        the reply. ``keys`` answer by themselves, without Enter, while nothing is typed.
+        ``to`` is who what is in the editor goes to, ``waiting`` how many lines wait for whichever agent, ``at`` the
+        question at which the text was begun. ``others`` are lines in the editor that Enter sends before it.
+        ``holds_rows``: rows wait for the end of a block of the reply. ``keys`` answer by themselves, without Enter,
+        while nothing is typed.
         """
+        typed = to.text
         if at and answers_question(typed):
             asker = MAIN if self.asked is None else self.asked.agent
-            how = f"{listed_or(keys)} " if keys and not typed else self._signs.enter
+            # As a sentence names them: "y, a or n".
+            how = f"{', '.join(keys[:-1])} or {keys[-1]} " if keys and not typed else self._signs.enter
             right = f"{how}answers {at} ({self._name(asker)})"
-        elif is_addressed and not target:
+        elif to.is_addressed and not to.agent:
             right = "no such agent at work"
-        elif is_addressed and target != MAIN and is_stop(typed):
-            right = f"{self._signs.stop}stops {self._name(target)}"
+        elif to.is_addressed and to.agent != MAIN and is_stop(typed):
+            right = f"{self._signs.stop}stops {self._name(to.agent)}"
         elif others and not overtakes(typed):
             right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
         else:
-            right = self._right(typed, waiting if ahead is None else ahead, target)
-        for parts in self._lefts(now, self._queue(waiting, ahead), holds_rows):
+            right = self._right(to)
+        for parts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows):
             left = self._signs.dot.join(part for part in parts if part)
             if not right and columns(left) <= width:
                 return left
@@ -224,9 +228,8 @@ class Toolbar:
                 return f"{left}{' ' * room}{right}"
         return cut(right, width, self._signs.cut)
 
-    def _queue(self, waiting: int, ahead: int | None) -> str:
+    def _queue(self, waiting: int, own: int) -> str:
         """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""
-        own = waiting if ahead is None else ahead
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
@@ -278,12 +281,12 @@ class Toolbar:
     def _whose(self, agent: str) -> str:
         return "" if agent == MAIN else f"{self._name(agent)}: "
 
-    def _right(self, typed: str, waiting: int, target: str) -> str:
+    def _right(self, to: Recipient) -> str:
         """What Enter would do; with nothing typed, the agent that the next line goes to."""
-        signs = self._signs
-        agent = self._name(target) or MAIN
+        signs, typed = self._signs, to.text
+        agent = self._name(to.agent) or MAIN
         if not typed.strip():
-            starts = f"{signs.enter}starts a run with {counted(waiting, 'line')}" if waiting else ""
+            starts = f"{signs.enter}starts a run with {counted(to.waiting, 'line')}" if to.waiting else ""
             return f"{signs.to}{agent}" if self.is_running else starts
         if len(typed) > MAX_LINE:
             return f"too long, at most {MAX_LINE:,} characters"
@@ -299,13 +302,13 @@ class Toolbar:
         if not self.is_running:
             at_once = line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status")
             return f"{signs.enter}answers at once" if at_once else f"{signs.enter}starts a run"
-        if waiting >= self._inbox_size and line.urgency != "now":
+        if to.waiting >= self._inbox_size and line.urgency != "now":
             return "queue full"
         if self._is_stopping:
             return "comes back after the stop"
         if line.kind == "follow-up":
             return "after this run"
-        goes_to = "plan" if line.kind == "todo" and target == MAIN else agent
+        goes_to = "plan" if line.kind == "todo" and to.agent == MAIN else agent
         if line.urgency == "now":
             return f"{signs.urgent}{goes_to}, at once"
         if line.urgency == "urgent":

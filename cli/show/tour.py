@@ -12,8 +12,8 @@ from chain import events
 from chain.events import Event
 from chain.text.wording import MAIN
 
-Comment: TypeAlias = str | tuple[str, str]
-"""A text, or a row of a table: what to type, and what it does."""
+Comment: TypeAlias = str | Sequence[tuple[str, str]]
+"""A text, or the rows of a table: what to type, and what it does."""
 
 TRIES: dict[str, tuple[str, str]] = {
     "todo": ("todo: add verify the SKU data", "puts a task on its plan"),
@@ -29,7 +29,7 @@ INTRODUCTION = (
 )
 INVITATION: tuple[Comment, ...] = (
     "While it works, type one of these and press Enter (or anything else; /help has more):",
-    *TRIES.values(),
+    tuple(TRIES.values()),
 )
 READING = f"It reads file after file now. A good moment for: {TRIES['urgent'][0]}"
 AFTERWARDS = (

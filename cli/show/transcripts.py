@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from chain import events
-from chain.events import Event
+from chain.events import Event, Piece
 from chain.text.wording import counted
 from cli.show.child_agents import with_parents
 from cli.show.event_context import Context, Contexts
@@ -32,29 +31,14 @@ MAX_SHOWN = 1_000
 
 _CUT = "[what was here before is not kept]\n"
 
-_Running: TypeAlias = events.TextDelta | events.ThinkingDelta | events.ToolProgress
-
 
 @dataclass(eq=False, slots=True)
 class _TranscriptEntry:
-    """An event, and its context in the view of the agent whose transcript it is. Running text is in ``text``."""
+    """An event, and its context in the view of the agent whose transcript it is. Running text grows in its event."""
 
     event: Event
     context: Context
     size: int = 0
-    text: str = ""
-    is_cut: bool = False
-
-    def add(self, text: str) -> None:
-        self.text += text
-        if len(self.text) > 2 * MAX_RUNNING:  # twice the bound, so that not every piece has to be cut
-            self.text, self.is_cut = self.text[-MAX_RUNNING:], True
-        self.size = len(self.text)
-
-    def whole(self) -> Event:
-        if not isinstance(self.event, _Running):
-            return self.event
-        return replace(self.event, text=(_CUT if self.is_cut else "") + self.text)
 
 
 class _Transcript:
@@ -66,7 +50,7 @@ class _Transcript:
         self._dropped = 0
 
     def add(self, event: Event, context: Context) -> None:
-        if isinstance(event, _Running):
+        if isinstance(event, Piece):
             self._run_on(event, context)
         else:
             if not context.depth:
@@ -86,17 +70,22 @@ class _Transcript:
         self._size -= entry.size
         self._open = {key: other for key, other in self._open.items() if other is not entry}
 
-    def _run_on(self, event: _Running, context: Context) -> None:
-        key, text = getattr(event, "id", event.type), event.text
+    def _run_on(self, event: Piece, context: Context) -> None:
+        key = getattr(event, "id", event.type)
         entry = self._open.get(key)
         if entry is None:
-            entry = self._open[key] = _TranscriptEntry(event, context)
+            entry = self._open[key] = _TranscriptEntry(replace(event, text=""), context)
             self._append(entry)
-        elif isinstance(event, events.ToolProgress) and not entry.text.endswith("\n"):
-            text = f"\n{text}"  # a report is a row of its own
-        before = entry.size
-        entry.add(text)
-        self._size += entry.size - before
+        assert isinstance(entry.event, Piece)
+        text = entry.event.text
+        if text and isinstance(event, events.ToolProgress) and not text.endswith("\n"):
+            text += "\n"  # a report is a row of its own
+        text += event.text
+        if len(text) > 2 * MAX_RUNNING:  # twice the bound, so that not every piece has to be cut
+            text = _CUT + text[-MAX_RUNNING:]
+        entry.event = replace(entry.event, text=text)
+        self._size += len(text) - entry.size
+        entry.size = len(text)
 
     def _close(self, event: Event) -> None:
         """End the running texts that go on no further; a reply that is whole, or asked again, replaces its pieces."""
@@ -116,7 +105,7 @@ class _Transcript:
         count = self._dropped
         rows = renderer.place.note("…", f"{counted(count, 'earlier event')} not kept", "dim") if count else []
         for entry in self._entries:
-            rows += renderer.lines(entry.whole(), entry.context)
+            rows += renderer.lines(entry.event, entry.context)
         return rows + (renderer.tail.split("\n") if renderer.tail else [])
 
 
@@ -141,10 +130,6 @@ class Transcripts:
                 if (own := self.kept.get(event.name)) is not None:
                     own.add(event, Context(child=context.child))
                 self._add_nested(event, context)
-            case events.Init():
-                # Another session, which counts its agents from one again.
-                self.kept.clear()
-                self._dropped = 0
             case _ if event.agent in self.kept and not isinstance(event, events.UsageReport):
                 self.kept[event.agent].add(event, replace(context, depth=0, agent=""))
                 self._add_nested(event, context)

@@ -45,7 +45,20 @@ _GOES_ON = (
 
 
 @dataclass(slots=True)
-class _Pauses:
+class _RunningCall:
+    """A call that runs."""
+
+    event: events.ToolCall
+    agent: str = ""
+    """The agent that it waits for."""
+    was_stopped: bool = False
+    """Whether its agent was stopped, which has a row of its own."""
+    is_said: bool = False
+    """Whether other rows say what became of it, unless that is an error."""
+
+
+@dataclass(slots=True)
+class _RetrySeries:
     since: float
     last: events.Retry
     count: int = 1
@@ -55,23 +68,17 @@ class Unsettled:
     """Keeps what later events settle. Of children only what lies between them and the user is kept."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, events.ToolCall] = {}
+        self._calls: dict[str, _RunningCall] = {}
         self._lines: dict[str, events.LineQueued] = {}
-        self._retries: dict[str, _Pauses] = {}
+        self._retries: dict[str, _RetrySeries] = {}
         self._held: tuple[events.Question, RowPlace] | None = None
         """A question that the next event may answer, without anybody having seen it."""
         self._questions: dict[str, events.Question] = {}
         self._notes: dict[str, str] = {}
         """What the row of a call says of the question whether it may run."""
         self._refused: dict[str, str] = {}
-        """What calls would have done that were refused."""
-        self._said = set[str]()
-        """The calls of which other rows say what became of them, unless that is an error."""
-        self._stopped_calls = set[str]()
-        """The calls whose agent was stopped, which has a row of its own."""
+        """What calls would have done that the user refused."""
         self._tasks: tuple[events.TaskView, ...] = ()
-        self._delegated: dict[str, str] = {}
-        """The agents that calls wait for."""
 
     @property
     def is_timed(self) -> bool:
@@ -104,7 +111,7 @@ class Unsettled:
         is_own = not context.depth
         match event:
             case events.ToolCall() if is_own:
-                self._calls[event.id] = event
+                self._calls[event.id] = _RunningCall(event)
                 return []
             case events.ToolResult() if is_own:
                 return self._result(event, place)
@@ -115,12 +122,15 @@ class Unsettled:
             case events.Answer():
                 return self._answer(event, is_own=is_own)
             case events.AgentStarted():
-                self._delegated[event.parent_id] = event.name
+                if (call := self._calls.get(event.parent_id)) is not None:
+                    call.agent = event.name
                 return None
             case events.AgentEnded():
-                self._delegated.pop(event.parent_id, None)
                 self._retries.pop(event.name, None)
-                return self._stopped(event, place) if phrases.was_stopped(event.status) else None
+                was_stopped = phrases.was_stopped(event.status)
+                if (call := self._calls.get(event.parent_id)) is not None:
+                    call.agent, call.was_stopped = "", was_stopped
+                return _stopped(event, place) if was_stopped else None
             case events.LineQueued():
                 self._lines[event.id] = event
                 return []
@@ -132,7 +142,7 @@ class Unsettled:
             case events.Retry():
                 before = self._retries.get(event.agent)
                 if before is None:
-                    self._retries[event.agent] = _Pauses(event.time, event)
+                    self._retries[event.agent] = _RetrySeries(event.time, event)
                 else:
                     before.last, before.count = event, before.count + 1
                 return []
@@ -146,15 +156,11 @@ class Unsettled:
 
     def _result(self, event: events.ToolResult, place: RowPlace) -> list[str]:
         call, note = self._calls.pop(event.id, None), self._notes.pop(event.id, "")
-        refused = self._refused.pop(event.id, None)
-        is_said, was_stopped = event.id in self._said, event.id in self._stopped_calls
-        self._said.discard(event.id)
-        self._stopped_calls.discard(event.id)
-        if was_stopped or (is_said and not event.is_error):
-            return []
-        if refused is not None:
+        if refused := self._refused.pop(event.id, ""):
             return [place.signed("✗", f"{refused} {place.sign('·')} {flat(note)}", "yellow")]
-        about = "" if call is None else call_rows.subject(call.name, call.input)
+        if call is not None and (call.was_stopped or (call.is_said and not event.is_error)):
+            return []
+        about = "" if call is None else call_rows.subject(event.name, call.event.input)
         return call_rows.settled_call(event, about, [note] if note else [], place)
 
     def _answer(self, event: events.Answer, *, is_own: bool) -> list[str] | None:
@@ -164,8 +170,8 @@ class Unsettled:
             return None
         call = question.tool_call_id
         if question.kind == "choice":
-            if event.decision == "answered" and is_own:
-                self._said.add(call)
+            if event.decision == "answered" and call in self._calls:
+                self._calls[call].is_said = True
             return None
         is_users = event.by == "user"
         said = question_rows.answer_parts(event)[1]
@@ -188,9 +194,8 @@ class Unsettled:
 
     def _plan(self, event: events.PlanChanged, place: RowPlace) -> list[str] | None:
         """Of a plan of which one task has changed, that task: the others stand further up."""
-        self._said |= {
-            call.id for call in self._calls.values() if call.name.startswith(PLAN) and event.by == call.agent
-        }
+        for call in self._calls.values():
+            call.is_said = call.is_said or (call.event.name.startswith(PLAN) and event.by == call.event.agent)
         before, self._tasks = self._tasks, event.tasks
         changed = [task for task in event.tasks if task not in before]
         if len(changed) != 1 or len(event.tasks) < len(before):
@@ -200,18 +205,9 @@ class Unsettled:
         task = task_rows(changed, place)[0].strip()
         return [place.one_row(f"Plan {closed}/{len(event.tasks)}{by}: {task}")]
 
-    def _stopped(self, event: events.AgentEnded, place: RowPlace) -> list[str]:
-        # A child's own call has no row that could be left out.
-        if event.parent_id in self._calls:
-            self._stopped_calls.add(event.parent_id)
-        word = "interrupted" if event.status == "interrupted" else "stopped"
-        sign, name = place.sign("⏹"), place.name(event.name)
-        text = f"{sign} {name}" if sign.startswith(word) else f"{sign} {name} {word}"
-        return [place.paint("yellow", place.cut(text))]
-
     def running(self, place: RowPlace, now: float, most: int = MOST_CALLS) -> list[str]:
         """At most so many rows of the calls that run, but for those that an agent at work does."""
-        calls, most = [call for call in self._calls.values() if call.id not in self._delegated], min(most, MOST_CALLS)
+        calls, most = [call.event for call in self._calls.values() if not call.agent], min(most, MOST_CALLS)
         shown = calls if len(calls) <= most else calls[: most - 1]
         rows = [self._call(call, place, now) for call in shown]
         if left := len(calls) - len(shown):
@@ -256,6 +252,13 @@ class Unsettled:
         self._lines.clear()
         self._retries.clear()
         return rows
+
+
+def _stopped(event: events.AgentEnded, place: RowPlace) -> list[str]:
+    word = "interrupted" if event.status == "interrupted" else "stopped"
+    sign, name = place.sign("⏹"), place.name(event.name)
+    text = f"{sign} {name}" if sign.startswith(word) else f"{sign} {name} {word}"
+    return [place.paint("yellow", place.cut(text))]
 
 
 def _waiting_line(event: events.LineQueued, place: RowPlace) -> list[str]:

@@ -8,7 +8,7 @@ from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
 from chain.text.wording import counted
 from cli.input.address import split_address
-from cli.show.bare_words import bare_command, interrupts_nothing
+from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import cut_to_row, flat
 
 MAX_SHOWN = 200

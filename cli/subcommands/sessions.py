@@ -15,7 +15,6 @@ from chain.text.plain import sanitize
 from cli.nearest import nearest_command
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
-from cli.show.signs import written
 from cli.show.text_rows import cut_to_row
 
 WORDS = ("list", "show", "export", "delete")
@@ -49,8 +48,7 @@ def list_rows(store: sessions.Store, *, here: Path, width: int, ascii: bool) -> 
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
-    signs = partial(written, ascii=ascii)
-    return session_rows(found, width, signs, here=str(here.resolve()), home=home, now=time.time())
+    return session_rows(found, width, ascii=ascii, here=str(here.resolve()), now=time.time(), home=home)
 
 
 def show_rows(

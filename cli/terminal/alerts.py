@@ -9,7 +9,7 @@ from chain.text.phrases import outcome, was_stopped
 from chain.text.wording import MAIN
 
 LONG_S = 10.0
-"""Seconds of a run whose end is not waited for with the eyes on the screen."""
+"""Seconds of a run after which its user has probably looked away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import trio
 
@@ -33,9 +33,7 @@ class _Opened:
 class Chains:
     """Opens chains by ``open_chain``, each in a task of its own with a side door; ``settings`` are for the models."""
 
-    def __init__(
-        self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor | None = None
-    ) -> None:
+    def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor) -> None:
         self._nursery = nursery
         self._settings = settings
         self._open_chain = open_chain
@@ -45,9 +43,8 @@ class Chains:
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "") -> Chain:
         """A chain that asks this model: a new session with a plan, or a kept one. Raises ``UserError``."""
         definition = self._settings.model(model)
-        how: dict[str, Any] = {"resume": resume} if resume else {"plan": tuple(plan)}
         asked = build_model(definition, interactive=True)
-        opening = self._open_chain(model=asked, **how)
+        opening = self._open_chain(model=asked, plan=tuple(plan), resume=resume)
         chain: Chain = await self._nursery.start(self._keep_open, opening)
         if definition.retries != self._settings.model().retries:
             with suppress(JournalError):  # the usual ones will do
@@ -73,14 +70,12 @@ class Chains:
     ) -> None:
         opened: _Opened | None = None
         try:
-            async with AsyncExitStack() as stack:
-                chain = await stack.enter_async_context(opening)
-                problem = "" if self._open_door is None else await stack.enter_async_context(self._open_door(chain))
+            async with opening as chain, self._open_door(chain) as problem:
                 opened = self._opened[chain] = _Opened(problem)
                 task_status.started(chain)
                 await opened.wanted_closed.wait()
         finally:
-            # Also where who wanted it left in the very step in which it was open.
+            # Also where its opener was cancelled in the very step in which it was open.
             if opened is not None:
                 del self._opened[chain]
                 opened.closed.set()

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from chain.config.load import Settings
@@ -15,7 +14,6 @@ from chain.servers import ToolServer
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
-from cli.show.signs import written
 from cli.writing import try_to_write
 
 ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
@@ -30,8 +28,7 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
     found = sessions.resumable(store, here)
     if not found:
         raise UserError(f"no session of {here} is kept; chain sessions list shows those of other folders")
-    sign, width = partial(written, ascii=ascii), tty.size()[0]
-    rows = session_rows(found, width, sign, here=str(here), home="", now=time.time(), is_numbered=True)
+    rows = session_rows(found, tty.size()[0], ascii=ascii, here=str(here), now=time.time(), is_numbered=True)
     _show(rows, ascii=ascii)
     while answer := (_ask(ASKING) or "").strip():
         try:

@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NoReturn
 
@@ -22,7 +23,6 @@ from chain.chain import Chain
 from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.signal import Signal
-from chain.tasks import bare_nursery
 from chain.text.plain import sanitize
 from cli.door.server import side_door
 from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
@@ -32,6 +32,7 @@ from cli.screen.protocol import Acceptance, Screen
 from cli.show.text_rows import in_rows
 from cli.terminal.alerts import Alerts
 from cli.terminal.chains import Chains
+from cli.terminal.display import Display
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession
@@ -46,7 +47,7 @@ DOUBLE_PRESS_S = 2.0
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
-    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``.
+    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``, in groups.
 
     Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
     """
@@ -70,19 +71,22 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         instructions=invocation.tour is None,
         servers=invocation.servers.allowed,
     )
-    # A demonstration is nobody's work, and is kept nowhere.
-    door = partial(side_door, state=state, environ=os.environ) if invocation.tour is None else None
-    async with bare_nursery() as nursery:
+
+    def door(chain: Chain) -> AbstractAsyncContextManager[str]:
+        return side_door(chain, state, os.environ) if invocation.tour is None else nullcontext("")
+
+    async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
         chain = await chains.open(name, resume=place.resume)
         # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
         gc.freeze()
         program = _Program(chains, chain, name, screen, looks, invocation)
         try:
-            return await program.run(signals, notes)
+            code = await program.run(signals, notes)
         finally:
             await program.close()
             await chains.close()
+    return code
 
 
 def _store_of(invocation: Invocation) -> sessions.Store:
@@ -99,7 +103,8 @@ class _Program:
         """``chain`` is the first one, opened with the model of this name."""
         self._chains = chains
         self._screen = screen
-        self._looks = looks
+        alerts = Alerts() if invocation.settings.notify == "bell" else None
+        self._display = Display(screen, looks, invocation.tour, alerts)
         self._invocation = invocation
         self._session = self._show(chain, model)
         self._used = [chain.session_id]
@@ -139,7 +144,7 @@ class _Program:
             nursery.cancel_scope.cancel()
         return code
 
-    def _show(self, chain: Chain, model: str, before: TerminalSession | None = None) -> TerminalSession:
+    def _show(self, chain: Chain, model: str) -> TerminalSession:
         asked, store = self._invocation, _store_of(self._invocation)
         commands = Commands(
             chain,
@@ -149,10 +154,7 @@ class _Program:
             summaries=partial(sessions.resumable, store, asked.place.workspace),
             whole_id=store.whole_id,
         )
-        alerts = Alerts() if asked.settings.notify == "bell" else None
-        session = TerminalSession(
-            chain, commands, self._screen, self, self._looks, tour=asked.tour, alerts=alerts, before=before
-        )
+        session = TerminalSession(chain, commands, self, self._display)
         session.notify(self._chains.notes(chain))
         return session
 
@@ -257,7 +259,7 @@ class _Program:
             self._sender.go_on(before.chain)
             return
         before.end()
-        self._session = self._show(chain, model, before)
+        self._session = self._show(chain, model)
         self._used = [*(id for id in self._used if id != chain.session_id), chain.session_id]
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)

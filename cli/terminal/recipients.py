@@ -6,25 +6,14 @@ marker. A line that is taken back has an address where it would go to another ag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from chain.chain import Chain
 from chain.lines.parse import parse_line
 from chain.text.wording import MAIN
 from cli.input.address import begun_address
+from cli.show.toolbar import Recipient
 
 LONGEST_PARSED = 200
 """Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recipient:
-    """An agent, empty for one that is not at work, and what is typed for it behind ``waiting`` lines."""
-
-    agent: str
-    text: str
-    waiting: int = 0
-    is_addressed: bool = False
 
 
 class Recipients:

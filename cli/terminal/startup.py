@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from chain.errors import UserError
 from chain.exit_codes import SIGTERM_CODE
 from cli.screen import tty
 from cli.terminal.invocation import Looks, Prepare
@@ -56,17 +55,14 @@ def run_at_terminal(
             async with opening as screen:
                 from cli.terminal.program import serve
 
-                try:
-                    with prepare() as invocation:
-                        return await serve(screen, signals, looks, invocation)
-                except UserError as error:
-                    problem = error  # raised outside the nurseries, which would wrap it in a group
-        raise problem
+                with prepare() as invocation:
+                    code = await serve(screen, signals, looks, invocation)
+        return code
 
     try:
         return trio.run(work)
     except BaseExceptionGroup as group:
-        # A bug of ours, wrapped in a group by each nursery that it came through.
+        # A bug of ours, or a ``UserError``, wrapped in a group by each nursery that it came through.
         raise unwrapped(group) from None
     finally:
         tty.restore()

@@ -22,17 +22,14 @@ from chain.signal import Signal
 from chain.text.wording import MAIN, counted
 from chain.threads import Threads
 from cli.input.address import is_command, split_address
-from cli.screen.protocol import Acceptance, Screen
+from cli.screen.protocol import Acceptance
 from cli.show import question_rows
-from cli.show.bare_words import AS_TEXT, LEAVE, bare_command, interrupts_nothing
+from cli.show.aliases import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
-from cli.show.renderer import Renderer
 from cli.show.rows import painted_preview
 from cli.show.toolbar import Toolbar, answers_question
-from cli.show.tour import Tour
 from cli.show.transcripts import Transcripts
-from cli.terminal.alerts import Alerts
-from cli.terminal.invocation import Looks
+from cli.terminal.display import Display
 from cli.terminal.recipients import Recipients, take_back
 from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 
@@ -64,44 +61,21 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread.
+    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread."""
 
-    It goes on with how the one ``before`` it, if there was one, showed thoughts.
-    """
-
-    def __init__(
-        self,
-        chain: Chain,
-        commands: Commands,
-        screen: Screen,
-        owner: SessionOwner,
-        looks: Looks,
-        *,
-        tour: Tour | None = None,
-        alerts: Alerts | None = None,
-        before: TerminalSession | None = None,
-    ) -> None:
+    def __init__(self, chain: Chain, commands: Commands, owner: SessionOwner, display: Display) -> None:
         self.chain = chain
         self.commands = commands
-        self._screen = screen
         self._owner = owner
-        self._tour = tour
-        self._alerts = alerts
-        self._looks = looks
-        self._renderer = Renderer(
-            color=looks.color,
-            ascii=looks.ascii,
-            width=screen.width,
-            streams=True,
-            collapses=True,
-            updates=screen.has_keys and looks.updates,
-        )
-        if before is not None:
-            # The user has chosen it for the terminal, as the model.
-            self._renderer.shows_thinking = before._renderer.shows_thinking
+        self._display = display
+        self._screen = display.screen
+        self._renderer = display.renderer()
         self._transcripts = Transcripts()
         self._toolbar = Toolbar(
-            ascii=looks.ascii, inbox_size=chain.inbox_size, has_esc=screen.has_keys, plan=chain.plan.counts
+            ascii=display.looks.ascii,
+            inbox_size=chain.inbox_size,
+            has_esc=display.screen.has_keys,
+            plan=chain.plan.counts,
         )
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
@@ -284,12 +258,12 @@ class TerminalSession:
         if self.chain.model_name != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
         if answer.thinking is not None:
-            self._renderer.shows_thinking = answer.thinking
+            self._display.shows_thinking = self._renderer.shows_thinking = answer.thinking
         self._update_queue()
         rows = painted_preview(answer.preview, self._renderer.place, whole=True)
         if answer.agent not in ("", MAIN):
-            width, looks = self._screen.width, self._looks
-            rows += self._transcripts.rows(answer.agent, width, color=looks.color, ascii=looks.ascii)
+            looks = self._display.looks
+            rows += self._transcripts.rows(answer.agent, self._screen.width, color=looks.color, ascii=looks.ascii)
         if answer.opening is None:
             self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
@@ -336,12 +310,9 @@ class TerminalSession:
             return self._toolbar.row(
                 width=width,
                 now=time.time(),
+                to=to,
                 waiting=self._recipients.waiting,
-                typed=to.text,
                 at=at,
-                target=to.agent,
-                is_addressed=to.is_addressed,
-                ahead=to.waiting,
                 others=others,
                 keys=keys,
                 holds_rows=self._renderer.holds_rows,
@@ -358,6 +329,7 @@ class TerminalSession:
             for event in batch:
                 self._update(event)
             question = self._toolbar.asked
+        alerts, tour = self._display.alerts, self._display.tour
         for event in batch:
             if isinstance(event, events.Receipt) and event.state == "handled" and event.id in self._answered:
                 self._answered.remove(event.id)
@@ -376,10 +348,10 @@ class TerminalSession:
             is_settled = isinstance(event, events.Question) and event.id in settled
             if isinstance(event, events.Question) and not is_settled:
                 rows += self._renderer.hint(event, by_key=self._screen.has_keys)
-            if self._alerts is not None and not is_settled and (alert := self._alerts.of(event)):
+            if alerts is not None and not is_settled and (alert := alerts.of(event)):
                 self._screen.alert(alert.title, rings=alert.rings)
-            if self._tour is not None:
-                rows += self._renderer.beside(self._tour.comments(event))
+            if tour is not None:
+                rows += self._renderer.beside(tour.comments(event))
         self._screen.show(rows, self._renderer.tail_at(time.time()))
         self._screen.ask(None if question is None else question.id, question_rows.answer_keys(question))
         self._update_queue()

@@ -152,13 +152,6 @@ def test_a_line_with_the_id_of_one_that_was_settled_is_a_new_one() -> None:
         assert rows[-1] == "📤 Interrupting: use B ⏳ Will inject at next safe point"
 
 
-def test_in_another_session_an_id_is_another_line() -> None:
-    opened = events.Init(session="s2", version="1", model="m", workspace="/w")
-    rows, tail = live(ONE.started(), ONE.queued(), opened, MAIN.queued())
-    assert rows[-1] == "📤 Interrupting: use B ⏳ Will inject at next safe point"
-    assert tail == []
-
-
 def test_how_to_answer_stands_below_the_question() -> None:
     renderer = above_a_prompt(color=False, ascii=False, width=40)
     for event in (ONE.started(), BELOW.started(), BELOW.question()):

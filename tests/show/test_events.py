@@ -227,11 +227,6 @@ def test_a_summary_has_the_cost_and_the_trace_where_they_are_known() -> None:
     assert shown(result) == ["✓ done, 1 iteration, 2 tokens, $0.0123", "  trace: /t/1.json"]
 
 
-def test_a_result_that_is_printed_once_more_is_summed_up_once() -> None:
-    assert len(shown(RUN, RESULT, RESULT)) == 2
-    assert len(shown(RUN, RESULT, RUN, RESULT)) == 4
-
-
 def test_the_answer_is_left_to_the_caller() -> None:
     assert "There are 5." not in shown(RUN, ITERATION, ANSWER, USAGE, receipt("handled"), RESULT)
 

@@ -5,7 +5,7 @@ import time
 from support.agents import WAIT, Family, family, starts
 from support.renderers import above_a_prompt
 
-from cli.show.child_agents import tree_rows
+from cli.show.answers import tree_rows
 from cli.show.renderer import Renderer
 from cli.show.transcripts import Transcripts
 

@@ -10,7 +10,6 @@ import pytest
 
 from chain.session.listing import Summary
 from cli.show.session_list import moment, session_rows, short_count
-from cli.show.signs import written
 from cli.show.text_rows import columns
 
 NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
@@ -32,14 +31,7 @@ KEPT = Summary(
 
 
 def table(sessions: Sequence[Summary], width: int = 100, *, ascii: bool = False) -> list[str]:
-    return session_rows(
-        sessions,
-        width,
-        lambda sign: written(sign, ascii=ascii),
-        here="/home/ida/here",
-        home="/home/ida",
-        now=NOW,
-    )
+    return session_rows(sessions, width, ascii=ascii, here="/home/ida/here", now=NOW, home="/home/ida")
 
 
 FULL = replace(KEPT, cost_usd=1.5, open_lines=("L1", "L2"), is_open=True, workspace="/home/ida/there", query="x" * 200)

@@ -11,7 +11,7 @@ from prompt_toolkit.utils import get_cwidth
 from chain import events
 from chain.events import Event, TaskView
 from chain.lines.parse import MAX_LINE, STOP_PHRASES
-from cli.show.toolbar import LONGEST_PARSED, Toolbar
+from cli.show.toolbar import LONGEST_PARSED, Recipient, Toolbar
 
 RUN = events.RunStarted(id="L1", query="count", time=100.0)
 ITERATION = events.IterationStarted(iteration=3, max_iterations=20, time=101.0)
@@ -53,8 +53,22 @@ def toolbar(*happened: Event, ascii: bool = False) -> Toolbar:
 
 
 def row(*happened: Event, ascii: bool = False, **changes: Any) -> str:
-    asked: dict[str, Any] = {"width": 80, "now": 106.0, "waiting": 0, "typed": ""}
-    return toolbar(*happened, ascii=ascii).row(**{**asked, **changes})
+    return row_of(toolbar(*happened, ascii=ascii), **changes)
+
+
+def row_of(
+    bar: Toolbar,
+    *,
+    typed: str = "",
+    target: str = "main",
+    waiting: int = 0,
+    ahead: int | None = None,
+    is_addressed: bool = False,
+    **changes: Any,
+) -> str:
+    """All that wait, wait for the target, unless it is said otherwise."""
+    to = Recipient(target, typed, waiting if ahead is None else ahead, is_addressed)
+    return bar.row(**{"width": 80, "now": 106.0, "to": to, "waiting": waiting, **changes})
 
 
 def sides(*happened: Event, **changes: Any) -> tuple[str, str]:
@@ -114,7 +128,7 @@ def test_the_left_side_tells_of_the_run(happened: tuple[Event, ...], left: str) 
 
 def test_the_seconds_of_a_step_go_on() -> None:
     bar = toolbar(RUN, ITERATION, call("shell"))
-    shown = [bar.row(width=200, now=now, waiting=2, typed="").partition("   ")[0] for now in (90.0, 103.9, 144.0, 168)]
+    shown = [row_of(bar, width=200, now=now, waiting=2).partition("   ")[0] for now in (90.0, 103.9, 144.0, 168)]
     assert shown == [f"3/20 · shell {s} · queue 2/10" for s in ("0 s", "0 s", "41 s", "1 min 5 s")]
     assert bar.stopping(144.0) == "⏹ Stopping after shell (41 s); Esc kills it"
     assert toolbar(RUN).stopping(144.0) == "⏹ Stopping"
@@ -122,10 +136,10 @@ def test_the_seconds_of_a_step_go_on() -> None:
 
 def test_after_the_wait_for_a_retry_the_model_thinks_again() -> None:
     bar = toolbar(RUN, ITERATION, TEXT, RETRY)
-    assert "retry in 5 s" in bar.row(width=80, now=102.0, waiting=0, typed="")
-    assert "thinking 3 s" in bar.row(width=80, now=109.6, waiting=0, typed="")
+    assert "retry in 5 s" in row_of(bar, now=102.0)
+    assert "thinking 3 s" in row_of(bar, now=109.6)
     bar.update(events.TextDelta(text="There", time=109.0))
-    assert "answering 1 s" in bar.row(width=80, now=110.0, waiting=0, typed="")
+    assert "answering 1 s" in row_of(bar, now=110.0)
 
 
 def test_a_run_is_active_from_its_start_to_its_result() -> None:
@@ -213,9 +227,9 @@ def test_lines_that_wait_while_nothing_runs_are_told_and_enter_starts_a_run_with
 
 def test_a_session_may_begin_with_a_plan() -> None:
     toolbar = Toolbar(ascii=False, inbox_size=10, plan=(1, 3))
-    assert "plan 1/3" in toolbar.row(width=80, now=0.0, waiting=0, typed="")
+    assert "plan 1/3" in row_of(toolbar, now=0.0)
     toolbar.update(events.PlanChanged(tasks=(), by="user"))
-    assert "plan" not in toolbar.row(width=80, now=0.0, waiting=0, typed="")
+    assert "plan" not in row_of(toolbar, now=0.0)
 
 
 def test_a_stop_of_one_agent_is_told_by_its_name() -> None:
@@ -322,14 +336,14 @@ def test_the_row_always_fits_and_is_one_row_of_text(
     happened: list[Event], width: int, now: float, waiting: int, typed: str, target: str, ascii: bool
 ) -> None:
     bar = toolbar(*happened, ascii=ascii)
-    shown = bar.row(width=width, now=now, waiting=waiting, typed=typed, target=target)
+    shown = row_of(bar, width=width, now=now, waiting=waiting, typed=typed, target=target)
     assert columns(shown) <= width
     for text in (shown, bar.stopping(now)):
         assert not [char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
         assert "\ufe0f" not in text
         assert text.isascii() or not ascii
     if bar.is_running or typed.strip():
-        right = bar.row(width=1_000, now=now, waiting=waiting, typed=typed, target=target).rsplit("   ")[-1].strip()
+        right = row_of(bar, width=1_000, now=now, waiting=waiting, typed=typed, target=target).rsplit("   ")[-1].strip()
         assert shown.endswith(right) or columns(right) > width
 
 

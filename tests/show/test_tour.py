@@ -42,7 +42,7 @@ def said(*happened: Event) -> list[str]:
 def test_it_introduces_itself_once() -> None:
     assert said(INIT, RUN, DONE, RUN)[: len(INTRODUCTION) + len(INVITATION)] == [*INTRODUCTION, *INVITATION]
     assert said(INIT, RUN, RUN).count(INVITATION[0]) == 1
-    assert all(any(line in row for row in INVITATION) for line, _ in TRIES.values())
+    assert tuple(TRIES.values()) in INVITATION
 
 
 @pytest.mark.parametrize(

@@ -190,12 +190,6 @@ def test_events_of_the_main_agent_are_not_kept() -> None:
     assert kept(RUN, events.Reply(text="x", tool_calls=0)).kept == {}
 
 
-def test_another_session_begins_with_nothing() -> None:
-    opened = events.Init(session="s2", version="1", model="m", workspace="/w")
-    assert kept(*ONE.around(*WORK), opened).kept == {}
-    assert rows("explore-1", *ONE.around(*WORK), opened, ONE.started(), ONE.iteration()) == SHOWN[:2]
-
-
 TEXTS = st.sampled_from(["use B", "漢字" * 30, "word " * 40, "\x1b[2J\x1b]0;t\x07x\ny", "| a |\n|---|\n| b |", " ", ""])
 FAMILY = [ONE, TWO, BELOW, DEEPEST]
 STEPS = st.one_of(

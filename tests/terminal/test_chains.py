@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ async def opener(folder: Path, **how: Any) -> AsyncIterator[Chains]:
     settings = configured(folder)
     opens = partial(open_chain, settings, workspace=folder, state=folder / "state", **how)
     async with trio.open_nursery() as nursery:
-        chains = Chains(nursery, settings, opens)
+        chains = Chains(nursery, settings, opens, lambda _: nullcontext(""))
         yield chains
         await chains.close()
 
@@ -82,7 +82,7 @@ async def test_one_that_nobody_wants_any_more_in_the_step_in_which_it_is_open_is
             yield chain
 
     async with trio.open_nursery() as nursery:
-        chains = Chains(nursery, settings, opens)
+        chains = Chains(nursery, settings, opens, lambda _: nullcontext(""))
         with leaving:
             await chains.open("one")
         with trio.fail_after(GUARD_S):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support import Session, check_invariants, open_session
@@ -19,8 +20,11 @@ from chain.app.open import open_chain
 from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
 from chain.plan import Task
+from chain.tools.mcp.running import ServerView
 from chain.tools.tool import Tool, ToolContext, tool
-from cli.terminal.slash import INSTEAD, MOST_SHOWN, OTHER_NAMES, CommandAnswer, Commands, NextSession
+from cli.show.aliases import INSTEAD, OTHER_NAMES
+from cli.show.answers import MOST_SHOWN
+from cli.terminal.slash import CommandAnswer, Commands, NextSession
 
 RULES = """
 rules:
@@ -334,6 +338,15 @@ async def test_no_other_session_is_asked_for_while_a_run_is_active(command: str,
     assert session.result.result == "The answer."
 
 
+async def test_no_prompt_of_a_server_is_asked_for_while_a_run_is_active(tmp_path: Path) -> None:
+    async with busy(tmp_path) as (session, commands):
+        server = ServerView("h", "serve", "ready", (), (("greet", "Greets."),), "")
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(session.chain, "_servers", SimpleNamespace(views=(server,)))
+            answer = commands.run("/mcp:h:greet Ada")
+        assert "a run is active" in answer.text
+
+
 @dataclass(frozen=True)
 class Closed:
     """A session that was closed, as the program is told of it."""
@@ -352,8 +365,8 @@ class Closed:
 async def test_resume_lists_the_latest_other_sessions_of_this_workspace(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, _):
         here = str(session.chain.workspace)
-        known = [Closed(f"s{n:02}", 1e9 + n, f"task {n}", here) for n in (3, 1, 12, 2, *range(4, 12))]
-        known += [Closed("elsewhere", 2e9, "task", "/elsewhere"), Closed(session.chain.session_id, 2e9, "this", here)]
+        known = [Closed(session.chain.session_id, 2e9, "this", here)]
+        known += [Closed(f"s{n:02}", 1e9 + n, f"task {n}", here) for n in range(12, 0, -1)]
         commands = Commands(session.chain, configured(tmp_path), summaries=lambda: known)
         latest = [f"s{n:02}" for n in range(12, 2, -1)]
         assert [id for row in rows(commands.run("/resume")) for id in row.split() if id in latest] == latest

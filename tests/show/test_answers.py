@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.painted import check_row
 
 from chain.agent.tree import AgentState, AgentView
-from cli.show.child_agents import tree_rows
+from cli.show.answers import tree_rows
 
 NOW = 1_000.0
 

@@ -6,29 +6,26 @@ from collections.abc import Iterable, Sequence
 from itertools import dropwhile
 from typing import TypeAlias
 
-Piece: TypeAlias = tuple[str, Sequence[str]]
-"""What some rows are, and the rows. A blank row parts those that are something else."""
+Part: TypeAlias = tuple[str, Sequence[str]]
+"""What some rows are, and the rows. A blank row stands between parts of different kinds."""
 
 START, QUERY, THINKING, WORK, ANSWER, END = "start", "query", "thinking", "work", "answer", "end"
 COMMAND, BESIDE = "command", "beside"
 
 
-def piece(kind: str, rows: Sequence[str]) -> list[Piece]:
-    """The rows as a piece; none without rows."""
-    return [(kind, rows)] if rows else []
-
-
-class Air:
-    """Puts one blank row between pieces of different kinds: never two, and none at the top."""
+class Spacing:
+    """Puts one blank row between parts of different kinds: never two, and none at the top."""
 
     def __init__(self) -> None:
         self._last: str | None = None
         self._ends_blank = True
 
-    def rows(self, pieces: Iterable[Piece]) -> list[str]:
-        """The rows of pieces, with the blank ones between them."""
+    def rows(self, parts: Iterable[Part]) -> list[str]:
+        """The rows of parts, with the blank ones between them."""
         found: list[str] = []
-        for kind, rows in pieces:
+        for kind, rows in parts:
+            if not rows:
+                continue
             if self.is_apart(kind):
                 found.append("")
             found += rows if kind == self._last else dropwhile(lambda row: not row, rows)
@@ -40,11 +37,11 @@ class Air:
         return kind != self._last and not self._ends_blank
 
     def join(self, kind: str, to: str) -> None:
-        """Let no blank row stand between the last piece, if it is of this kind, and one of the kind that follows."""
+        """Let no blank row stand between the last part, if it is of this kind, and one of the kind that follows."""
         if self._last == kind:
             self._last = to
 
-    def part(self, kind: str) -> None:
-        """Let the next piece of this kind stand apart too."""
+    def set_apart(self, kind: str) -> None:
+        """Let a blank row stand also between the last part, if it is of this kind, and another of its kind."""
         if self._last == kind:
             self._last = ""

@@ -1,0 +1,185 @@
+"""What slash commands show of a chain, as rows. Pure, plain text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chain.errors import UserError
+from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask
+from chain.text import phrases
+from chain.text.phrases import duration
+from chain.text.wording import MAIN, counted
+from chain.version import VERSION
+from cli.show.child_agents import STEP, in_order, indent
+from cli.show.table import table
+from cli.show.text_rows import columns, cut, cut_to_row, flat
+
+if TYPE_CHECKING:
+    from chain import Chain, Settings
+    from chain.chain import AgentView
+
+MOST_SHOWN = 200
+"""Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
+
+SERVER_PROMPT = "/mcp:"
+"""What a command begins with that is a prompt of a server: ``/mcp:SERVER:PROMPT``."""
+
+_MARK = "..."
+_WAITS_AS = {"redirect": "line", "verbatim": "line"}
+"""What ``/queue`` calls lines of a kind that only the grammar has a name for."""
+_SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
+
+
+def status_rows(chain: Chain, width: int) -> list[str]:
+    """``/status``: what is going on, and what was used."""
+    used = chain.usage
+    tokens = (
+        f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
+        f"{used.cache_write_tokens:,} cache write (runs that ended)"
+    )
+    rows = [("model", chain.model_name), ("session", chain.session_id), ("tokens", tokens)]
+    if used.cost_usd is not None:
+        rows.append(("cost", f"{phrases.cost(used.cost_usd)} (runs that ended)"))
+    return [chain.status(), *table(rows, width)]
+
+
+def context_rows(chain: Chain, width: int) -> list[str]:
+    """``/context``: what fills the window."""
+    view = chain.window
+    rows = [(name, f"{tokens:,}") for name, tokens in view.parts if tokens]
+    of = ", of an unknown window"
+    if view.window:
+        of = f" of {view.window:,} ({100 * view.tokens / view.window:.0f} %)"
+        rows.append(("free", f"{max(view.window - view.tokens, 0):,}"))
+    return [f"About {view.tokens:,} tokens{of}", *table(rows, width)]
+
+
+def queue_rows(chain: Chain, width: int) -> list[str]:
+    """``/queue``: the lines that wait."""
+    rows = []
+    for accepted in chain.waiting:
+        line = accepted.line
+        named = _WAITS_AS.get(line.kind, line.kind)
+        kind = named if line.urgency == "next" else f"{line.urgency} {named}"
+        target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
+        rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
+    return table(rows, width) or ["Nothing waits."]
+
+
+def plan_rows(chain: Chain) -> list[str]:
+    """``/todo``: the plan, and the changes of it that wait."""
+    rows = [chain.plan.render()]
+    for accepted in chain.waiting:
+        match accepted.line.command:
+            case AddTask(text):
+                change = f"add {text}"
+            case CompleteTask(n):
+                change = f"complete {n}"
+            case FailTask(n, why):
+                change = f"fail {n} {why}"
+            case ClearTasks():
+                change = "clear"
+            case _:
+                continue
+        rows.append(f"[+] {cut_to_row(change, MOST_SHOWN)} (waiting, {accepted.id})")
+    return rows
+
+
+def tool_rows(chain: Chain, width: int) -> list[str]:
+    """``/tools``: what the model may use, and which calls are asked about."""
+    rows = []
+    for tool in chain.tools:
+        permission = "read-only" if tool.read_only else ""
+        if tool.needs_approval:
+            permission = "allowed" if chain.needs_no_asking(tool.name) else "asks for approval"
+        rows.append((tool.name, permission, _first_sentence(tool.description)))
+    return table(rows, width) or ["The model has no tools."]
+
+
+def server_rows(chain: Chain, name: str, width: int) -> list[str]:
+    """``/mcp``: the servers of tools, or all about the one of this name."""
+    views = [view for view in chain.servers if name in ("", view.name)]
+    rows = [(view.name, view.state, counted(len(view.tools), "tool"), flat(view.error)) for view in views]
+    found = table(rows, width)
+    about = {tool.name: _first_sentence(tool.description) for tool in chain.tools}
+    for view in views if name else ():
+        found.append(f"  {flat(view.written)}")
+        found += table([(tool, about.get(tool, "")) for tool in view.tools], width)
+        found += table([(f"{SERVER_PROMPT}{view.name}:{prompt}", flat(said)) for prompt, said in view.prompts], width)
+    return found
+
+
+def model_rows(chain: Chain, settings: Settings, asked: str, width: int) -> list[str]:
+    """``/model``: the models, with a sign before the one that is ``asked``."""
+    rows = [("*" if can_ask and name == asked else " ", name, about) for name, can_ask, about in models(settings)]
+    return [f"Model: {chain.model_name}", *table(rows, width, indent="")]
+
+
+def models(settings: Settings) -> list[tuple[str, bool, str]]:
+    """The models: whether each can be asked, and what people know it by or why it cannot."""
+    found = []
+    for name in settings.model_names:
+        try:
+            definition = settings.model(name)
+            definition.require_key()
+            found.append((name, True, definition.label))
+        except UserError as error:
+            found.append((name, False, str(error)))
+    return found
+
+
+def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
+    """``/debug``: where this session's files are."""
+    rows = (
+        ("session", chain.session_id),
+        ("journal", str(chain.journal_path or "none")),
+        ("last trace", chain.trace_path or "none"),
+        ("configuration", str(settings.file or "the built-in one")),
+        ("handler prompt", str(settings.chain().interruption_prompt or "the built-in one")),
+        ("version", VERSION),
+    )
+    return table(rows, width)
+
+
+def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
+    """``/agents``: a row for each agent at work, and one for each that can be asked again.
+
+    Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
+    """
+    # The main agent's run may be over as well, but lines go to it without being asked for.
+    finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]
+    named = {agent.name: agent for agent in agents if agent not in finished}
+    order = in_order({agent.name: agent.parent for agent in named.values()})
+    names = {name: indent(depth, width) + flat(name) for depth, name in order}
+    room = max(map(columns, names.values()), default=0)
+    rows = [_tree_row(names[n], room, _agent_facts(named[n], now), named[n].task, width) for n in names]
+    if finished:
+        rows.append(cut("Finished, can be asked again:", width, _MARK))
+    room = STEP + max((columns(flat(agent.name)) for agent in finished), default=0)
+    return rows + [_tree_row(" " * STEP + flat(agent.name), room, "", agent.task, width) for agent in finished]
+
+
+def _agent_facts(agent: AgentView, now: float) -> str:
+    if agent.state == "finished":
+        return "idle"
+    parts = [duration(now - agent.since, whole=True)]
+    if agent.iteration:
+        parts.append(f"{agent.iteration}/{agent.max_iterations}")
+    if agent.state == "completing":
+        parts.append("ends")
+    if agent.waiting:
+        parts.append(f"{counted(agent.waiting, 'line')} waiting")
+    return ", ".join([*parts, counted(agent.tokens, "token")])
+
+
+def _tree_row(name: str, room: int, facts: str, task: str, width: int) -> str:
+    head = name + " " * (room - columns(name))
+    return cut("  ".join(part for part in (head, facts, flat(task)) if part), width, _MARK).rstrip()
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = text.strip().partition("\n\n")[0]
+    found = _SENTENCE.match(paragraph)
+    return flat(found[0] if found else paragraph)

@@ -1,0 +1,37 @@
+"""The terminal of a program, on which one session after the other is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cli.screen.protocol import Screen
+from cli.show.renderer import Renderer
+from cli.show.tour import Tour
+from cli.terminal.alerts import Alerts
+from cli.terminal.invocation import Looks
+
+
+@dataclass(slots=True)
+class Display:
+    """A screen, how rows look on it, who comments on them and calls the user, and what the user has chosen for it."""
+
+    screen: Screen
+    looks: Looks
+    tour: Tour | None
+    alerts: Alerts | None
+    shows_thinking: bool | None = None
+    """Whether thoughts are shown whole, once the user has said so."""
+
+    def renderer(self) -> Renderer:
+        """What makes the rows of a session."""
+        renderer = Renderer(
+            color=self.looks.color,
+            ascii=self.looks.ascii,
+            width=self.screen.width,
+            streams=True,
+            collapses=True,
+            updates=self.screen.has_keys and self.looks.updates,
+        )
+        if self.shows_thinking is not None:
+            renderer.shows_thinking = self.shows_thinking
+        return renderer
