@@ -126,7 +126,7 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        known = astuple(self.window or Window(0))
+        known = astuple(self._window)
         journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, *known))
         await journal.written()
         # A now line that came while the disk was slow finds the model not asked yet.
@@ -141,38 +141,30 @@ class ModelCalls:
                 journal.record(_failed(agent, run, error))
             raise
         self._account(run, reply.usage)
-        if not compacts:
-            self._note_fill(reply)
+        if compacts:
+            return reply  # ``Compactor`` records its end
+        too_long, window = reply.stop_reason == TOO_LONG, self._window.tokens
+        self._context.fill.hear(reply.usage, reply.asked_tokens, window, is_too_long=too_long)
         kept = False
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:
                 raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
-            if compacts:
-                return reply  # ``Compactor`` records its end
-            try:
-                reply = self._sound(reply)
-            except ModelError as error:
-                attempts.count(error)
-                raise
+            reply = self._sound(reply)
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
+        except ModelError as error:
+            attempts.count(error)
+            raise
         finally:
-            if not compacts:
-                self.record_end(run, reply, is_kept=kept)
+            self.record_end(run, reply, is_kept=kept)
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
         """Record the end of a call, with its message unless another record keeps that, as of a summary."""
-        window, shown = self.window or Window(0), bool(run.step.shown)
+        window, shown = self._window, bool(run.step.shown)
         ended = records.RequestEnded(self._spec.name, run.iteration, reply.stop_reason, reply.usage, was_shown=shown)
         message, cut = None if is_kept else reply.message, tuple(sorted(reply.cut_calls))
         ended = replace(ended, message=message, cut_calls=cut, asked_tokens=reply.asked_tokens)
         self._shared.journal.record(replace(ended, window=window.tokens, longest_reply=window.longest_reply))
-
-    def _note_fill(self, reply: Reply) -> None:
-        if reply.stop_reason == TOO_LONG:
-            self._context.fill.refuse(reply.asked_tokens, self.window)
-        else:
-            self._context.fill.report(reply.usage)
 
     @property
     def window(self) -> Window | None:
@@ -181,14 +173,14 @@ class ModelCalls:
         return window_of(spec.model) if trace is None else trace.window(spec.name, spec.model)
 
     @property
-    def _window(self) -> int:
-        return 0 if self.window is None else self.window.tokens
+    def _window(self) -> Window:
+        """As records say it: 0 where it is not known."""
+        return self.window or Window(0)
 
     async def _reply(self, run: Run, request: Request, *, compacts: bool) -> Reply:
         """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
-        show = self._count_cut if compacts else self._show
         try:
-            return await self._ask_model(request, lambda delta: show(run, delta))
+            return await self._ask_model(request, lambda delta: self._on_delta(run, delta, is_shown=not compacts))
         except ModelError:
             raise
         except BaseException as error:
@@ -240,23 +232,21 @@ class ModelCalls:
         agent, n = self._spec.name, run.iteration
         self._context.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
-    def _count_cut(self, run: Run, delta: Delta) -> None:
+    def _on_delta(self, run: Run, delta: Delta, *, is_shown: bool) -> None:
+        agent, n = self._spec.name, run.iteration
         if delta.kind == "usage":
             # Told in the step that cancels, in which nobody looks for what others do.
             run.step.cut_usage += delta.usage
             self._count(run, delta.usage)
-
-    def _show(self, run: Run, delta: Delta) -> None:
-        if delta.kind == "usage":
-            self._count_cut(run, delta)
-            return
-        if delta.kind == "thinking":
-            self._shared.emit(events.ThinkingDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
-            return
-        if not run.step.shown:
-            self._context.look()  # what is being done is "answering" from now on
-        run.step.shown.append(delta.text)
-        self._shared.emit(events.TextDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
+        elif not is_shown:
+            pass
+        elif delta.kind == "thinking":
+            self._shared.emit(events.ThinkingDelta(agent=agent, iteration=n, text=delta.text))
+        else:
+            if not run.step.shown:
+                self._context.look()  # what is being done is "answering" from now on
+            run.step.shown.append(delta.text)
+            self._shared.emit(events.TextDelta(agent=agent, iteration=n, text=delta.text))
 
     def _account(self, run: Run, usage: Usage) -> None:
         self._count(run, usage)
@@ -265,7 +255,7 @@ class ModelCalls:
     def _count(self, run: Run, usage: Usage) -> None:
         run.add_usage(usage)
         known = asdict(Usage() + usage)  # a model's own class of usage may say more
-        known |= {"context_tokens": usage.total_tokens, "context_window": self._window or None}
+        known |= {"context_tokens": usage.total_tokens, "context_window": self._window.tokens or None}
         self._shared.emit(events.UsageReport(agent=self._spec.name, iteration=run.iteration, **known))
 
 
