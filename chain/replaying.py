@@ -110,5 +110,5 @@ async def _difference(settings: Settings, script: Script, tools: Sequence[Tool],
         actors=actors,
     )
     async with opened as chain:
-        await Player(chain, script, actors, clock, retries).play()
+        await Player(chain, actors, clock, retries).play()
     return actors.tape.difference

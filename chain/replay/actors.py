@@ -27,7 +27,6 @@ from chain.replay.tape import Tape
 from chain.retries import Retries
 from chain.text.wording import MAIN
 from chain.tools.calling import Rules
-from chain.tools.named_files import Attachments, LineContent
 from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, ToolOutput, delegates, may_run_beside_others
 
 
@@ -59,6 +58,7 @@ class Actors:
         self.before_asking: Callable[[], None] = lambda: None
         """Called before a tool asks once more."""
         self.script = script
+        self.read = script.attachments
         self._had_servers = any(isinstance(entry.record, records.ServerTools) for entry in script.entries)
         self._tools: dict[int, Tool] = {}
 
@@ -83,10 +83,6 @@ class Actors:
     def unhurried(self, spec: AgentSpec) -> AgentSpec:
         """An agent that asks its model again as long as it did."""
         return replace(spec, limits=replace(spec.limits, retries=patient(spec.limits.retries)))
-
-    def read(self, lines: Sequence[LineContent]) -> Attachments:
-        """What went along with lines: nothing is read from the disk."""
-        return self.script.attachments(tuple(line.id for line in lines))
 
     def _tool(self, tool: Tool, *, is_real: bool) -> Tool:
         # A tool may be named twice, and is then one.

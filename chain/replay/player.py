@@ -21,7 +21,6 @@ from chain.journal.records import Record, Unknown
 from chain.lines.parse import Urgency
 from chain.lines.receipts import origin_of
 from chain.replay.actors import Actors, RecordedModel
-from chain.replay.script import Script
 from chain.retries import Retries
 from chain.text.wording import MAIN
 
@@ -38,17 +37,17 @@ class Player:
     """
 
     def __init__(
-        self, chain: Chain, script: Script, actors: Actors, clock: MockClock, retries: Callable[[str], Retries | None]
+        self, chain: Chain, actors: Actors, clock: MockClock, retries: Callable[[str], Retries | None]
     ) -> None:
         self._chain = chain
-        self._script = script
         self._actors = actors
+        self._script = actors.script
         self._tape = actors.tape
         self._clock = clock
         self._retries = retries
-        self._acts = deque(script.concerned)
+        self._acts = deque(actors.script.concerned)
         self._answerer: Answerer | None = None
-        self._presences = deque(script.presences)
+        self._presences = deque(actors.script.presences)
         self._is_acting = False
         self._jumps = 0
 

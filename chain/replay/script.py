@@ -17,7 +17,7 @@ from chain.journal.records import Entry
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant
 from chain.plan import Task, tasks_after
 from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
-from chain.tools.named_files import Attachments
+from chain.tools.named_files import Attachments, LineContent
 from chain.tools.tool import Preview
 
 SOME_TEXT = " "
@@ -177,8 +177,9 @@ class Script:
                 found.append(name)
         return tuple(found)
 
-    def attachments(self, ids: tuple[str, ...]) -> Attachments:
-        """What went along with these lines, as they were delivered in one message."""
+    def attachments(self, lines: Sequence[LineContent]) -> Attachments:
+        """What went along with these lines, as they were delivered in one message; nothing is read from the disk."""
+        ids = tuple(line.id for line in lines)
         found = [e.record for e in self.entries if isinstance(e.record, records.Message) and e.record.line_ids == ids]
         told = (e.record for e in self.entries if isinstance(e.record, records.Receipt))
         notes = {record.id: record.reason for record in told if record.state == "delivered" and record.id in ids}

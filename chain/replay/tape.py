@@ -135,20 +135,17 @@ class Tape:
         self._is_past[n] = True
         if isinstance(record, records.COURSE):
             self.latest[record.agent] = n
+            self.failed.discard(record.agent)
         if _tells_window(record):
             self._known[record.agent] = n
         match record:
             case records.RequestSent(agent=agent):
                 self.sent[agent] = n
-                self.failed.discard(agent)
-            case records.RequestEnded(agent=agent, error=error, message=message):
-                if error or message is not None:
-                    self.failed.add(agent)
+            case records.RequestEnded(agent=agent, error=error, message=message) if error or message is not None:
+                self.failed.add(agent)
             case records.AgentEnded(name=agent):
                 self.failed.discard(agent)
                 self._known.pop(agent, None)
-            case records.Message(agent=agent):
-                self.failed.discard(agent)
             case records.Result():
                 self.failed.discard(MAIN)
             case records.Model():
