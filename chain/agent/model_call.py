@@ -144,7 +144,7 @@ class ModelCalls:
         if compacts:
             return reply  # ``Compactor`` records its end
         too_long, window = reply.stop_reason == TOO_LONG, self._window.tokens
-        self._context.fill.hear(reply.usage, reply.asked_tokens, window, is_too_long=too_long)
+        self._context.fill.update(reply.usage, reply.asked_tokens, window, is_too_long=too_long)
         kept = False
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:

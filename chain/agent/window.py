@@ -125,7 +125,7 @@ class Fill:
             self._since += chars
         self._counts_reply = False
 
-    def hear(self, usage: Usage, asked_tokens: int, window: int, *, is_too_long: bool) -> None:
+    def update(self, usage: Usage, asked_tokens: int, window: int, *, is_too_long: bool) -> None:
         """Note what a service says of a request with the whole conversation: by its reply, or that it is too long.
 
         ``asked_tokens`` is then how long it is, and ``window`` what the model can take in; 0 where that is not known.

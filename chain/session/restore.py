@@ -252,7 +252,7 @@ class Restored:
         self._add_usage(record.agent, record.usage)
         if not (agent.is_summarizing or record.error):
             too_long = record.stop_reason == TOO_LONG
-            agent.history.fill.hear(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
+            agent.history.fill.update(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
 
     def _withdraw(self, agent: KnownAgent, record: records.Withdrawn) -> None:
         agent.history.withdraw(record.line_ids)
