@@ -105,9 +105,9 @@ class Actors:
 
         @wraps(tool.function)
         async def run(context: ToolContext, **input: Any) -> str:  # noqa: ANN401
-            is_sure = self.script.result(context.call_id) is not None
-            with self._kept(is_sure and not delegates(tool)):
-                await self.turn(self.script.did_first(context.call_id))
+            call = self.script.tool_calls[context.call_id]
+            with self._kept(call.result is not None and not delegates(tool)):
+                await self.turn(call.did_first)
                 return await tool.function(context, **input)
 
         return replace(tool, function=run)
@@ -244,25 +244,27 @@ class RecordedTool:
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
         """What was shown of a call before it was allowed. Raises ``ToolError`` where it failed."""
         script, id = self._actors.script, context.call_id
-        question, start, fault = script.approval(id), script.started.get(id), script.fault(id)
-        if question is not None and id not in self._shown:
+        call = script.tool_calls[id]
+        if call.approval is not None and id not in self._shown:
             self._shown.add(id)
-            await self._actors.turn(question, is_sure=True)
-            return script.preview(question)
-        if fault:
-            raise ToolError(fault)
+            await self._actors.turn(call.approval, is_sure=True)
+            return script.preview(call.approval)
+        if call.fault:
+            raise ToolError(call.fault)
         # One that never began was looked at until something kept it from beginning.
-        await self._actors.turn(script.answered(id) if start is None else start, is_sure=start is not None)
-        return None if question is None else script.preview(question)
+        has_begun = call.started is not None
+        await self._actors.turn(call.started if has_begun else call.answered, is_sure=has_begun)
+        return None if call.approval is None else script.preview(call.approval)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """What a call gave back. Raises ``ToolError`` with the text of an error result."""
         actors, id = self._actors, context.call_id
-        result = actors.script.result(id)
+        call = actors.script.tool_calls[id]
+        result = call.result
         actors.running[id] = context
         try:
-            await self._ask(context, is_kept=result is not None)
-            await actors.turn(None if result is None else actors.script.finished[id], is_sure=True)
+            await self._ask(context, call.questions, is_kept=result is not None)
+            await actors.turn(None if result is None else call.finished, is_sure=True)
         finally:
             del actors.running[id]
         assert result is not None
@@ -270,9 +272,9 @@ class RecordedTool:
             raise ToolError(result.text)
         return ToolOutput(result.text, result.images)
 
-    async def _ask(self, context: ToolContext, *, is_kept: bool) -> None:
+    async def _ask(self, context: ToolContext, questions: Iterable[int], *, is_kept: bool) -> None:
         actors = self._actors
-        for n in actors.script.questions(context.call_id):
+        for n in questions:
             asked = actors.script.asked[n]
             try:
                 await actors.turn(n, is_sure=is_kept)
