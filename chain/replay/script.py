@@ -266,13 +266,10 @@ class Script:
                     break
                 case _:
                     pass
-        text = ("" if message is None else message.text) or kept
-        silent = [
-            n
-            for n, agents in self.concerned.items()
-            if sent < n < over and begun.agent in agents and not self.entries[n].looks.get(begun.agent)
-        ]
-        return RecordedModelCall(end, ended, message, (text or SOME_TEXT) if was_shown else "", max(silent, default=None))
+        shown = ("" if message is None else message.text) or kept or SOME_TEXT
+        acts = (n for n, agents in self.concerned.items() if sent < n < over and begun.agent in agents)
+        silent = (n for n in acts if not self.entries[n].looks.get(begun.agent))
+        return RecordedModelCall(end, ended, message, shown if was_shown else "", max(silent, default=None))
 
     # ------------------------------------------------------------------------------------------------------ questions
 
