@@ -186,7 +186,7 @@ class Compactor:
             needed = fill.tokens + fill.estimate(length_of(ask)) + self._rules.room_for_reply(window)
             messages = shrunk(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * fill.ratio))
         for _ in range(SUMMARY_ATTEMPTS - 1):
-            reply = await self._model.summary(run, [*messages, ask])
+            reply = await self._model.reply(run, [*messages, ask], compacts=True)
             if reply is None or reply.stop_reason != TOO_LONG:
                 return reply
             chars = sum(map(length_of, messages))
@@ -198,7 +198,7 @@ class Compactor:
                 return reply
             self._model.record_end(run, reply, is_kept=False)
             messages = fewer
-        return await self._model.summary(run, [*messages, ask])
+        return await self._model.reply(run, [*messages, ask], compacts=True)
 
     # ------------------------------------------------------------------------------------------------- what is kept
 

@@ -257,7 +257,7 @@ class Executor:
                 await self._flush()
             # No await from here to the scope that a now line cancels.
             tail = tuple(text for text in (run.expectation.post_prompt, self._plan_news.send()) if text)
-            reply = await self._model.reply(run, tail)
+            reply = await self._model.reply(run, self.conversation.request(), tail)
             self.context.look()
             if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply

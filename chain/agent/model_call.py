@@ -61,28 +61,17 @@ class ModelCalls:
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
 
-    async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
-        """One whole reply; ``None`` when a stop or a now line cut it.
-
-        Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
-        """
-        return await self._answer(run, self._conversation.request(), tail, run.expectation.overrides)
-
-    async def summary(self, run: Run, messages: Sequence[Message]) -> Reply | None:
-        """The reply to messages that ask for a summary of the conversation; nothing of it is shown. As ``reply``."""
-        return await self._answer(run, messages, (), Overrides(), compacts=True)
-
-    async def _answer(
-        self,
-        run: Run,
-        messages: Sequence[Message],
-        tail: tuple[str, ...],
-        overrides: Overrides,
-        *,
-        compacts: bool = False,
+    async def reply(
+        self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
     ) -> Reply | None:
+        """One whole reply to these messages; ``None`` when a stop or a now line cut it.
+
+        ``compacts``: they ask for a summary of the conversation, and nothing of the reply is shown. Raises
+        ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
+        """
         if self._spec is not self._context.spec:
             self._use(self._context.spec)
+        overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None
         calls = 0
         attempts = _Attempts(self._spec.limits.retries, run)
