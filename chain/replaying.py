@@ -80,10 +80,10 @@ async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Too
     for begin, end in parts(entries):
         script = Script(entries[begin:end], rows[: rows_before[begin]] if begin else (), entries[:begin])
         if (found := await _difference(settings, script, tools, clock)) is not None:
-            told = (*reading.complaints, *difference.told(found))
+            told = (*reading.complaints, *difference.describe(found))
             return Replayed("cannot be followed" if found.hangs_on_moment else "different", told)
     # What is missing cannot be compared, so a journal with a gap is not found to be the same.
-    same = difference.told_same(entries, is_whole=not reading.faults)
+    same = difference.describe_same(entries, is_whole=not reading.faults)
     return Replayed("different" if reading.faults else "same", (*reading.complaints, same))
 
 
@@ -110,5 +110,5 @@ async def _difference(settings: Settings, script: Script, tools: Sequence[Tool],
         actors=actors,
     )
     async with opened as chain:
-        await Player(chain, script, actors, clock, retries).play()
+        await Player(chain, actors, clock, retries).play()
     return actors.tape.difference

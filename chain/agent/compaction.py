@@ -69,11 +69,6 @@ class Compactor:
     def _rules(self) -> CompactionRules:
         return self._context.spec.compaction
 
-    @property
-    def window(self) -> Window | None:
-        """The window of the agent's model, as far as it is known."""
-        return self._model.window
-
     def due(self, run: Run) -> CompactedBy | None:
         """Why the conversation is to be compacted before the next call, if it is. Never twice without an iteration."""
         if run.compacted_at == run.iteration or not self.has_past:
@@ -90,7 +85,7 @@ class Compactor:
         """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
-        tokens, window = self._context.fill.tokens, self.window
+        tokens, window = self._context.fill.tokens, self._model.window
         is_believed = bool(reply.asked_tokens) or window is None or tokens * MOST_WRONG >= window.tokens
         return is_believed and self.has_past
 
@@ -103,7 +98,7 @@ class Compactor:
     def _has_grown(self) -> bool:
         """Whether another may gain more than the last one did: where that was too little, not at each iteration."""
         grown = self._context.fill.tokens - self._left
-        return not self._left or grown < 0 or grown > self._tokens * GROWTH_SHARE
+        return not self._left or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
     async def make_room(self, run: Run, by: CompactedBy) -> Attempted:
         """Compact the conversation, if that is possible. Raises ``JournalError`` and ``BudgetSpent``."""
@@ -171,29 +166,28 @@ class Compactor:
 
     def is_hopeless(self) -> bool:
         """Whether the next request would not fit the window, by our estimate."""
-        return self.window is not None and self._context.fill.tokens > self.window.tokens
+        window = self._model.window
+        return window is not None and self._context.fill.tokens > window.tokens
 
     def view(self) -> WindowView:
         """What fills the window."""
-        spec, fill = self._context.spec, self._context.fill
+        spec, fill, history = self._context.spec, self._context.fill, self._context.history
         tools = max(fill.beside - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
-        return view_of(self._context.conversation.messages, fill, self.window, beside, self._context.history.compacted)
+        return view_of(history.conversation.messages, fill, self._model.window, beside, history.compacted)
 
     # --------------------------------------------------------------------------------------------------- the summary
 
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
         """The reply to the prompt; where the service finds that too long, of a conversation that is shortened."""
-        fill, window, messages = self._context.fill, self.window, self._context.conversation.messages
+        fill, window, messages = self._context.fill, self._model.window, self._context.conversation.messages
         ask = user_text(prompt)
-        reply: Reply | None = None
         if window is not None:
             needed = fill.tokens + fill.estimate(length_of(ask)) + self._rules.room_for_reply(window)
             messages = shrunk(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * fill.ratio))
-        for attempt in range(SUMMARY_ATTEMPTS):
-            reply = await self._model.summary(run, [*messages, ask])
-            is_last = attempt == SUMMARY_ATTEMPTS - 1
-            if reply is None or reply.stop_reason != TOO_LONG or is_last:
+        for _ in range(SUMMARY_ATTEMPTS - 1):
+            reply = await self._model.reply(run, [*messages, ask], compacts=True)
+            if reply is None or reply.stop_reason != TOO_LONG:
                 return reply
             chars = sum(map(length_of, messages))
             ratio = (chars + length_of(ask) + fill.beside) / reply.asked_tokens if reply.asked_tokens else fill.ratio
@@ -201,16 +195,16 @@ class Compactor:
             in_results = sum(len(result.text) for message in messages for result in message.results)
             fewer = shrunk(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
             if sum(map(length_of, fewer)) >= chars:
-                break
+                return reply
             self._model.record_end(run, reply, is_kept=False)
             messages = fewer
-        return reply
+        return await self._model.reply(run, [*messages, ask], compacts=True)
 
     # ------------------------------------------------------------------------------------------------- what is kept
 
     def _with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
         context, fill = self._context, self._context.fill
-        chars, plan = self._tokens * fill.ratio, context.shared.plan
+        chars, plan = self._window.tokens * fill.ratio, context.shared.plan
         words, left_out = context.words.kept(int(chars * WORDS_SHARE))
         record = Compacted(context.name, run.iteration, by, summary, words, left_out)
         record = replace(record, plan=plan.render() if plan.tasks else "")
@@ -237,25 +231,23 @@ class Compactor:
         return replace(record, tokens_before=fill.tokens, tokens_after=fill.estimate(chars))
 
     @property
-    def _tokens(self) -> int:
-        """The tokens of the window; where it is not known, those that were too many."""
-        return self._context.fill.tokens if self.window is None else self.window.tokens
+    def _window(self) -> Window:
+        """The window of the agent's model; where it is not known, one of as many tokens as were too many."""
+        return self._model.window or Window(self._context.fill.tokens)
 
     @property
     def _limit(self) -> int:
-        window = self.window
-        return int(self._tokens * self._rules.share) if window is None else self._rules.limit(window)
+        return self._rules.limit(self._window)
 
     def _is_over(self, tokens: int) -> bool:
-        return self.window is not None and tokens > self._limit
+        return self._model.window is not None and tokens > self._limit
 
     # ------------------------------------------------------------------------------------------------- what is told
 
     def _tell(self, run: Run, state: events.CompactionState, by: CompactedBy, tokens: int) -> None:
         name, iteration = self._context.name, run.iteration
         told = events.Compaction(agent=name, iteration=iteration, state=state, by=by, tokens_before=tokens)
-        self._context.shared.emit(told)
-        self._context.look()
+        self._context.emit(told)
 
     def _notice(self, run: Run, message: str) -> None:
         self._context.shared.emit(events.Notice(agent=self._context.name, iteration=run.iteration, message=message))

@@ -35,8 +35,6 @@ class Delivery:
         self._context = context
         self._shared = context.shared
         self._inbox = context.inbox
-        reads = partial(read_named_files, self._shared.workspace, self._shared.seen)
-        self._read_files = self._shared.read_lines or reads
         self.since_answer: list[Accepted] = []
         """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
         has carried out, since sent again they would be done twice."""
@@ -48,7 +46,6 @@ class Delivery:
         agent, parent_id = self._context.name, self._context.spec.parent_id
         self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point="start"))
         run.undelivered.remove(query)
-        self._context.words.add(query.line.text.strip(), line_id=query.on_record)
         self._entered(run, [query], "start", attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
@@ -87,9 +84,6 @@ class Delivery:
             waited_s=trio.current_time() - lines[0].accepted_at,
         )
         entered = self._context.commit(record)
-        for accepted in lines:
-            text, id = accepted.line.text.strip(), accepted.on_record
-            self._context.words.add(text, iteration=run.iteration, line_id=id)
         run.undelivered.clear()
         # The reply answers all lines that have none yet, and that to a line at A the query too.
         answers_query = point == "A" and bool(run.asked_for)
@@ -128,12 +122,15 @@ class Delivery:
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
-        return self._read_files([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
+        read = self._shared.read_lines or partial(read_named_files, self._shared.workspace, self._shared.seen)
+        return read([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
         for accepted in lines:
-            why = attached.notes.get(accepted.on_record, "")
+            text, id = accepted.line.text.strip(), accepted.on_record
+            self._context.words.add(text, iteration=run.iteration, line_id=id)
+            why = attached.notes.get(id, "")
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point, reason=why)
 
     def _carry_out(self, run: Run, accepted: Accepted) -> str:

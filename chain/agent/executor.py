@@ -115,19 +115,14 @@ class Executor:
             self.context.append(note)
 
     async def run(self, run: Run) -> Outcome:
-        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.
-
-        It is valid as well where the call itself is cancelled, as by what ends an agent above.
-        """
+        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
+        ending: Outcome | None = None
         try:
             ending = await self._run(run)
-        except (trio.Cancelled, BaseExceptionGroup):
+        finally:  # also where the call itself is cancelled, as by what ends an agent above
             self.context.look()
-            self._finish(run, run.outcome(None, self._limits.timeout_s))
-            raise
-        self.context.look()
-        outcome = run.outcome(ending, self._limits.timeout_s)
-        self._finish(run, outcome)
+            outcome = run.outcome(ending, self._limits.timeout_s)
+            self._finish(run, outcome)
         return outcome
 
     async def _run(self, run: Run) -> Outcome | None:
@@ -262,7 +257,7 @@ class Executor:
                 await self._flush()
             # No await from here to the scope that a now line cancels.
             tail = tuple(text for text in (run.expectation.post_prompt, self._plan_news.send()) if text)
-            reply = await self._model.reply(run, tail)
+            reply = await self._model.reply(run, self.conversation.request(), tail)
             self.context.look()
             if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply
@@ -307,7 +302,10 @@ class Executor:
         """Append a reply and do what it asks for. ``None``: the loop goes on."""
         message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
-            return self._refused(run)
+            # The service would refuse every later request for it too.
+            self._give_back(run, "refused")
+            said = "The model refused to answer; what you wrote is yours again, to put it differently."
+            return Outcome("refused", said)
         if reply.stop_reason == "pause_turn":
             if run.stop_asked:
                 return self._done(run)
@@ -407,11 +405,6 @@ class Executor:
         self.context.append(user_text(PLEASE_CONTINUE))
         return None
 
-    def _refused(self, run: Run) -> Outcome:
-        """Take back what the service will not hear, since it would refuse every later request for it too."""
-        self._give_back(run, "refused")
-        return Outcome("refused", "The model refused to answer; what you wrote is yours again, to put it differently.")
-
     def _context_full(self, run: Run, text: str = "") -> Outcome:
         """The conversation does not fit; ``text`` is what there was of a reply."""
         why = text or self.compaction.too_full()
@@ -420,5 +413,6 @@ class Executor:
         return Outcome("context_full", why)
 
     def _give_back(self, run: Run, reason: Status) -> None:
+        """Take back what the service will not hear."""
         self._delivery.give_back(run, reason)
         self._plan_news.forget()

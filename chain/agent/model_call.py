@@ -61,28 +61,17 @@ class ModelCalls:
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
 
-    async def reply(self, run: Run, tail: tuple[str, ...]) -> Reply | None:
-        """One whole reply; ``None`` when a stop or a now line cut it.
-
-        Raises ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
-        """
-        return await self._answer(run, self._conversation.request(), tail, run.expectation.overrides)
-
-    async def summary(self, run: Run, messages: Sequence[Message]) -> Reply | None:
-        """The reply to messages that ask for a summary of the conversation; nothing of it is shown. As ``reply``."""
-        return await self._answer(run, messages, (), Overrides(), compacts=True)
-
-    async def _answer(
-        self,
-        run: Run,
-        messages: Sequence[Message],
-        tail: tuple[str, ...],
-        overrides: Overrides,
-        *,
-        compacts: bool = False,
+    async def reply(
+        self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
     ) -> Reply | None:
+        """One whole reply to these messages; ``None`` when a stop or a now line cut it.
+
+        ``compacts``: they ask for a summary of the conversation, and nothing of the reply is shown. Raises
+        ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
+        """
         if self._spec is not self._context.spec:
             self._use(self._context.spec)
+        overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None
         calls = 0
         attempts = _Attempts(self._spec.limits.retries, run)
@@ -126,8 +115,7 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        window = self.window or Window(0)
-        known = window.tokens, window.longest_reply
+        known = self._window.tokens, self._window.longest_reply
         journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, *known))
         await journal.written()
         # A now line that came while the disk was slow finds the model not asked yet.
@@ -142,28 +130,26 @@ class ModelCalls:
                 journal.record(_failed(agent, run, error))
             raise
         self._account(run, reply.usage)
-        if not compacts:
-            self._note_fill(reply)
+        if compacts:
+            return reply  # ``Compactor`` records its end
+        too_long, window = reply.stop_reason == TOO_LONG, self._window.tokens
+        self._context.fill.update(reply.usage, reply.asked_tokens, window, is_too_long=too_long)
         kept = False
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:
                 raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
-            if compacts:
-                return reply  # ``Compactor`` records its end
-            try:
-                reply = self._sound(reply)
-            except ModelError as error:
-                attempts.count(error)
-                raise
+            reply = self._sound(reply)
             kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
+        except ModelError as error:
+            attempts.count(error)
+            raise
         finally:
-            if not compacts:
-                self.record_end(run, reply, is_kept=kept)
+            self.record_end(run, reply, is_kept=kept)
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
         """Record the end of a call, with its message unless another record keeps that, as of a summary."""
-        window, shown = self.window or Window(0), bool(run.step.shown)
+        window = self._window
         self._shared.journal.record(
             records.RequestEnded(
                 self._spec.name,
@@ -172,18 +158,12 @@ class ModelCalls:
                 reply.usage,
                 message=None if is_kept else reply.message,
                 cut_calls=tuple(sorted(reply.cut_calls)),
-                was_shown=shown,
+                was_shown=bool(run.step.shown),
                 asked_tokens=reply.asked_tokens,
                 window=window.tokens,
                 longest_reply=window.longest_reply,
             )
         )
-
-    def _note_fill(self, reply: Reply) -> None:
-        if reply.stop_reason == TOO_LONG:
-            self._context.fill.refuse(reply.asked_tokens, self.window)
-        else:
-            self._context.fill.report(reply.usage)
 
     @property
     def window(self) -> Window | None:
@@ -191,11 +171,15 @@ class ModelCalls:
         trace, spec = self._shared.trace, self._context.spec
         return window_of(spec.model) if trace is None else trace.window(spec.name, spec.model)
 
+    @property
+    def _window(self) -> Window:
+        """As records say it: 0 where it is not known."""
+        return self.window or Window(0)
+
     async def _reply(self, run: Run, request: Request, *, compacts: bool) -> Reply:
         """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
-        show = self._count_cut if compacts else self._show
         try:
-            return await self._ask_model(request, lambda delta: show(run, delta))
+            return await self._ask_model(request, lambda delta: self._on_delta(run, delta, is_shown=not compacts))
         except ModelError:
             raise
         except BaseException as error:
@@ -247,23 +231,21 @@ class ModelCalls:
         agent, n = self._spec.name, run.iteration
         self._context.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
-    def _count_cut(self, run: Run, delta: Delta) -> None:
+    def _on_delta(self, run: Run, delta: Delta, *, is_shown: bool) -> None:
+        agent, n = self._spec.name, run.iteration
         if delta.kind == "usage":
             # Told in the step that cancels, in which nobody looks for what others do.
             run.step.cut_usage += delta.usage
             self._count(run, delta.usage)
-
-    def _show(self, run: Run, delta: Delta) -> None:
-        if delta.kind == "usage":
-            self._count_cut(run, delta)
-            return
-        if delta.kind == "thinking":
-            self._shared.emit(events.ThinkingDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
-            return
-        if not run.step.shown:
-            self._context.look()  # what is being done is "answering" from now on
-        run.step.shown.append(delta.text)
-        self._shared.emit(events.TextDelta(agent=self._spec.name, iteration=run.iteration, text=delta.text))
+        elif not is_shown:
+            pass
+        elif delta.kind == "thinking":
+            self._shared.emit(events.ThinkingDelta(agent=agent, iteration=n, text=delta.text))
+        else:
+            if not run.step.shown:
+                self._context.look()  # what is being done is "answering" from now on
+            run.step.shown.append(delta.text)
+            self._shared.emit(events.TextDelta(agent=agent, iteration=n, text=delta.text))
 
     def _account(self, run: Run, usage: Usage) -> None:
         self._count(run, usage)
@@ -271,8 +253,8 @@ class ModelCalls:
 
     def _count(self, run: Run, usage: Usage) -> None:
         run.add_usage(usage)
-        window = 0 if self.window is None else self.window.tokens
-        self._shared.emit(events.UsageReport.of(usage, window, agent=self._spec.name, iteration=run.iteration))
+        known = {"agent": self._spec.name, "iteration": run.iteration}
+        self._shared.emit(events.UsageReport.of(usage, self._window.tokens, **known))
 
 
 class BudgetSpent(Exception):

@@ -52,7 +52,7 @@ class Asker(Asking):
     """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
-    ``look`` is called where others may have acted (``Journal.look``). ``hears`` is told a question and what the user
+    ``look`` is called where others may have acted (``Journal.look``), ``on_answer`` with a question and what the user
     answered in words of their own.
     """
 
@@ -62,7 +62,7 @@ class Asker(Asking):
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
     look: Callable[[], None]
-    hears: Callable[[str, str], None]
+    on_answer: Callable[[str, str], None]
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask whether the call may do this. Raises ``JournalError``."""
@@ -320,7 +320,7 @@ class Questions:
         answer = self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
         asked.decision, asked.by, asked.answer = decision, by, text
         if text:
-            asked.asker.hears(asked.text, text)
+            asked.asker.on_answer(asked.text, text)
         self._let_go(asked)
         self._untold.append(asked)
 

@@ -233,7 +233,7 @@ class ToolCalls:
         shared, agent, n = self._shared, self._context.name, run.iteration
         clocks, look = run.clocks_of(call.id), self._context.look
 
-        def hears(question: str, answer: str) -> None:
+        def keep(question: str, answer: str) -> None:
             self._context.words.add_answer(question, answer, n)
 
         def report(text: str) -> None:
@@ -246,7 +246,7 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), look, hears),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), look, keep),
             agent=agent,
             delegating=run.delegating,
             notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),

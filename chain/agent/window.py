@@ -125,24 +125,22 @@ class Fill:
             self._since += chars
         self._counts_reply = False
 
-    def report(self, usage: Usage) -> None:
-        """Note what a reply to the whole conversation reports."""
-        asked = usage.total_tokens - usage.output_tokens
-        if asked > 0:
-            self.calibrate(asked, self._chars)
-            self._known, self._since, self._counts_reply = usage.total_tokens, 0, True
+    def update(self, usage: Usage, asked_tokens: int, window: int, *, is_too_long: bool) -> None:
+        """Note what a service says of a request with the whole conversation: by its reply, or that it is too long.
 
-    def refuse(self, tokens: int, window: Window | None) -> None:
-        """Note that a service found the conversation too long; ``tokens`` is how long, 0 where it did not say."""
+        ``asked_tokens`` is then how long it is, and ``window`` what the model can take in; 0 where that is not known.
+        """
+        if not is_too_long:
+            asked = usage.total_tokens - usage.output_tokens
+            if asked > 0:
+                self._counted = asked, self._chars, self.beside
+                self._known, self._since, self._counts_reply = usage.total_tokens, 0, True
+            return
         most = int(self.tokens * MOST_WRONG)
-        least = tokens or (0 if window is None else min(max(window.tokens, self.tokens), most))
+        least = asked_tokens or (min(max(window, self.tokens), most) if window else 0)
         if least:
-            self.calibrate(least, self._chars)
+            self._counted = least, self._chars, self.beside
             self._known = self._since = 0
-
-    def calibrate(self, tokens: int, chars: int) -> None:
-        """Note that a service counted so many tokens for a conversation of so many characters."""
-        self._counted = tokens, chars, self.beside
 
     def begin_anew(self, messages: Iterable[Message]) -> None:
         """Count these messages alone."""
@@ -265,8 +263,6 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
 
 def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
     """The messages, with a stub for each of these results."""
-    if not ids:
-        return list(messages)
     names = {call.id: call.name for message in messages for call in message.calls}
 
     def stub(result: ToolResult) -> ToolResult:

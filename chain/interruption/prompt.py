@@ -62,6 +62,7 @@ class InterruptionPrompt:
     todo_direct: bool
     rules: tuple[Rule, ...] = ()
     _found: dict[str, Rule | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _too_slow: list[Rule] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def rule_for(self, line: Line) -> Rule | None:
         """The first rule that matches a line, if any; searched once, since a line is asked for twice."""
@@ -78,18 +79,16 @@ class InterruptionPrompt:
         try:
             return next((r for r in self.rules if budget.search(r.pattern, line.message, MAX_SEARCHED)), None)
         except TooSlow:
-            # Every rule with that pattern: a file may have it twice.
-            for rule in self.rules:
-                rule.was_too_slow = rule.pattern is budget.slowest
+            self._too_slow.extend(rule for rule in self.rules if rule.pattern is budget.slowest)
             return None
 
     @property
     def mistake(self) -> ConfigError | None:
         """What showed only in use: a rule whose search took too long."""
-        return next((rule.too_slow for rule in self.rules if rule.was_too_slow), None)
+        return self._too_slow[0].too_slow if self._too_slow else None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Rule:
     """What holds for lines that ``pattern`` is found in; ``too_slow`` is the error where searching took too long."""
 
@@ -98,7 +97,6 @@ class Rule:
     action: Action
     prompt: InterruptionPrompt
     too_slow: ConfigError
-    was_too_slow: bool = False
 
 
 BUILT_IN = InterruptionPrompt(

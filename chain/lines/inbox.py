@@ -1,13 +1,13 @@
 """The bounded channel in which an agent's lines wait for a safe point.
 
-``trio.WouldBlock`` is the notice that it is full. The bound is for lines that come in: a now line, which empties the
-queue, and what an agent leaves to the one above it need no room. Where the channel has none for them they wait beside
-it, and new lines are refused until all of these have room again.
+A line for which it has no room is refused. The bound is for lines that come in: a now line, which empties the queue,
+and what an agent leaves to the one above it need no room. Where the channel has none for them they wait beside it, and
+new lines are refused until all of these have room again.
 
 A trio channel cannot be looked into, so all that waits is also in ``_waiting``: the channel holds the oldest of it, as
 many as it has room for, and what is beside it is in ``_waiting`` alone.
 
-Accepting a line is one synchronous step (SPEC section 3), so it is never half done: a place, an id, a record.
+Accepting a line is one synchronous step (SPEC section 3), so it is never half done: room, an id, a record, a place.
 """
 
 from __future__ import annotations
@@ -72,23 +72,18 @@ class Inbox:
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
             return refuse(problem)
+        if self.is_full and (line.urgency != "now" or self.is_overfull):
+            return refuse(FULL)
+        place = len(self) + 1
         try:
             accepted = self._ledger.accept(
-                line,
-                self.agent,
-                self._enter,
-                id=id,
-                origin=origin,
-                iteration=iteration,
-                by_rule=by_rule,
-                waiting=len(self) + 1,
+                line, self.agent, id=id, origin=origin, iteration=iteration, by_rule=by_rule, waiting=place
             )
-        except trio.WouldBlock:
-            return refuse(FULL)
         except JournalError as error:
-            self._fill(self._waiting)  # without the line, which is in the channel already
             return refuse(str(error))
         self._waiting += (accepted,)
+        if place <= self.size:
+            self._send.send_nowait(accepted)
         return accepted
 
     def restore(self, accepted: Accepted) -> None:
@@ -154,14 +149,6 @@ class Inbox:
             seen.add(accepted.on_record)
             accepted.was_used = True
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
-
-    def _enter(self, accepted: Accepted) -> None:
-        """Give a line its place. Raises ``trio.WouldBlock`` where there is none."""
-        try:
-            self._send.send_nowait(accepted)
-        except trio.WouldBlock:
-            if accepted.line.urgency != "now" or self.is_overfull:
-                raise
 
     def _drain(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
         drained = tuple(a for a in self._waiting if wanted(a))

@@ -12,7 +12,6 @@ whose messages then have to leave the conversation again, and the lines in them 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -124,7 +123,6 @@ class Ledger:
         self,
         line: Line,
         agent: str,
-        enter: Callable[[Accepted], None] = lambda accepted: None,
         *,
         id: str = "",
         origin: Origin = "prompt",
@@ -135,8 +133,8 @@ class Ledger:
     ) -> Accepted:
         """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted.
 
-        ``enter`` gives it its place before it is recorded; whatever it raises, nothing has changed. ``iteration`` is
-        that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` is its place in the queue.
+        ``iteration`` is that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` is its
+        place in the queue.
         """
         number, on_record = self._number, id
         while not on_record or on_record in self.ids or on_record in self._receipts:
@@ -144,7 +142,6 @@ class Ledger:
             on_record = f"L{number}"
         place, now = len(self._receipts) + 1, trio.current_time()
         accepted = Accepted(id or on_record, line, agent, place, now, origin, on_record)
-        enter(accepted)
         id = accepted.id
         if on_record != id:
             self.ids[on_record] = id

@@ -1,7 +1,7 @@
-"""Who stands in for models and tools in a replay: each gives what is on record, in the order of the record.
+"""Stand-ins for models and tools in a replay: each gives what is on record, in the order of the record.
 
-What was cut waits for ever, until it is cut again. All others wait for their turns, which the player gives when nothing
-else goes on, unless all that is before it on record was done already.
+What was cut waits until it is cut again. All others wait for their turns, which the player gives when nothing else goes
+on; one with nothing left before it on record does not wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from chain.replay.tape import Tape
 from chain.retries import Retries
 from chain.text.wording import MAIN
 from chain.tools.calling import Rules
-from chain.tools.named_files import Attachments, LineContent
 from chain.tools.tool import FunctionTool, Preview, Tool, ToolContext, ToolOutput, delegates, may_run_beside_others
 
 
@@ -41,10 +40,9 @@ class Named(Protocol):
 
 
 class Actors:
-    """All who stand in."""
+    """All stand-ins of a replay. ``tree`` and ``journal`` are those of its chain, once that is open."""
 
     tree: AgentTree
-    """The agents, once there are any."""
     journal: Journal
     path: str | None = None
     """There is no trace."""
@@ -52,20 +50,21 @@ class Actors:
     def __init__(self, script: Script) -> None:
         self.tape = Tape(script)
         self.running: dict[str, ToolContext] = {}
-        """The tools that run and are stood in for, by calls."""
+        """The contexts of the calls whose tools have a stand-in that runs, by their ids."""
         self.waits: dict[trio.Event, int] = {}
-        """The entries whose turns are waited for."""
+        """Who waits, and for the turn of which entry."""
         self._scopes: set[trio.CancelScope] = set()
         self.before_asking: Callable[[], None] = lambda: None
         """Called before a tool asks once more."""
         self.script = script
+        self.read = script.attachments
         self._had_servers = any(isinstance(entry.record, records.ServerTools) for entry in script.entries)
         self._tools: dict[int, Tool] = {}
 
     # ------------------------------------------------------------------------------------------------- for the wiring
 
     def traced(self, agent: str, model: Model) -> Ask:
-        """What answers an agent, whatever it asks."""
+        """Answers the requests of an agent from the record."""
         return partial(self._reply, agent)
 
     def window(self, agent: str, model: Model) -> Window | None:
@@ -73,20 +72,16 @@ class Actors:
         return self.tape.window(agent)
 
     def open_model(self, definition: Named) -> Model:
-        """What stands in for the model of a definition; no key is needed for it."""
+        """The stand-in for the model of a definition; no key is needed for it."""
         return RecordedModel(definition.name)
 
     def tools(self, tools: Iterable[Tool], real: Sequence[Tool]) -> tuple[Tool, ...]:
-        """What stands in for these tools; those that are ``real`` are run, each call in its turn."""
+        """The stand-ins for these tools; those that are ``real`` are run, each call in its turn."""
         return tuple(self._tool(tool, is_real=any(tool is each for each in real)) for tool in tools)
 
     def unhurried(self, spec: AgentSpec) -> AgentSpec:
-        """An agent that asks its model again as long as it did."""
+        """The spec with ``patient`` retries."""
         return replace(spec, limits=replace(spec.limits, retries=patient(spec.limits.retries)))
-
-    def read(self, lines: Sequence[LineContent]) -> Attachments:
-        """What went along with lines: nothing is read from the disk."""
-        return self.script.attachments(tuple(line.id for line in lines))
 
     def _tool(self, tool: Tool, *, is_real: bool) -> Tool:
         # A tool may be named twice, and is then one.
@@ -100,7 +95,7 @@ class Actors:
         return self._tools[id(tool)]
 
     def rules(self, rules: Rules) -> Rules:
-        """The rules of tools where these stand in for some: nothing takes time, nor is shortened once more."""
+        """The rules of tools without a time limit; the results on record are not shortened once more."""
         whole = frozenset(tool.name for tool in self._tools.values() if isinstance(tool, RecordedTool))
         return replace(rules, timeout_s=math.inf, whole=whole)
 
@@ -109,9 +104,9 @@ class Actors:
 
         @wraps(tool.function)
         async def run(context: ToolContext, **input: Any) -> str:  # noqa: ANN401
-            is_sure = self.script.result(context.call_id) is not None
-            with self._kept(is_sure and not delegates(tool)):
-                await self.turn(self.script.did_first(context.call_id))
+            call = self.script.tool_calls[context.call_id]
+            with self._kept(call.result is not None and not delegates(tool)):
+                await self.turn(call.did_first)
                 return await tool.function(context, **input)
 
         return replace(tool, function=run)
@@ -136,7 +131,7 @@ class Actors:
         return next((node for node in self.tree.main.all() if node.name == agent), None)
 
     def leave(self) -> None:
-        """Keep nobody any more, and hear nothing that is written."""
+        """End the replay: shield nobody from cancellation any more, and compare nothing."""
         self.tape.is_off = True
         if self.tape.synced is not None:
             self.tape.synced.set()
@@ -147,7 +142,7 @@ class Actors:
 
     @contextmanager
     def _kept(self, is_sure: bool) -> Iterator[None]:
-        """Keep out what cancels, if what is done here is sure to come to its end, as long as there is a replay."""
+        """Shield from cancellation what ``is_sure`` to have completed on record, until the replay ends."""
         with trio.CancelScope(shield=is_sure and not self.tape.is_off) as scope:
             self._scopes.add(scope)
             try:
@@ -156,7 +151,7 @@ class Actors:
                 self._scopes.remove(scope)
 
     async def turn(self, at: int | None, *, is_sure: bool = False) -> None:
-        """Wait for the turn of an entry, for ever without one; if ``is_sure``, cancelling does not change that."""
+        """Wait for the turn of an entry, for ever without one; ``is_sure`` as in ``_kept``."""
         if at is None or self.tape.is_off:
             await trio.sleep_forever()
         elif self.tape.first < at:
@@ -169,7 +164,7 @@ class Actors:
                 del self.waits[turn]
 
     async def _reply(self, agent: str, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """What was replied to the request that the agent has just sent. Raises ``ModelError`` as it did."""
+        """What was replied to the request that the agent has just sent. Raises the ``ModelError`` on record."""
         sent = self.tape.sent.get(agent)
         if sent is None or self.tape.is_over:
             await trio.sleep_forever()  # whatever this is, it is not on record
@@ -204,18 +199,18 @@ def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
 
 
 def patient(retries: Retries) -> Retries:
-    """These, for a replay: whether time was left for another attempt is on record."""
+    """The retries without a time limit: whether time was left for another attempt is on record."""
     return replace(retries, retry_s=math.inf)
 
 
 class RecordedModel:
-    """The name of a model that is on record."""
+    """A model of which there is only the name: ``Actors.traced`` answers what an agent asks."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Nobody asks it: what an agent asks is answered by ``Actors.traced``."""
+        """Nobody asks it."""
         raise NotImplementedError
 
     async def prepare(self) -> None:
@@ -226,7 +221,7 @@ class RecordedModel:
 
 
 class RecordedTool:
-    """A tool that the model knows as today's, and that does nothing but give back what is on record."""
+    """A tool that is described as today's, and whose calls give the results on record."""
 
     timeout_s = math.inf  # if it was too slow, that is its result
 
@@ -246,27 +241,29 @@ class RecordedTool:
         return self._tool.input_schema
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
-        """What was shown of a call before it was allowed. Raises ``ToolError`` where it failed."""
+        """What was shown of a call before it was allowed. Raises ``ToolError`` with the reason why it never started."""
         script, id = self._actors.script, context.call_id
-        question, start, fault = script.approval(id), script.started.get(id), script.fault(id)
-        if question is not None and id not in self._shown:
+        call = script.tool_calls[id]
+        if call.approval is not None and id not in self._shown:
             self._shown.add(id)
-            await self._actors.turn(question, is_sure=True)
-            return script.preview(question)
-        if fault:
-            raise ToolError(fault)
+            await self._actors.turn(call.approval, is_sure=True)
+            return script.preview(call.approval)
+        if call.fault:
+            raise ToolError(call.fault)
         # One that never began was looked at until something kept it from beginning.
-        await self._actors.turn(script.answered(id) if start is None else start, is_sure=start is not None)
-        return None if question is None else script.preview(question)
+        has_begun = call.started is not None
+        await self._actors.turn(call.started if has_begun else call.answered, is_sure=has_begun)
+        return None if call.approval is None else script.preview(call.approval)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """What a call gave back. Raises ``ToolError`` with the text of an error result."""
         actors, id = self._actors, context.call_id
-        result = actors.script.result(id)
+        call = actors.script.tool_calls[id]
+        result = call.result
         actors.running[id] = context
         try:
-            await self._ask(context, is_kept=result is not None)
-            await actors.turn(None if result is None else actors.script.finished[id], is_sure=True)
+            await self._ask(context, call.questions, is_kept=result is not None)
+            await actors.turn(None if result is None else call.finished, is_sure=True)
         finally:
             del actors.running[id]
         assert result is not None
@@ -274,9 +271,9 @@ class RecordedTool:
             raise ToolError(result.text)
         return ToolOutput(result.text, result.images)
 
-    async def _ask(self, context: ToolContext, *, is_kept: bool) -> None:
+    async def _ask(self, context: ToolContext, questions: Iterable[int], *, is_kept: bool) -> None:
         actors = self._actors
-        for n in actors.script.questions(context.call_id):
+        for n in questions:
             asked = actors.script.asked[n]
             try:
                 await actors.turn(n, is_sure=is_kept)
@@ -289,4 +286,4 @@ class RecordedTool:
             except trio.Cancelled:
                 if not is_kept or actors.tape.is_off:
                     raise
-                return  # it was cancelled, and had a result of its own all the same
+                return  # it was cancelled, and had a result all the same

@@ -18,8 +18,8 @@ CONTEXT = 2
 """Rows of both sides around those that differ."""
 
 
-def told(difference: Difference) -> tuple[str, ...]:
-    """The rows that tell of a difference."""
+def describe(difference: Difference) -> tuple[str, ...]:
+    """A difference as rows: where it is, then both sides."""
     recorded, today = difference.recorded, difference.today
     at = f"{difference.agent}, iteration {difference.iteration}" if difference.iteration else difference.agent
     head = [f"The first difference ({at}): {_what(recorded, today)}.", *filter(None, [difference.why])]
@@ -32,7 +32,7 @@ def told(difference: Difference) -> tuple[str, ...]:
     return (*head, *(row for row in rows if not row.startswith("@@")))
 
 
-def told_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
+def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
     """Say that all is as it was, and of how many records of each type that is true.
 
     If the journal is not whole, what is missing from it was not compared.

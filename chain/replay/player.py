@@ -1,7 +1,7 @@
-"""Runs a recorded session again: lets what came from outside happen once more, each thing where it was.
+"""Runs a recorded session again: does what came from outside once more, each act where it was.
 
-Models and tools answer in the order of the record, one whenever nothing else goes on, and so come the acts of the user.
-An act that came in the very step of what an agent did is done in that step: before the agent looks for it.
+Whenever nothing else goes on, the next model or tool in the order of the record answers, or the next act of the user is
+done. An act that came in the very step of what an agent did is done in that step, before the agent looks for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from chain.journal.records import Record, Unknown
 from chain.lines.parse import Urgency
 from chain.lines.receipts import origin_of
 from chain.replay.actors import Actors, RecordedModel
-from chain.replay.script import Script
 from chain.retries import Retries
 from chain.text.wording import MAIN
 
@@ -38,17 +37,17 @@ class Player:
     """
 
     def __init__(
-        self, chain: Chain, script: Script, actors: Actors, clock: MockClock, retries: Callable[[str], Retries | None]
+        self, chain: Chain, actors: Actors, clock: MockClock, retries: Callable[[str], Retries | None]
     ) -> None:
         self._chain = chain
-        self._script = script
         self._actors = actors
+        self._script = actors.script
         self._tape = actors.tape
         self._clock = clock
         self._retries = retries
-        self._acts = deque(script.concerned)
+        self._acts = deque(actors.script.concerned)
         self._answerer: Answerer | None = None
-        self._presences = deque(script.presences)
+        self._presences = deque(actors.script.presences)
         self._is_acting = False
         self._jumps = 0
 
@@ -69,7 +68,7 @@ class Player:
     # ------------------------------------------------------------------------------------- when nothing else goes on
 
     def _go_on(self) -> None:
-        """Let the first thing happen of those that can happen now."""
+        """Do the first thing of those that can be done now."""
         self._be_there_for_questions()
         act, synced = self._next_act(), self._tape.synced
         wait = min(self._actors.waits.values(), default=math.inf)
@@ -86,12 +85,12 @@ class Player:
                     turn.set()
             self._jumps = 0
         elif pause == math.inf or not self._let_time_pass():
-            self._tape.part()
+            self._tape.miss()
 
     def _act(self, end: float) -> bool:
-        """Do the first act, if it came before an entry, and what came in the same moment. Whether there was any.
+        """Do the first act, if it came before the entry ``end``, and those of the same moment. Whether there was any.
 
-        A model that waits for the turn of that very act shows its text before it.
+        At that very entry a model may wait, which shows its text before the act.
         """
         has_acted = False
         while (n := self._next_act()) is not None and n <= end:
@@ -124,7 +123,7 @@ class Player:
             self._do(n)
 
     def _due(self, agent: str) -> int | None:
-        """The next act for an agent, or one before it, if its moment has come."""
+        """The next act that concerns an agent, if its moment has come, or one before it whose moment has come too."""
         concerned = self._script.concerned
         last = next((n for n in self._tape.left(self._acts) if agent in concerned[n]), None)
         if last is None or not self._has_come(last):
@@ -155,7 +154,7 @@ class Player:
         except PlanError as error:
             why = f"The plan cannot be changed so: {error}."
         if why:
-            self._tape.part(n, why)
+            self._tape.miss(n, why)
         self._is_acting = False
 
     def _redo(self, record: Record | Unknown) -> str:
@@ -209,7 +208,7 @@ class Player:
                 return True
 
     def _be_there_for_questions(self) -> None:
-        """Let there be somebody who answers, or nobody, as it was at the next question."""
+        """Have somebody who can answer, or nobody, as it was at the next question."""
         asked = next(self._tape.left(self._presences), None)
         if self._chain.open_question is not None or asked is None:
             return
@@ -232,7 +231,7 @@ class Player:
         is_heard = record.kind == "guidance" and id in self._script.heard
         if is_heard and (node := self._actors.node(record.agent)) is not None:
             others = {each.on_record for each in node.inbox.waiting()} - {id}
-            node.inbox.adjustments(others)  # a tool heard it, sooner or later
+            node.inbox.adjustments(others)  # a tool read it, sooner or later
         return f"The line is not accepted: {said.message}." if said.what in ("refused", "nothing") else ""
 
     def _answer(self, record: records.Answer) -> None:

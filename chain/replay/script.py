@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from chain.journal import records
@@ -17,15 +17,50 @@ from chain.journal.records import Entry
 from chain.messages import Message, Text, ToolCall, ToolResult, assistant
 from chain.plan import Task, tasks_after
 from chain.text.wording import INTERRUPTED, MAIN, SKIPPED
-from chain.tools.named_files import Attachments
+from chain.tools.named_files import Attachments, LineContent
 from chain.tools.tool import Preview
 
 SOME_TEXT = " "
 """Stands for text that was shown and is not on record. It is blank, since what was not is kept."""
 
 
+@dataclass(slots=True)
+class RecordedToolCall:
+    """What is on record of a tool call: the entries that start and end it, and what was asked before it and by it.
+
+    ``began`` is the entry of the agent that it started, or of its change of the plan. ``answer`` is the result that the
+    model was given, by the entry ``answered``.
+    """
+
+    started: int | None = None
+    finished: int | None = None
+    approval: int | None = None
+    questions: list[int] = field(default_factory=list)
+    began: int | None = None
+    answered: int | None = None
+    answer: ToolResult | None = None
+
+    @property
+    def result(self) -> ToolResult | None:
+        """What its tool gave back; ``None`` if it was cut off."""
+        found = None if self.finished is None else self.answer
+        return None if found is None or (found.is_error and found.text == INTERRUPTED) else found
+
+    @property
+    def fault(self) -> str:
+        """Why it failed before its tool was started; empty if it did not fail, or was only skipped."""
+        found = self.answer if self.started is None else None
+        return found.text if found is not None and found.is_error and found.text != SKIPPED else ""
+
+    @property
+    def did_first(self) -> int | None:
+        """The entry of the first thing that it did once it was started; ``None``: nothing, until it was cut."""
+        ended = None if self.result is None else self.finished
+        return next(iter(self.questions), ended if self.began is None else self.began)
+
+
 @dataclass(frozen=True, slots=True)
-class RecordedCall:
+class RecordedModelCall:
     """What a model call came to: how it ended (``None``: it was cut), its reply, what was shown of it.
 
     ``end`` is the entry that tells how it ended. ``silent_until`` is the last act that came before anything was shown.
@@ -58,10 +93,8 @@ class Script:
         """By agents, the entries of their courses."""
         self.concerned: dict[int, tuple[str, ...]] = {}
         """By acts, the agents that may find it when they look."""
-        self.started: dict[str, int] = {}
-        """By tool calls, the entries that start them."""
-        self.finished: dict[str, int] = {}
-        """By tool calls, the entries that end them."""
+        self.tool_calls: defaultdict[str, RecordedToolCall] = defaultdict(RecordedToolCall)
+        """By their ids."""
         self.opening: records.Session
         """How it was opened."""
         self.plan: Sequence[Task] = ()
@@ -77,10 +110,6 @@ class Script:
         self.heard: set[str] = set()
         """The lines that were handled and never delivered: if it was guidance, a tool acted on it."""
         self._lines = {entry.record.id for entry in earlier if isinstance(entry.record, records.Line)}
-        self._results: dict[str, tuple[int, ToolResult]] = {}
-        self._questions: defaultdict[str, list[int]] = defaultdict(list)
-        self._begun: dict[str, int] = {}
-        """By tool calls, the entries of the agents that they start, or of what they change of the plan."""
         self._places: dict[str, int] = {}
         """By questions, their entries."""
         self._running: defaultdict[str, set[str]] = defaultdict(set)
@@ -124,7 +153,8 @@ class Script:
                     return
                 agent = MAIN if record.by == "user" else record.by
                 concerned = (MAIN, *self._parents) if record.by == "user" else (record.by,)
-                self._begun.update((call, n) for call in self._running[agent] if record.by != "user")
+                for call in self._running[agent] if record.by != "user" else ():
+                    self.tool_calls[call].began = n
             case records.Answer(id=id) if id not in self._places:
                 return  # the record of its question is missing
             case records.Answer(id=id, decision=decision, by=by):
@@ -137,21 +167,26 @@ class Script:
             case records.Question(id=id, tool_call_id=call) as question:
                 self.presences.append(n)
                 self.asked[n], self._places[id] = question, n
-                self._questions[call].append(n)
+                if self.tool_calls[call].started is None:
+                    self.tool_calls[call].approval = n
+                else:
+                    self.tool_calls[call].questions.append(n)
             case records.Message(message=message):
-                self._results.update({result.id: (n, result) for result in message.results})
+                for result in message.results:
+                    self.tool_calls[result.id].answered, self.tool_calls[result.id].answer = n, result
                 self._running[record.agent].clear()
             case records.ToolStarted(id=id):
-                self.started[id] = n
+                self.tool_calls[id].started = n
                 self._running[record.agent].add(id)
                 if len(self._running[record.agent]) > 1:
                     self.left_to_chance = min(self.left_to_chance, n)
-            case records.ToolFinished(id=id):
-                self.finished[id] = n
+            case records.ToolFinished(id=id, is_error=is_error, text=text, images=images):
+                self.tool_calls[id].finished = n
+                self.tool_calls[id].answer = ToolResult(id, text, is_error, images)
                 self._running[record.agent].discard(id)
             case records.AgentStarted(name=name, parent_id=call):
                 self._parents[name] = record.agent
-                self._begun[call] = n
+                self.tool_calls[call].began = n
             case records.AgentEnded(name=name):
                 self._parents.pop(name, None)
                 self._asking.pop(name, None)
@@ -177,8 +212,9 @@ class Script:
                 found.append(name)
         return tuple(found)
 
-    def attachments(self, ids: tuple[str, ...]) -> Attachments:
-        """What went along with these lines, as they were delivered in one message."""
+    def attachments(self, lines: Sequence[LineContent]) -> Attachments:
+        """What went along with these lines, as they were delivered in one message; nothing is read from the disk."""
+        ids = tuple(line.id for line in lines)
         found = [e.record for e in self.entries if isinstance(e.record, records.Message) and e.record.line_ids == ids]
         told = (e.record for e in self.entries if isinstance(e.record, records.Receipt))
         notes = {record.id: record.reason for record in told if record.state == "delivered" and record.id in ids}
@@ -197,10 +233,10 @@ class Script:
 
     def _is_unfit(self, call: ToolCall) -> bool:
         """Whether a call was answered that never began, since its input did not fit: that may be beside any other."""
-        _, result = self._results.get(call.id, (0, None))
-        return result is not None and call.id not in self.started and result.text != SKIPPED
+        found = self.tool_calls[call.id]
+        return found.answer is not None and found.started is None and found.answer.text != SKIPPED
 
-    def call(self, sent: int) -> RecordedCall:
+    def call(self, sent: int) -> RecordedModelCall:
         """What the model call came to that entry ``sent`` begins."""
         begun = self.entries[sent].record
         assert isinstance(begun, records.RequestSent)
@@ -230,53 +266,12 @@ class Script:
                     break
                 case _:
                     pass
-        text = ("" if message is None else message.text) or kept
-        silent = [
-            n
-            for n, agents in self.concerned.items()
-            if sent < n < over and begun.agent in agents and not self.entries[n].looks.get(begun.agent)
-        ]
-        return RecordedCall(end, ended, message, (text or SOME_TEXT) if was_shown else "", max(silent, default=None))
+        shown = ("" if message is None else message.text) or kept or SOME_TEXT
+        acts = (n for n, agents in self.concerned.items() if sent < n < over and begun.agent in agents)
+        silent = (n for n in acts if not self.entries[n].looks.get(begun.agent))
+        return RecordedModelCall(end, ended, message, shown if was_shown else "", max(silent, default=None))
 
-    # ---------------------------------------------------------------------------------------------------------- tools
-
-    def result(self, call_id: str) -> ToolResult | None:
-        """What became of a tool call, if its tool gave a result that is known; ``None`` for one that was cut off."""
-        at = self.finished.get(call_id)
-        if at is None:
-            return None
-        finished = self.entries[at].record
-        assert isinstance(finished, records.ToolFinished)
-        _, found = self._results.get(
-            call_id, (at, ToolResult(call_id, finished.text, finished.is_error, finished.images))
-        )
-        return None if found.is_error and found.text == INTERRUPTED else found
-
-    def fault(self, call_id: str) -> str:
-        """Why a call failed before its tool was started; empty if it did not fail, or was only skipped."""
-        _, found = self._results.get(call_id, (0, None))
-        is_fault = found is not None and found.is_error and found.text != SKIPPED and call_id not in self.started
-        return found.text if found is not None and is_fault else ""
-
-    def answered(self, call_id: str) -> int | None:
-        """The entry of the message with the result of a call."""
-        return self._results[call_id][0] if call_id in self._results else None
-
-    def approval(self, call_id: str) -> int | None:
-        """The entry of what was asked before a call started."""
-        start = self.started.get(call_id, len(self.entries))
-        return next((n for n in self._questions.get(call_id, ()) if n < start), None)
-
-    def questions(self, call_id: str) -> Sequence[int]:
-        """The entries of what a running tool asked, in order."""
-        start = self.started.get(call_id, len(self.entries))
-        return [n for n in self._questions.get(call_id, ()) if n > start]
-
-    def did_first(self, call_id: str) -> int | None:
-        """The entry of the first thing that a call did once it was started; ``None``: nothing, until it was cut."""
-        asked = self.questions(call_id)
-        ended = None if self.result(call_id) is None else self.finished[call_id]
-        return asked[0] if asked else self._begun.get(call_id, ended)
+    # ------------------------------------------------------------------------------------------------------ questions
 
     def question(self, id: str) -> records.Question:
         """The question with this id."""

@@ -32,10 +32,10 @@ _SIDE_BY_SIDE = (records.ToolStarted, records.ToolFinished, records.AgentStarted
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay parted from the record: what is on record, and what there was instead, as far as there is any.
+    """The first record that is not as it was: the one on record and that of today, as far as there are both.
 
-    ``why`` says more, as a sentence. ``hangs_on_moment``: it is of what came, not of what it says, and may have hung on
-    which of two things was first.
+    ``why`` is a sentence that says more. ``hangs_on_moment``: they differ in what came and not in what it says, and the
+    record leaves open which of two things came first.
     """
 
     agent: str
@@ -52,11 +52,11 @@ class Tape:
     def __init__(self, script: Script) -> None:
         self.difference: Difference | None = None
         self.is_off = False
-        """Whether what is written is of no interest any more."""
+        """Whether nothing is compared any more."""
         self.sent: dict[str, int] = {}
         """Of each agent, the entry that began its last model call."""
         self.failed: set[str] = set()
-        """The agents that have written last that a model call failed: it may be made again after a pause."""
+        """The agents whose last model call failed: it may be made again after a pause."""
         self._known: dict[str, int] = {}
         """Of each agent, the last entry of a request that was written, which says what is known of the window."""
         self._has_another_model = False
@@ -135,20 +135,17 @@ class Tape:
         self._is_past[n] = True
         if isinstance(record, records.COURSE):
             self.latest[record.agent] = n
+            self.failed.discard(record.agent)
         if _tells_window(record):
             self._known[record.agent] = n
         match record:
             case records.RequestSent(agent=agent):
                 self.sent[agent] = n
-                self.failed.discard(agent)
-            case records.RequestEnded(agent=agent, error=error, message=message):
-                if error or message is not None:
-                    self.failed.add(agent)
+            case records.RequestEnded(agent=agent, error=error, message=message) if error or message is not None:
+                self.failed.add(agent)
             case records.AgentEnded(name=agent):
                 self.failed.discard(agent)
                 self._known.pop(agent, None)
-            case records.Message(agent=agent):
-                self.failed.discard(agent)
             case records.Result():
                 self.failed.discard(MAIN)
             case records.Model():
@@ -172,19 +169,19 @@ class Tape:
         return Window(last.window, last.longest_reply) if _tells_window(last) and last.window else None
 
     async def sync(self) -> None:
-        """Bring all to the disk, which takes until somebody sets ``synced`` if it ``is_slow``."""
+        """Sync, which takes until the player sets ``synced`` if the disk ``is_slow``."""
         if self.is_slow and not self.is_over:
             self.synced = trio.Event()
             await self.synced.wait()
 
-    def part(self, n: int | None = None, why: str = "") -> None:
-        """The replay does not come to an entry of the record, the first that is left if no other."""
+    def miss(self, n: int | None = None, why: str = "") -> None:
+        """Note as the difference that an entry never comes, by default the first that is left."""
         if self.difference is None:
             missing = next(iter(self._missing)) if n is None else n
             self.difference = self._differs(missing, self._extra, why)
 
     def _found(self, left: Iterable[int], record: Record | Unknown) -> int | None:
-        """The entry that a record is: its agent's next one. Calls that run side by side begin and end in any order."""
+        """The entry that a record repeats: the next one. Calls that run side by side begin and end in any order."""
         wanted = _compared(record)
         for n in left:
             other = self._entries[n].record
@@ -207,9 +204,9 @@ class Tape:
 
 
 def _says_another(recorded: Record | Unknown, today: Record | Unknown | None, *, has_plan: bool) -> bool:
-    """Whether two records are of the same, and say another thing of it, as by another prompt.
+    """Whether two records are of the same thing, and differ in what they say of it, as by another prompt.
 
-    ``has_plan``: the plan was changed, of which a request may tell in its tail, and a message by what became of a line.
+    ``has_plan``: the plan was changed. A request may tell of that in its tail, and a message by what became of a line.
     """
     match recorded, today:
         case records.Line(), records.Line():

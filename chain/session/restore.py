@@ -17,7 +17,6 @@ from chain.events import Point, State
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.messages import TOO_LONG, Usage
-from chain.model import Window
 from chain.plan import Task, tasks_after
 from chain.text.wording import MAIN, PROGRAM_ENDED
 
@@ -250,13 +249,9 @@ class Restored:
 
     def _end_request(self, agent: KnownAgent, record: records.RequestEnded) -> None:
         self._add_usage(record.agent, record.usage)
-        if agent.is_summarizing or record.error:
-            return
-        if record.stop_reason == TOO_LONG:
-            window = Window(record.window, record.longest_reply) if record.window else None
-            agent.history.fill.refuse(record.asked_tokens, window)
-        else:
-            agent.history.fill.report(record.usage)
+        if not (agent.is_summarizing or record.error):
+            too_long = record.stop_reason == TOO_LONG
+            agent.history.fill.update(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
 
     def _withdraw(self, agent: KnownAgent, record: records.Withdrawn) -> None:
         agent.history.withdraw(record.line_ids)

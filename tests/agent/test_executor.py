@@ -34,7 +34,7 @@ rules:
 """
 
 
-async def say_while_tool_runs(session: Session, gate: Gate, *lines: str) -> None:
+async def say_while_tool_runs(session: Session, gate: Gate, *lines: str, max_iterations: int = 20) -> None:
     """Start a run, send lines while its tool runs, and see it to its end."""
     session.chain.submit("Do the task")
     await gate.started.wait()
@@ -43,7 +43,7 @@ async def say_while_tool_runs(session: Session, gate: Gate, *lines: str) -> None
     await wait_all_tasks_blocked()
     gate.open.set()
     await session.chain.wait_idle()
-    check_invariants(session)
+    check_invariants(session, max_iterations=max_iterations)
 
 
 @pytest.mark.spec("4", "end_turn")
@@ -313,17 +313,11 @@ async def test_a_todo_before_a_run_is_in_the_first_requests_tail() -> None:
 async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_so() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("use the other file")
-        session.chain.submit("todo: add check the SKU")
-        gate.open.set()
-        await session.chain.wait_idle()
+        await say_while_tool_runs(session, gate, "use the other file", "todo: add check the SKU", max_iterations=1)
         assert (session.result.status, session.result.result) == ("max_iterations", "Looking.")
         assert session.result.exit_code == 4
         assert (session.state("L2"), session.state("L3")) == ("returned", "handled")
         assert [t.text for t in session.chain.plan.tasks] == ["check the SKU"]
-        check_invariants(session, max_iterations=1)
 
 
 @pytest.mark.spec("4", "max_iterations even if the reply was a final one")
@@ -341,31 +335,20 @@ async def test_at_the_limit_an_interactive_chain_carries_lines_over_into_the_nex
     gate = Gate()
     use = settings(max_iterations=1)
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("use the other file")
-        gate.open.set()
-        await session.chain.wait_idle()
+        await say_while_tool_runs(session, gate, "use the other file", max_iterations=1)
         assert [r.status for r in session.of(events.Result)] == ["max_iterations", "done"]
         [entered] = session.of(events.UserInterruption)
         assert entered.point == "A"
         assert session.of(events.RunStarted)[1].query == ""
-        check_invariants(session, max_iterations=1)
 
 
 @pytest.mark.spec("7", "max_iterations: carried over; headless with no run to follow: returned")
 async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("use the other file")
-        session.chain.submit("then: Do the next task")
-        gate.open.set()
-        await session.chain.wait_idle()
+        await say_while_tool_runs(session, gate, "use the other file", "then: Do the next task", max_iterations=1)
         assert session.of(events.RunStarted)[1].query == "Do the next task"
         assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered")
-        check_invariants(session, max_iterations=1)
 
 
 @pytest.mark.spec("4", "the limit's result is the last text, or a sentence of its own")
