@@ -221,7 +221,7 @@ def _elsewhere(args: argparse.Namespace, command: str, line: str) -> int:
             if command == "send":
                 code, problem = send_remotely(reach, line, is_new=args.new, wait=args.wait, say=_say)
             else:
-                watch_remotely(reach, renderer, write, answers=args.answers)
+                watch_remotely(reach, renderer, write, answers=args.answers, say=_fail)
         else:
             from cli.door.visit import find_chain
             from cli.subcommands.elsewhere import send, watch

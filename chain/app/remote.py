@@ -28,6 +28,7 @@ STANDS_S = 15.0
 FINAL = frozenset({"delivered", "handled", "returned", "dropped", "refused"})
 
 MISSED = "some events came faster than they were read, and are left out here; chain sessions show {id} has them"
+NEVER_KNOWN = "it is not known whether the line was taken before: chain sessions show {id} says"
 UNKNOWN = "it is not known yet whether it was taken, so it is sent again with the same id until that is"
 
 
@@ -61,6 +62,10 @@ class RemoteSession:
                     self._say(f"{error}; {UNKNOWN}")
                     has_said = True
                 await trio.sleep(AGAIN_S)
+            except SessionError as error:
+                if not has_said:
+                    raise
+                raise SessionError(f"{error}; {NEVER_KNOWN.format(id=self.id)}") from None
 
     async def outcome(self, id: str) -> LineStatus:
         """Wait for the final status of a row."""
@@ -78,29 +83,32 @@ class RemoteSession:
                 await trio.sleep(AGAIN_S)
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
-        """The latest ``init``, the events of the active or latest run, then all that follow, without end."""
-        after, until, is_first = "0", 0, True
+        """The ``init`` and the events of the active or latest run, then all that follow, without end."""
+        after, until, has_said = "", 0, False
+        begun, init = "", None
         while True:
             try:
-                found = await self._store.told(self._server, self.id, after, wait_s=0.01 if is_first else LOOK_S)
+                if not after:
+                    begun, init = await self._store.latest_run(self._server, self.id)
+                    after = _before(begun) if begun else "0"
+                found = await self._store.told(self._server, self.id, after, wait_s=LOOK_S)
             except Unreachable as error:
-                self._say(str(error))
+                if not has_said:
+                    self._say(str(error))
+                    has_said = True
                 await trio.sleep(AGAIN_S)
                 continue
+            has_said = False
             if not found:
-                is_first = False
                 continue
-            if not is_first and until and found[0].before != until:
+            if init is not None:
+                yield init
+                init = None
+            if (begun and found[0].place != begun) or (until and found[0].before != until):
                 self._say(MISSED.format(id=self.id))
-            after, until = found[-1].place, found[-1].until
-            rows = [each.row for each in found]
-            if is_first:
-                begun = max((n for n, row in enumerate(rows) if row.get("type") == "run_started"), default=0)
-                opened = [row for row in rows[:begun] if row.get("type") == "init"]
-                rows = opened[-1:] + rows[begun:]
-                is_first = False
-            for row in rows:
-                yield row
+            begun, after, until = "", found[-1].place, found[-1].until
+            for each in found:
+                yield each.row
 
     async def answer_questions(self) -> None:
         """Promise that questions are answered, and renew that until cancelled."""
@@ -113,6 +121,12 @@ class RemoteSession:
             # Also where it is cut, no question may wait for who has gone; a server that hangs has a bound.
             with trio.move_on_after(AGAIN_S, shield=True):
                 await self.submit(type="hello", client=client, for_s=0)
+
+
+def _before(place: str) -> str:
+    """The last place before one, in a stream."""
+    time, _, number = place.partition("-")
+    return f"{time}-{int(number) - 1}" if number != "0" else f"{int(time) - 1}-{2**64 - 1}"
 
 
 @asynccontextmanager

@@ -81,7 +81,10 @@ class Worker:
         self.ready = trio.Event()
         """Set when the server is reached."""
         self._leaving = trio.Event()
-        self._running = 0
+        self._running: set[str] = set()
+        """The sessions that run here, those among them that were lost and have not ended yet."""
+        self._survived: list[str] = []
+        """Sessions that were lost; that it has not died with them is still to be said."""
         self._freed = Signal()
         self._told: dict[str, str] = {}
         """What was reported of sessions last, by their ids."""
@@ -103,7 +106,7 @@ class Worker:
 
     async def _look_for_work(self, server: RedisServer, sessions: trio.Nursery) -> None:
         while True:
-            while self._running >= self._limits.at_once:
+            while len(self._running) >= self._limits.at_once:
                 await self._freed.wait()
             try:
                 lease = await self._claim_next(server)
@@ -115,13 +118,18 @@ class Worker:
                 continue
             self._told.pop("", None)
             if lease is not None:
-                self._running += 1
+                self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
 
     async def _claim_next(self, server: RedisServer) -> Lease | None:
         # No cancellation between the claim and the task that gives the session back.
         with trio.CancelScope(shield=True):
+            while self._survived:
+                await self._store.survive(server, self._survived[-1])
+                self._survived.pop()
             for id in await self._store.due(server, only=self._limits.only):
+                if id in self._running:
+                    continue  # no two chains work in one folder
                 lease = await self._store.claim_for_worker(server, id, size=self._settings.inbox_size)
                 if lease is not None:
                     return lease
@@ -143,7 +151,9 @@ class Worker:
                 # Else nobody would get it before its lease ends, which bounds this as well.
                 with trio.CancelScope(shield=True):
                     await lease.release(lease.at_exit)
-            self._running -= 1
+            if lease.why and not lease.was_released:
+                self._survived.append(lease.id)
+            self._running.remove(lease.id)
             self._freed.set()
 
     async def _open(self, lease: Lease) -> None:
@@ -166,7 +176,7 @@ class Worker:
                 if was_cut and lease.takeovers > MAX_TAKEOVERS:
                     self._tell(lease.id, DEADLY)
                     with suppress(OSError):
-                        lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))))
+                        lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
                     chain.run_waiting()
                 elif was_cut and not is_asked:
                     chain.start(GO_ON, origin="door")

@@ -8,6 +8,7 @@ end of the lease makes an end of that: by the holder's own clock it comes no lat
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Literal, TypeAlias
 
 import trio
 
+from chain import events
 from chain.errors import SessionError
 from chain.journal.records import Receipt, Record, Unknown
 from chain.redis import scripts
@@ -26,6 +28,8 @@ LEASE_S = 10.0
 """How long nobody else gets a session whose holder says nothing."""
 RENEWALS = 4
 """How often a lease is renewed before it would end."""
+MARGIN = 0.1
+"""The part of a lease before its end in which its holder stops: what it runs is to have ended by then."""
 SETTLING = 2
 """Turns of the loop in which more may come up before a group is sent: a step of the agent takes some, and a group costs
 as much as the rest of it."""
@@ -42,7 +46,7 @@ on at once, or one is wanted in so many milliseconds."""
 
 
 class Lease:
-    """Holds a session, and writes it: the file layer under its journal. Made by ``claimed``."""
+    """Holds a session, and writes it: the file layer under its journal. Made by ``claim``."""
 
     def __init__(self, server: RedisServer, id: str, token: str, length_s: float, *, by_worker: bool) -> None:
         self.id = id
@@ -69,11 +73,11 @@ class Lease:
         """Called before the session is given back: events that nobody was told of yet are told now."""
         self.waiting: Callable[[], int] | None = None
         """How many lines wait in the journal, once that is known."""
-        self._server = server
+        self.server = server
         self._token = token
         self._length_s = length_s
         self._by_worker = int(by_worker)
-        self._ends_at = trio.current_time() + length_s
+        self._ends_at = trio.current_time() + (1 - MARGIN) * length_s
         self._left: list[bytes | str] = []
         self._news = Signal()
         self._asked = self._done = self._groups = 0
@@ -94,10 +98,15 @@ class Lease:
     def note(self, record: Record | Unknown) -> None:
         """Tell the sender of a line what became of it, in the step that records that."""
         match record:
-            case Receipt(id=id, state=state, agent=agent, iteration=iteration, point=point, reason=reason):
-                self.settle(id, state=state, agent=agent, iteration=iteration, point=point, reason=reason)
+            case Receipt():
+                self.settle_as(record)
             case _:
                 pass
+
+    def settle_as(self, said: Receipt | events.Receipt) -> None:
+        """Say what became of a line, as a receipt does."""
+        names = ("state", "agent", "iteration", "point", "reason")
+        self.settle(said.id, **{name: getattr(said, name) for name in names})
 
     def settle(self, line: str, **what: object) -> None:
         """Say what became of a line, to who sent it."""
@@ -108,9 +117,9 @@ class Lease:
         self._do("read", entry, "")
         self.was_read.set()
 
-    def tell(self, event: str, *, begins_run: bool = False) -> None:
+    def tell(self, event: str, type: str) -> None:
         """Tell those who watch of an event. Raises ``OSError`` when nothing can be written any more."""
-        self._do("told", event, "run" if begins_run else "")
+        self._do("told", event, type)
 
     def use_size(self, size: int) -> None:
         """Say how many lines the inbox holds."""
@@ -172,7 +181,7 @@ class Lease:
                 return
             asked_at = trio.current_time()
             if await self._insist(scripts.RENEW, int(self._length_s * 1000), self._by_worker):
-                self._ends_at = asked_at + self._length_s
+                self._ends_at = asked_at + (1 - MARGIN) * self._length_s
 
     async def end(self) -> None:
         """Lose the lease when it ends by this process's clock. One that was stopped for long finds that out here."""
@@ -194,7 +203,7 @@ class Lease:
             await self.sync()
             while not self.why:
                 try:
-                    (said,) = await self._server.run(scripts.RELEASE, self.id, self._token, how)
+                    (said,) = await self.server.run(scripts.RELEASE, self.id, self._token, how)
                 except Unreachable as error:
                     if trio.current_time() >= self._ends_at:  # perhaps nobody else looks at that
                         self.lose(str(error))
@@ -227,7 +236,7 @@ class Lease:
         """Run a script until the server answers, or the lease is lost. Whether it was run."""
         while not self.why:
             try:
-                said = await self._server.run(script, self.id, self._token, *arguments)
+                said = await self.server.run(script, self.id, self._token, *arguments)
             except Unreachable as error:
                 self._problem = error
                 await trio.sleep(AGAIN_S)
@@ -249,7 +258,7 @@ async def claim(
     said, *more = await server.run(scripts.CLAIM, id, *arguments)
     if said != b"ok":
         return "none" if said == b"none" else "newer" if said == b"newer" else "held"
-    lease.workspace, lease.answers_s = more[0].decode(errors="replace"), int(more[1]) / 1000
+    lease.workspace, lease.answers_s = os.fsdecode(more[0]), int(more[1]) / 1000
     lease.goes_on, lease.takeovers = bool(int(more[2])), int(more[3])
     return lease
 

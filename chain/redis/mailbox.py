@@ -16,7 +16,7 @@ import trio
 
 from chain import event_json
 from chain.errors import SessionError, UserError
-from chain.events import Event, Piece, Receipt, RunStarted
+from chain.events import Event, Piece, Receipt
 from chain.lines.parse import Urgency
 from chain.lines.receipts import BEFORE
 from chain.redis.lease import AGAIN_S, Lease
@@ -128,8 +128,11 @@ class Mailbox:
                     said = chain.submit(
                         text, urgency=_urgency(row), id=id, local=False, origin="door", to=row.get("to", "")
                     )
-                    if said.what == "refused":  # it was accepted when it was sent
-                        lease.settle(id, state="returned", reason=said.message)
+                    if said.what == "refused":
+                        # It was accepted when it was sent, or a crash of the server forgot a line that we have read.
+                        lost = Receipt(id=id, text=text, state="returned", reason=said.message)
+                        known = (each for each in chain.receipts if each.id == id and each.state != "refused")
+                        lease.settle_as(next(known, lost))
                     elif said.what in ("handled", "nothing") or not said.id:
                         lease.settle(id, state="handled", reason=said.message)
                     if said.what == "nothing":  # no event says so
@@ -193,7 +196,7 @@ class Mailbox:
     def _tell(self, batch: Sequence[Event]) -> None:
         for event in batch:
             row = json.dumps(event_json.to_json(event), separators=(",", ":"))
-            self._lease.tell(row, begins_run=isinstance(event, RunStarted))
+            self._lease.tell(row, event.type)
 
 
 def entries(answer: Any) -> list[tuple[bytes, list[bytes]]]:  # noqa: ANN401 - the edge of the protocol

@@ -10,7 +10,7 @@ import logging
 import math
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -25,6 +25,8 @@ from chain.tasks import beside
 DEFAULT_PORT = 6379
 ANSWER_S = 5.0
 """How long the server may take to answer, which it does within milliseconds."""
+SAFE_S = 4.0
+"""How long it may take to bring a change to its disk: shorter, so that it says so before nobody waits for it."""
 MAX_CONNECTIONS = 10_000
 """More than anybody needs: each session that is open waits for its lines with one."""
 OLDEST = (7, 0)
@@ -44,6 +46,10 @@ Command: TypeAlias = tuple[bytes | str | int | float, ...]
 
 class Unreachable(SessionError):
     """The server does not answer, for now."""
+
+
+class Forbidden(SessionError):
+    """The server knows no such command, or not for this user."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class RedisServer:
     async def run(self, script: LuaScript, id: str, *arguments: bytes | str | int) -> list[bytes]:
         """Run a script on a session, and wait until what it changed is safe. Raises ``SessionError``."""
         between = (len(found := keys(id)), *found, id, *arguments)
-        after: list[Command] = [(b"WAITAOF", 1, 0, int(ANSWER_S * 1000))] if self._can_wait else []
+        after: list[Command] = [(b"WAITAOF", 1, 0, int(SAFE_S * 1000))] if self._can_wait else []
         if not self._can_wait and trio.current_time() >= self._checked_at + CHECK_S:
             await self._check_syncs()
         try:
@@ -166,22 +172,24 @@ class RedisServer:
         self._can_wait = version >= WAITS
         if not self._can_wait:
             await self._check_syncs()
+        elif (await self._syncs()).get(b"appendfsync") == b"no":
+            why = "never brings its changes to the disk by itself (appendfsync no)"
+            raise SessionError(f"{where} {why}; {HOW_TO_BE_SAFE}")
 
     async def _check_syncs(self) -> None:
-        if not await self._syncs_always():
+        found = await self._syncs()
+        if (found.get(b"appendonly"), found.get(b"appendfsync")) != (b"yes", b"always"):
             why = "may lose the last second in a crash (appendonly is not yes, or appendfsync not always)"
             raise SessionError(f"the Redis at {self.address} {why}; {HOW_TO_BE_SAFE}")
         self._checked_at = trio.current_time()
 
-    async def _syncs_always(self) -> bool:
+    async def _syncs(self) -> Mapping[bytes, bytes]:
+        """What the server says of its append-only file; nothing where it may not say, as a hosted one."""
         try:
             (found,) = await self.ask((b"CONFIG GET", b"append*"))
-        except Unreachable:
-            raise
-        except SessionError:
-            return False  # a hosted one may not say
-        pairs = found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
-        return (pairs.get(b"appendonly"), pairs.get(b"appendfsync")) == (b"yes", b"always")
+        except Forbidden:
+            return {}
+        return found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
 
 
 @asynccontextmanager
@@ -255,12 +263,15 @@ _SENTENCES: Sequence[tuple[str, str]] = (
     ("OOM", "has no memory left; raise its maxmemory, or delete sessions"),
     ("MISCONF", "cannot write to its disk; its own log says why"),
     ("WAITAOF CANNOT", f"does not keep sessions safe on its disk any more; {HOW_TO_BE_SAFE}"),
+    ("MOVED", "is a cluster that keeps our keys on another node; name the address of that one"),
     ("WRONGTYPE", "has keys of another program in the place of ours; name another database, such as /1"),
     ("DB INDEX", "has no database of that number; name another one, such as /0"),
     ("UNKNOWN COMMAND", "is too old, or is no Redis; update it"),
     ("HELLO", "is too old, or is no Redis; update it"),
 )
-_FOR_NOW = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN")
+_FORBIDDEN = ("NOPERM", "UNKNOWN COMMAND")
+_FOR_NOW = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
+"""What passes by itself: a start, a failover (``UNBLOCKED``), replicas that lag behind."""
 
 
 def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
@@ -274,10 +285,12 @@ def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
     who = f"the Redis at {address}"
     if any(isinstance(each, ssl.SSLError) for each in causes):
         return SessionError(f"{who} cannot be trusted by TLS; SSL_CERT_FILE names the certificate of an own authority")
-    if not any(word in folded for word in _FOR_NOW):
-        for word, why in _SENTENCES:
-            if word in folded:
-                return SessionError(f"{who} {why}")
-        if isinstance(error, exceptions.ResponseError):
-            return SessionError(f"{who} refuses what it was asked: {str(error)[:200]}")
-    return Unreachable(f"the Redis at {address} does not answer; is it running, and is the address right?")
+    own_words = str(error).partition(" script: ")[0][:200]
+    if any(word in folded for word in _FOR_NOW):
+        return Unreachable(f"{who} cannot do what it was asked for now: {own_words}")
+    for word, why in _SENTENCES:
+        if word in folded:
+            return (Forbidden if word in _FORBIDDEN else SessionError)(f"{who} {why}")
+    if isinstance(error, exceptions.ResponseError):
+        return SessionError(f"{who} refuses what it was asked: {own_words}")
+    return Unreachable(f"{who} does not answer; is it running, and is the address right?")

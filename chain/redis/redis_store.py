@@ -8,7 +8,7 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
@@ -75,23 +75,14 @@ class RedisStore:
     def __init__(self, address: str, *, source: str = "the address", lease_s: float = LEASE_S) -> None:
         self.address: RedisAddress = read_address(address, source)
         self.lease_s = lease_s
-        self._server: RedisServer | None = None
         self.claimed: dict[str, Lease] = {}
         """Sessions that a worker claims before it opens them."""
         self._newer: set[str] = set()
         """Sessions that wait for workers of a newer version."""
 
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[RedisServer]:
-        """The server, for the block: one connection for all that is in it."""
-        if self._server is not None:
-            yield self._server
-            return
-        async with connected(self.address) as self._server:
-            try:
-                yield self._server
-            finally:
-                self._server = None
+    def connected(self) -> AbstractAsyncContextManager[RedisServer]:
+        """The server, for the block."""
+        return connected(self.address)
 
     # ------------------------------------------------------------------------------------------------ as a store
 
@@ -108,21 +99,24 @@ class RedisStore:
         """A new session."""
         async with self.connected() as server:
             id = await self.create(server, os.path.realpath(workspace))  # noqa: ASYNC240 - its folders are known by now
-
-            async with self._open(server, id) as held:
+            async with self._open(await self._claim(server, id)) as held:
                 yield held
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
         """An old one; one that nobody has opened yet is as new."""
+        if (lease := self.claimed.pop(id, None)) is not None:
+            async with self._open(lease) as held:
+                yield held
+            return
         async with self.connected() as server:
-            whole = id if id in self.claimed else one_of(await _ids(server), id)
-            async with self._open(server, whole) as held:
+            lease = await self._claim(server, one_of(await _ids(server), id))
+            async with self._open(lease) as held:
                 yield held
 
     @asynccontextmanager
-    async def _open(self, server: RedisServer, id: str) -> AsyncIterator[OpenSession]:
-        lease = self.claimed.pop(id, None) or await self._claim(server, id)
+    async def _open(self, lease: Lease) -> AsyncIterator[OpenSession]:
+        server, id = lease.server, lease.id
         async with kept_up(lease):
             rows = await _rows(server, id)
             files = await _files(server, id) if any(b'"type":"image"' in row for row in rows) else {}
@@ -149,7 +143,7 @@ class RedisStore:
         async def read(server: RedisServer) -> list[Summary]:
             ids = await _ids(server)
             if here is not None:
-                ids = await _working_in(server, ids, os.fsencode(here))
+                ids = await _working_in(server, ids, here, most=latest)
             return [await _summary(server, id) for id in ids[:latest]]
 
         return self._do(read)
@@ -237,7 +231,7 @@ class RedisStore:
             page = [id.decode() for id in await server.run(scripts.DUE_NOW, "", first, MAX_DUE)]
             found = [id for id in page if id not in self._newer]
             if only:
-                found = await _working_in(server, found, os.fsencode(only))
+                found = await _working_in(server, found, only)
             if len(page) < MAX_DUE:
                 break
             first += MAX_DUE
@@ -267,7 +261,7 @@ class RedisStore:
         """A session that works in a folder, whose path is resolved, for whoever opens it first; its id."""
         while True:
             id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-            if (await server.run(scripts.CREATE, id, workspace))[0] == b"ok":
+            if (await server.run(scripts.CREATE, id, os.fsencode(workspace)))[0] == b"ok":
                 return id
 
     async def submit(self, server: RedisServer, id: str, row: Mapping[str, Any], *, needs_room: bool) -> LineStatus:
@@ -293,6 +287,18 @@ class RedisStore:
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
         return LineStatus("refused", reason="it never came there") if found is None else _sent(found)
 
+    async def survive(self, server: RedisServer, id: str) -> None:
+        """Say that a session was lost by a worker that has not died."""
+        await server.run(scripts.SURVIVE, id)
+
+    async def latest_run(self, server: RedisServer, id: str) -> tuple[str, Mapping[str, Any] | None]:
+        """The place of the event with which the latest run began, and the event that tells who began it.
+
+        The place is empty where there was none.
+        """
+        ((place, init),) = await server.ask((b"HMGET", key(id, "meta"), b"told_from", b"run_init"))
+        return (place or b"").decode(), json.loads(init) if init else None
+
     async def latest_event(self, server: RedisServer, id: str) -> str:
         """The place of the event that was told last."""
         (found,) = await server.ask((b"XREVRANGE", key(id, "events"), b"+", b"-", b"COUNT", 1))
@@ -304,8 +310,9 @@ class RedisStore:
             wait_s, b"XREAD", b"COUNT", AT_ONCE, b"BLOCK", int(wait_s * 1000), b"STREAMS", key(id, "events"), after
         )
         found: list[ToldEvent] = []
-        for place, (_, event, _, told) in entries(answer):
-            found.append(ToldEvent(place.decode(), json.loads(event), int(told) - len(event), int(told)))
+        for place, (_, event, *more) in entries(answer):
+            until = int(more[1]) if more else 0
+            found.append(ToldEvent(place.decode(), json.loads(event), until - len(event), until))
         return found
 
 
@@ -335,14 +342,16 @@ async def _ids(server: RedisServer) -> list[str]:
     return [each.decode(errors="replace") for each in found]
 
 
-async def _working_in(server: RedisServer, ids: Sequence[str], folder: bytes) -> list[str]:
-    """Those of the sessions that work in a folder, in their order."""
+async def _working_in(server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None) -> list[str]:
+    """Those of the sessions that work in a folder, in their order; the first so many, and a few more."""
     found: list[str] = []
     for first in range(0, len(ids), AT_ONCE):
         page = ids[first : first + AT_ONCE]
         commands: list[Command] = [(b"HGET", key(id, "meta"), b"workspace") for id in page]
         places = await server.ask(*commands)
-        found += (id for id, place in zip(page, places, strict=True) if place == folder)
+        found += (id for id, place in zip(page, places, strict=True) if place == os.fsencode(folder))
+        if most is not None and len(found) >= most:
+            break
     return found
 
 
@@ -371,7 +380,7 @@ async def _summary(server: RedisServer, id: str) -> Summary:
         (b"XREVRANGE", key(id, "journal"), b"+", b"-", b"COUNT", 1),
     )
     now_ms = int(time_[0]) * 1000 + int(time_[1]) // 1000
-    at = (workspace or b"").decode(errors="replace")
+    at = os.fsdecode(workspace or b"")
     now = {"changed": float(changed or 0) / 1000, "is_open": int(until or 0) > now_ms}
     place = last[0][0].decode() if last else ""
     found = json.loads(known or b"{}")

@@ -8,8 +8,8 @@ All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
               answers (until when somebody answers questions), is_worker (whether one holds it), goes_on (whether a run
               that is open is to be gone on with), takeovers (from workers that died, since a run came to its end),
-              told_from (the event with which the last run began), told (bytes of all events so far), summary (of the
-              journal up to a record)
+              told_from (the event with which the last run began), init and run_init (the events that tell who runs it
+              now, and who began that run), told (bytes of all events so far), summary (of the journal up to a record)
     lines     a stream: what was sent and the holder has not read yet
     journal   a stream: the records, as the rows of a file
     events    a stream: the latest events, for those who watch, each with the bytes told when it had been
@@ -33,6 +33,8 @@ FORMAT = 1
 """Of the keys. Sessions of a later one are not touched."""
 FAR_MS = 60_000
 """What is due later than that was put there before the server's clock was set back."""
+MAX_ROWS = 1_000
+"""Rows that wait to be read, those among them that need no room in the inbox, such as stops."""
 MAX_TOLD = 2 * 1024 * 1024
 """Bytes of the latest events of a session that are there for whoever comes to watch."""
 
@@ -73,8 +75,12 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function held_until()
   local of = redis.call('HMGET', meta, 'until', 'lease')
-  local at = tonumber(of[1] or '0')
-  return of[2] and at > now + of[2] and 0 or at -- the clock was set back, as by a failover
+  local at, longest = tonumber(of[1] or '0'), now + (of[2] or 0)
+  if of[2] and at > longest then -- the clock was set back, as by a failover: it is held for one lease from now
+    redis.call('HSET', meta, 'until', longest)
+    return longest
+  end
+  return at
 end
 local function is_due(id)
   local at = tonumber(redis.call('ZSCORE', due, id) or '-1')
@@ -118,6 +124,12 @@ return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - no
   redis.call('HEXISTS', meta, 'goes_on'), tonumber(redis.call('HGET', meta, 'takeovers') or '0')}
 """)
 
+SURVIVE = LuaScript("""
+-- id; from a worker that lost the session and has not died, which claims of others count as a death
+if redis.call('EXISTS', meta) == 1 then redis.call('HINCRBY', meta, 'takeovers', -1) end
+return {'ok'}
+""")
+
 RENEW = LuaScript("""
 -- id, token, lease in ms, whether a worker holds it
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
@@ -130,7 +142,9 @@ return {'ok'}
 RELEASE = LuaScript("""
 -- id, token, how: 'idle' only if no line is left to read, 'over' in any case, 'handed' to a worker that goes on at
 -- once, else in how many ms a worker is wanted
-if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
+local token = redis.call('HGET', meta, 'token')
+if not token then return {'ok'} end -- it was asked before, and the answer was lost
+if token ~= ARGV[2] then return {'fenced'} end
 local left = redis.call('XLEN', lines)
 if ARGV[3] == 'idle' and left > 0 then return {'more'} end
 local told_from = redis.call('HGET', meta, 'told_from')
@@ -150,7 +164,10 @@ APPEND = LuaScript(f"""
 -- id, token, number of the group, lines that wait in the journal or '', then what to do, each in three parts
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {{'fenced'}} end
 local batch = tonumber(redis.call('HGET', meta, 'batch') or '0')
-if batch == tonumber(ARGV[3]) then return {{'ok'}} end
+if batch == tonumber(ARGV[3]) then
+  redis.call('HSET', meta, 'batch', ARGV[3]) -- so that WAITAOF waits, which looks at what this connection changed
+  return {{'ok'}}
+end
 if batch + 1 ~= tonumber(ARGV[3]) then return {{'fenced'}} end -- a group is missing, which was acknowledged
 redis.call('HSET', meta, 'batch', ARGV[3])
 if ARGV[4] ~= '' then redis.call('HSET', meta, 'waiting', ARGV[4]) end
@@ -165,46 +182,54 @@ for i = 5, #ARGV, 3 do
   elseif what == 'told' then
     told = redis.call('HINCRBY', meta, 'told', #one)
     local place = redis.call('XADD', events, '*', 'e', one, 'told', told)
-    if other == 'run' then redis.call('HSET', meta, 'told_from', place) end
+    if other == 'init' then redis.call('HSET', meta, 'init', one)
+    elseif other == 'run_started' then
+      redis.call('HSET', meta, 'told_from', place, 'run_init', redis.call('HGET', meta, 'init') or '')
+    end
   elseif redis.call('HEXISTS', ids, one) == 1 then redis.call('HSET', ids, one, other) end
 end
 if is_changed then redis.call('ZADD', sessions, now, ARGV[1]) end
 local is_over = told ~= nil
 while is_over do
   local first = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
-  is_over = told - first[2][4] > {MAX_TOLD}
+  is_over = told - (first[2][4] or 0) > {MAX_TOLD}
   if is_over then redis.call('XDEL', events, first[1]) end
 end
 return {{'ok'}}
 """)
 
-SUBMIT = LuaScript("""
+SUBMIT = LuaScript(f"""
 -- id, id of the line, its row, whether it needs room, size of an inbox of which it is not known,
 -- for how many ms its sender answers questions, if that is what it says, its type
 local known = redis.call('HGET', ids, ARGV[2])
-if known then return {'known', known} end
+if known then
+  redis.call('HSET', ids, ARGV[2], known) -- as above, for WAITAOF
+  return {{'known', known}}
+end
 local of = redis.call('HMGET', meta, 'format', 'size', 'waiting')
-if not of[1] then return {'none'} end
-if is_newer(of[1]) then return {'newer'} end
+if not of[1] then return {{'none'}} end
+if is_newer(of[1]) then return {{'newer'}} end
 local until_ = held_until()
 if ARGV[6] ~= '' then
   local answers = math.max(now + ARGV[6], tonumber(redis.call('HGET', meta, 'answers') or '0'))
   redis.call('HSET', meta, 'answers', answers)
-  if until_ <= now then return {'queued'} end
+  if until_ <= now then return {{'queued'}} end
 end
+local unread = redis.call('XLEN', lines)
+if unread >= {MAX_ROWS} then return {{'full'}} end
 if ARGV[4] == '1' then
   local room = tonumber(of[2] or ARGV[5]) - (of[3] or 0)
-  if redis.call('XLEN', lines) >= room then
+  if unread >= room then
     for _, entry in ipairs(redis.call('XRANGE', lines, '-', '+')) do
       if entry[2][4] == 'line' then room = room - 1 end
     end
-    if room <= 0 then return {'full'} end
+    if room <= 0 then return {{'full'}} end
   end
 end
 redis.call('XADD', lines, '*', 'j', ARGV[3], 'type', ARGV[7])
-if ARGV[6] == '' then redis.call('HSET', ids, ARGV[2], '{"state":"queued"}') end -- nobody asks what became of a hello
+if ARGV[6] == '' then redis.call('HSET', ids, ARGV[2], '{{"state":"queued"}}') end -- nobody asks that of a hello
 want_worker(ARGV[1], math.max(until_, now))
-return {'queued'}
+return {{'queued'}}
 """)
 
 SUMMARIZE = LuaScript("""

@@ -19,7 +19,7 @@ import trio
 
 from chain.agent.questions import Answerer
 from chain.errors import SessionError
-from chain.events import Origin
+from chain.events import Origin, Receipt
 from chain.journal.beside import delete_beside, kept_beside, sync_folder
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
@@ -44,6 +44,8 @@ class Reachable(Protocol):
 
     @property
     def waiting(self) -> Sequence[Accepted]: ...  # noqa: D102 - as in ``Chain``, like all that follows
+    @property
+    def receipts(self) -> Sequence[Receipt]: ...  # noqa: D102
     @property
     def resumed(self) -> Resumed | None: ...  # noqa: D102
     @property

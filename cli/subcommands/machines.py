@@ -44,14 +44,18 @@ def send_remotely(
     return trio.run(run)
 
 
-def watch_remotely(reach: Reach, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool) -> None:
-    """Show what happens, as JSON without a renderer, until a signal. Raises ``UserError``.
+def watch_remotely(
+    reach: Reach,
+    renderer: Renderer | None,
+    write: Callable[[str], object],
+    *,
+    answers: bool,
+    say: Callable[[str], object],
+) -> None:
+    """Show what happens, as JSON without a renderer, until a signal; ``say`` what goes wrong. Raises ``UserError``.
 
     With ``answers`` each row that is typed answers the question that is open.
     """
-
-    def report(what: str) -> None:
-        write(f"chain: {sanitize(what)}\n")
 
     async def run() -> None:
         question = ""
@@ -64,9 +68,9 @@ def watch_remotely(reach: Reach, renderer: Renderer | None, write: Callable[[str
                         id, _ = await session.submit(type="answer", question=question, text=row.strip())
                         known = await session.outcome(id)
                         if known.state in ("returned", "refused") and known.reason:
-                            report(known.reason)
+                            say(known.reason)
 
-        async with reach(report) as session, during(answer) if answers else nullcontext():
+        async with reach(say) as session, during(answer) if answers else nullcontext():
             async for row in session.events():
                 match row:
                     case {"type": "question", "id": str(id)}:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,11 +20,11 @@ import pytest
 import trio
 from support import redis
 
-from chain.app.remote import MISSED, remote_session
+from chain.app.remote import MISSED, RemoteSession, remote_session
 from chain.errors import SessionError
 from chain.journal import records
 from chain.redis import redis_server, redis_store, scripts
-from chain.redis.lease import Lease
+from chain.redis.lease import LEASE_S, Lease
 from chain.redis.redis_server import RedisAddress, connected, read_address
 from chain.redis.redis_store import RedisStore
 
@@ -172,9 +172,10 @@ async def test_a_server_that_is_too_old() -> None:
 async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stalls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "IN_LOOP_S", 0.3)
+    monkeypatch.setattr(redis_store, "IN_LOOP_S", 1.0)
     with redis.own_redis(tmp_path / "r") as server:
         store = RedisStore(server.address)
+        await trio.to_thread.run_sync(store.check)  # the import of the library is not part of it
         assert store.summaries() == []
         server.signal(signal.SIGSTOP)
         begun = time.monotonic()
@@ -300,7 +301,177 @@ async def test_a_clock_that_was_set_back_keeps_nobody_from_a_session(tmp_path: P
             server.command("HSET", scripts.key(id, "meta"), "until", in_an_hour)
             server.command("ZADD", scripts.DUE, in_an_hour, id)
             assert await store.due(link) == [id]
+            assert await store.claim_for_worker(link, id, size=10) is None, "its holder may be at work"
+            assert await store.due(link) == [id]
+            until = int(server.command("HGET", scripts.key(id, "meta"), "until").split(b"\r\n")[1])
+            assert abs(until / 1000 - time.time() - LEASE_S) < 5, "for one lease from now"
+            server.command("HSET", scripts.key(id, "meta"), "until", "0")
             assert await store.claim_for_worker(link, id, size=10) is not None
+
+
+async def test_sessions_of_one_store_do_not_end_each_other(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with AsyncExitStack() as first, store.begin(tmp_path) as second:
+            await first.enter_async_context(store.begin(tmp_path))
+            await first.aclose()
+            second.journal.record(records.Session(second.journal.id, "1", "m", "/"))
+            await second.journal.sync()
+            assert second.journal.failure is None
+
+
+async def test_what_is_sent_again_is_changed_again_so_that_its_safety_is_waited_for(tmp_path: Path) -> None:
+    """WAITAOF looks at what the same connection has changed: where that is nothing, it does not wait."""
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+            row = {"id": "one", "type": "line", "text": "x"}
+            changes = [changes_of(server)]
+            for _ in range(2):
+                assert (await store.submit(link, id, row, needs_room=True)).state == "queued"
+                changes.append(changes_of(server))
+            for _ in range(2):
+                assert await link.run(scripts.APPEND, id, "t", 1, "", "row", "{}", "") == [b"ok"]
+                changes.append(changes_of(server))
+            assert len(set(changes)) == 5, changes
+
+
+def changes_of(server: redis.OwnRedis) -> int:
+    about = server.command("INFO", "persistence")
+    return int(about.partition(b"rdb_changes_since_last_save:")[2].partition(b"\r")[0])
+
+
+async def test_a_server_that_does_not_sync_by_itself_is_refused(tmp_path: Path) -> None:
+    with (
+        redis.own_redis(tmp_path / "r", ("--appendonly", "yes", "--appendfsync", "no")) as server,
+        pytest.raises(SessionError, match="appendfsync"),
+    ):
+        async with connected(read_address(server.address)):
+            pass
+
+
+async def test_replicas_that_lag_behind_are_waited_for(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        async with RedisStore(server.address).begin(tmp_path) as held:
+            server.command("CONFIG", "SET", "min-replicas-to-write", "1")
+            held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(held.journal.sync)
+                while not server.command("INFO", "errorstats").count(b"errorstat_NOREPLICAS"):
+                    await trio.lowlevel.checkpoint()
+                server.command("CONFIG", "SET", "min-replicas-to-write", "0")
+            assert held.journal.failure is None
+
+
+async def test_who_watches_and_who_sends_go_on_after_a_failover(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        event = json.dumps({"type": "notice", "message": "hello"})
+        async with store.begin(tmp_path) as held:
+            lease = held.journal._file
+            assert isinstance(lease, Lease)
+            async with reached(server, held.journal.id) as session, aclosing(session.events()) as events:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(events.__anext__)
+                    while not server.command("INFO", "clients").count(b"blocked_clients:1"):
+                        await trio.lowlevel.checkpoint()
+                    server.command("REPLICAOF", "127.0.0.1", "1")
+                    server.command("REPLICAOF", "NO", "ONE")
+                    lease.tell(event, "notice")
+                lease.tell(event, "notice")
+                assert (await anext(events))["message"] == "hello"
+
+
+async def test_a_line_of_which_nothing_is_known_is_not_said_to_be_refused(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        said, heard = list[str](), trio.Event()
+
+        def say(what: str) -> None:
+            said.append(what)
+            heard.set()
+
+        async with reached(server, is_new=True, workspace=tmp_path, say=say) as session:
+
+            async def send() -> None:
+                with pytest.raises(SessionError, match=r"wants a password.*not known whether the line was taken"):
+                    await session.send("hello")
+
+            server.kill()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(send)
+                await heard.wait()
+                server.options += ("--requirepass", "secret")
+                server.start()
+
+
+async def test_events_of_an_older_form_are_read_and_make_no_fault(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        event = json.dumps({"type": "notice", "message": "hello"})
+        async with store.begin(tmp_path) as held, store.connected() as link:
+            lease = held.journal._file
+            assert isinstance(lease, Lease)
+            server.command("XADD", scripts.key(held.journal.id, "events"), "*", "e", event)
+            lease.tell(event, "notice")
+            await lease.sync()
+            found = await store.told(link, held.journal.id, "0", wait_s=0.01)
+            assert [each.row["message"] for each in found] == ["hello", "hello"]
+
+
+async def test_who_watches_begins_with_the_latest_run_and_who_began_it(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.begin(tmp_path) as held:
+            lease = held.journal._file
+            assert isinstance(lease, Lease)
+            told = [
+                ("init", "0"),
+                ("run_started", "A"),
+                *[("notice", "x")] * 1_200,
+                ("init", "1"),
+                ("run_started", "B"),
+            ]
+            for type, message in [*told, ("notice", "y"), ("init", "2")]:
+                lease.tell(json.dumps({"type": type, "message": message}), type)
+            await lease.sync()
+            async with reached(server, held.journal.id) as session, aclosing(session.events()) as events:
+                seen = [(await anext(events))["message"] for _ in range(4)]
+        assert seen == ["1", "B", "y", "2"]
+
+
+async def test_a_session_that_was_given_back_and_whose_answer_was_lost_was_given_back(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+            for _ in range(2):
+                assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+
+
+async def test_what_needs_no_room_has_a_bound_too(tmp_path: Path) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store = RedisStore(server.address)
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            said = [
+                (await store.submit(link, id, {"id": f"s{n}", "type": "line", "text": "stop"}, needs_room=False)).state
+                for n in range(scripts.MAX_ROWS + 1)
+            ]
+            assert said == ["queued"] * scripts.MAX_ROWS + ["refused"]
+
+
+def reached(
+    server: redis.OwnRedis,
+    id: str = "",
+    *,
+    is_new: bool = False,
+    workspace: Path = Path("/"),
+    say: Callable[[str], object] = lambda what: None,
+) -> AbstractAsyncContextManager[RemoteSession]:
+    return remote_session(server.address, id=id, workspace=workspace, is_new=is_new, say=say)
 
 
 async def test_lines_that_wait_are_wanted_by_a_worker_when_another_process_dies_or_goes(tmp_path: Path) -> None:
@@ -424,15 +595,15 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
         async with store.begin(tmp_path) as held:
             lease = held.journal._file
             assert isinstance(lease, Lease)
-            lease.tell(event)
+            lease.tell(event, "notice")
             await lease.sync()
-            opened = remote_session(
-                server.address, id=held.journal.id, workspace=tmp_path, is_new=False, say=lambda what: said.append(what)
-            )
-            async with opened as session, aclosing(session.events()) as events:
+            async with (
+                reached(server, held.journal.id, say=said.append) as session,
+                aclosing(session.events()) as events,
+            ):
                 first = await anext(events)
                 for _ in range(at_once):
-                    lease.tell(event)
+                    lease.tell(event, "notice")
                 await lease.sync()
                 await anext(events)
                 assert first["type"] == "notice"

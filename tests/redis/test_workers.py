@@ -328,6 +328,74 @@ async def test_a_run_that_kills_its_workers_does_not_go_through_all_of_them(
             steps.gate.set()
 
 
+def steal(server: redis.OwnRedis, session: RemoteSession) -> None:
+    """As if the server had been away for longer than the lease, and somebody else had got the session meanwhile."""
+    server.command("HSET", scripts.key(session.id, "meta"), "token", "another", "until", "0", "is_worker", "1")
+    server.command("ZADD", scripts.DUE, "0", session.id)
+
+
+async def test_workers_that_lose_a_run_and_do_not_die_keep_nobody_from_going_on_with_it(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    steps = Steps()
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, steps, lease_s=0.8),
+    ):
+        await session.send("work on it")
+        for _ in range(MAX_TAKEOVERS + 2):
+            with trio.fail_after(DEADLINE_S):
+                await steps.has_begun.wait()
+            steps.has_begun = trio.Event()
+            steal(server, session)
+        with trio.fail_after(DEADLINE_S):
+            await steps.has_begun.wait()
+        steps.gate.set()
+        await event(session, lambda row: ended(row) and row["status"] == "done")
+
+
+async def test_a_session_that_was_lost_is_not_begun_again_beside_a_tool_of_it_that_still_runs(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    steps = Steps(is_deaf=True)
+    async with (
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, steps, lease_s=0.8, at_once=2) as (_, said, _scope),
+    ):
+        await session.send("work on it")
+        await steps.has_begun.wait()
+        steal(server, session)
+        with trio.fail_after(DEADLINE_S):
+            await said.came.wait()
+        for _ in range(4):  # it looks for work after each
+            async with reached(server.address, tmp_path) as another:
+                await another.send("hello")
+                await event(another, ended)
+        assert steps.begun == 1
+        steps.gate.set()
+        await event(session, lambda row: ended(row) and row["status"] == "done")
+
+
+async def test_a_line_that_a_crash_of_the_server_forgot_and_we_have_read_is_sent_again_and_not_done_twice(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    store, steps, row = RedisStore(server.address), Steps(), {"id": "one", "type": "line", "text": "work on it"}
+    async with (
+        store.connected() as link,
+        reached(server.address, tmp_path) as session,
+        working(server.address, settings, tmp_path, steps),
+    ):
+        await store.submit(link, session.id, row, needs_room=True)
+        await steps.has_begun.wait()
+        assert (await session.outcome("one")).state == "delivered"
+        server.command("HDEL", scripts.key(session.id, "ids"), "one")
+        assert (await store.submit(link, session.id, row, needs_room=True)).state == "queued"
+        assert (await session.outcome("one")).state == "delivered"
+        steps.gate.set()
+        result = await event(session, ended)
+        assert result["result"] == "Done: work on it"
+
+
 async def test_a_run_that_was_cut_where_no_worker_had_it_is_not_gone_on_with_at_the_next_line(
     server: redis.OwnRedis, settings: Settings, tmp_path: Path
 ) -> None:

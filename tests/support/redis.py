@@ -27,7 +27,7 @@ class OwnRedis:
     def __init__(self, folder: Path, options: Sequence[str] = SAFE) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._options = options
+        self.options = options
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -44,7 +44,7 @@ class OwnRedis:
             [
                 PROGRAM,
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)),
-                *("--save", "", "--loglevel", "warning", *self._options),
+                *("--save", "", "--loglevel", "warning", *self.options),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
