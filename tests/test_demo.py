@@ -38,7 +38,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(*args: str, env: dict[str, str] | None = None) -> Screen:
-            argv = [sys.executable, str(ROOT / "tests/support/demo_program.py"), str(rules), *args]
+            argv = [sys.executable, str(ROOT / "tests/forks/demo_program.py"), str(rules), *args]
             more = {"TMPDIR": str(tmp_path / "tmp"), **(env or {})}
             return stack.enter_context(
                 Screen(argv, home=tmp_path / "home", cwd=tmp_path / "work", rows=60, columns=200, env=more)

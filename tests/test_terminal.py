@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from forks.terminal_program import SHOWN_OF_WILD
 from support.examples import some
 from support.journals import Receipt, receipts
 from support.screen import Screen
@@ -40,7 +41,6 @@ from support.terminal import (
     send,
     states,
 )
-from support.terminal_program import SHOWN_OF_WILD
 
 pytest_plugins = ["support.terminal"]
 
