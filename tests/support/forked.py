@@ -29,8 +29,8 @@ from .house import ROOT
 PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 """The scripts that may be forked: they do nothing before they call the program."""
 
-STARTED = ("test_program.py", "test_program_agents.py", "test_terminal.py", "test_demo.py", "test_startup.py")
-"""The files of which all programs are started for themselves in CI; those of the terminal's parts start as these do."""
+STARTED = ("test_program.py", "test_program_agents.py", "test_demo.py", "test_startup.py")
+"""The files of which all programs are started for themselves in CI; at a terminal the demonstration is."""
 
 _ON_ITS_OWN_TERMINAL = ': <>"$0"; exec "$@"'
 """The first terminal that the leader of a session opens becomes the one that controls it."""
