@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -16,7 +17,7 @@ pytest.register_assert_rewrite("support")
 # Nothing that collecting makes is garbage, and each search goes over all of it.
 gc.disable()
 
-from support.examples import EXAMPLES, PROFILE  # noqa: E402
+from support.examples import EXAMPLES, IS_SHORT, PROFILE  # noqa: E402
 
 _settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 for name, examples in EXAMPLES.items():
@@ -49,11 +50,22 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark property tests as those that try less in the short run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark property tests as those that try less in the short run, and leave out most rows of some tables there."""
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.sampled)
+    if not IS_SHORT:
+        return
+    rows: Counter[str] = Counter()
+    kept, left_out = [], []
+    for item in items:
+        mark, table = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
+        is_kept = rows[table] % (mark.kwargs.get("every", 1) if mark else 1) == 0
+        rows[table] += 1
+        (kept if is_kept else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 def pytest_collection_finish() -> None:
