@@ -1,10 +1,12 @@
 """Settings of the tests: how much they try (``support.examples``), and that signals arrive."""
 
 import gc
+import itertools
 import os
 import signal
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -29,6 +31,23 @@ settings.load_profile(PROFILE)
 for number, action in {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}.items():
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)
+
+
+if IS_SHORT:
+    from hypothesis.internal.conjecture import providers
+
+    # Hypothesis parses all of our modules in each process, to draw what stands in them too. Five examples are too few
+    # for that to matter, and are the same then whatever stands there.
+    providers._get_local_constants = lambda: providers._local_constants
+
+
+_folders = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of its own: pytest's makes a link to each as well, which takes longer than most tests that need one."""
+    return tmp_path_factory.mktemp(f"test{next(_folders)}", numbered=False)
 
 
 def pytest_xdist_auto_num_workers() -> int:
