@@ -1,9 +1,12 @@
 """Settings of the tests: how much they try (``support.examples``), and that signals arrive."""
 
 import gc
+import itertools
 import os
 import signal
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -16,7 +19,7 @@ pytest.register_assert_rewrite("support")
 # Nothing that collecting makes is garbage, and each search goes over all of it.
 gc.disable()
 
-from support.examples import EXAMPLES, PROFILE  # noqa: E402
+from support.examples import EXAMPLES, IS_SHORT, PROFILE  # noqa: E402
 
 _settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 for name, examples in EXAMPLES.items():
@@ -28,6 +31,23 @@ settings.load_profile(PROFILE)
 for number, action in {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}.items():
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, action)
+
+
+if IS_SHORT:
+    from hypothesis.internal.conjecture import providers
+
+    # Hypothesis parses all of our modules in each process, to draw what stands in them too. Five examples are too few
+    # for that to matter, and are the same then whatever stands there.
+    providers._get_local_constants = lambda: providers._local_constants
+
+
+_folders = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of its own: pytest's makes a link to each as well, which takes longer than most tests that need one."""
+    return tmp_path_factory.mktemp(f"test{next(_folders)}", numbered=False)
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -49,11 +69,22 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark property tests as those that try less in the short run."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark property tests as those that try less in the short run, and leave out most rows of some tables there."""
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.sampled)
+    if not IS_SHORT:
+        return
+    rows: Counter[str] = Counter()
+    kept, left_out = [], []
+    for item in items:
+        mark, table = item.get_closest_marker("sampled"), item.nodeid.partition("[")[0]
+        is_kept = rows[table] % (mark.kwargs.get("every", 1) if mark else 1) == 0
+        rows[table] += 1
+        (kept if is_kept else left_out).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 def pytest_collection_finish() -> None:

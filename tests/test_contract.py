@@ -596,6 +596,7 @@ async def play(session: Session, ending: Ending, *lines: str) -> events.Result:
     return first
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.spec("3", "returned, to the report")
 @pytest.mark.spec("7", "each status: what becomes of waiting lines, with a follow-up among them and without")
 @pytest.mark.spec("7", "done: none wait, follow-ups start the next run")
@@ -662,6 +663,7 @@ rules:
         check_invariants(session)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("7", "each status: its exit code")
 @pytest.mark.spec("7", "3: lines came back")
 @pytest.mark.parametrize("status", ENDINGS)
@@ -679,6 +681,7 @@ async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: Moc
             assert session.chain.exit_code() == (ending.code or 3)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("7", "the four fields")
 @pytest.mark.parametrize("status", ENDINGS)
 async def test_only_what_the_user_ended_is_marked_as_such(status: Status, autojump_clock: MockClock) -> None:

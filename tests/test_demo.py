@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.examples import some
+from support.examples import one
 from support.house import ROOT
 from support.program import environ
 from support.screen import Screen
@@ -38,7 +38,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(*args: str, env: dict[str, str] | None = None) -> Screen:
-            argv = [sys.executable, str(ROOT / "tests/support/demo_program.py"), str(rules), *args]
+            argv = [sys.executable, str(ROOT / "tests/forks/demo_program.py"), str(rules), *args]
             more = {"TMPDIR": str(tmp_path / "tmp"), **(env or {})}
             return stack.enter_context(
                 Screen(argv, home=tmp_path / "home", cwd=tmp_path / "work", rows=60, columns=200, env=more)
@@ -120,6 +120,7 @@ def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start
     gone(screen)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("keys", "number", "code"),
     [(CTRL_D, None, 0), (CTRL_C + CTRL_C, None, 130), ("", signal.SIGTERM, 143), ("", signal.SIGHUP, 143)],
@@ -147,7 +148,7 @@ def test_its_folder_is_removed_when_the_window_is_closed(start: Start) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("number", some([signal.SIGTERM, signal.SIGHUP, signal.SIGINT], every=3))
+@pytest.mark.parametrize("number", one([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
 def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
     env = environ(tmp_path, {"TMPDIR": str(tmp_path)})
     argv = [sys.executable, "-m", "cli", "demo"]
@@ -200,6 +201,7 @@ def test_an_interrupted_demonstration_says_what_happened(start: Start) -> None:
     gone(screen)
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_and_one_without_unicode_have_it_too(start: Start) -> None:
     for args, env in (((), {"TERM": "dumb"}), (("--ascii",), {})):
         screen = start("--no-gates", *args, env=env)

@@ -230,6 +230,7 @@ async def test_thinking_can_be_sent_back_as_it_came_and_no_other_way() -> None:
 # ---- faults: each as a client sees it
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("code", "kind", "error"),
     [

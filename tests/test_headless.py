@@ -419,6 +419,7 @@ async def test_an_over_long_line_is_refused_with_the_limit(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------------------ moments
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("by", ["say", "pipe", "json"])
 @pytest.mark.parametrize(
     ("moment", "point", "iteration"),
@@ -734,6 +735,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("text", MALFORMED, ids=[text[:24] for text in MALFORMED])
 async def test_input_that_is_not_understood_is_told_of_and_stops_nothing(tmp_path: Path, text: str) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
@@ -823,6 +825,7 @@ async def test_json_in_and_text_out(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------- exit codes
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.spec("7", "3: a line was not sent")
 @pytest.mark.parametrize(
     ("query", "says", "code", "status"),
@@ -1099,7 +1102,7 @@ async def test_a_signal_before_anything_came(tmp_path: Path, number: signal.Sign
         assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("again", range(fewer(25, divided_by=5)))  # in which order the tasks of one step run is drawn
 @pytest.mark.parametrize("steps", range(4))
 async def test_no_run_starts_after_a_signal_in_whatever_step_it_comes(tmp_path: Path, steps: int, again: int) -> None:

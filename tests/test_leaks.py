@@ -355,6 +355,7 @@ def script(name: str) -> list[Step]:
     return [steps[0].holding(Gate(after=0 if "first byte" in name else 5))]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", CASES)
 async def test_nothing_is_left_of(name: str, tmp_path: Path) -> None:
     random.seed(0)
@@ -407,6 +408,7 @@ async def test_nothing_is_left_of_a_session_whose_user_goes_away_with_an_excepti
     assert await held() == before
 
 
+@pytest.mark.slow
 async def test_fifty_runs_in_a_row_hold_no_more_than_five(tmp_path: Path) -> None:
     """Runs of all kinds, so that what each leaves would add up."""
     before = await held()

@@ -146,6 +146,7 @@ LINES = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("line", "tool", "heard", "searches"), LINES.values(), ids=LINES)
 async def test_an_explorer_heeds_a_line(
     line: str, tool: str, heard: str, searches: list[tuple[str, str]], tmp_path: Path

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 from support import forked
-from support.examples import some
+from support.examples import one, some
 from support.house import ROOT
 from support.rows import check_order
 from support.stages import line
@@ -297,6 +297,7 @@ def test_without_a_key_it_says_what_to_do(place: Place, format: str) -> None:
     assert (ran.code, ran.out, ran.err) == (2, "", NO_KEY)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("typed", [b"todo: add x\n", None])
 def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, typed: bytes | None) -> None:
     ran = place.run("demo", stdin=subprocess.DEVNULL if typed is None else typed)
@@ -374,7 +375,7 @@ WILD_FILES = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("args", [("check",), ("-p", "x"), ("-p", "x", "-v")])
 @pytest.mark.parametrize("name", some([*WILD_FILES], every=5))
 def test_no_escape_of_a_found_configuration_reaches_the_terminal(
@@ -389,6 +390,7 @@ def test_no_escape_of_a_found_configuration_reaches_the_terminal(
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", ran.out + ran.err)
 
 
+@pytest.mark.slow  # it waits for half a second
 def test_a_second_signal_ends_a_program_that_something_holds_up(place: Place) -> None:
     place.write("driver.py", BLOCKED)
     place.write(
@@ -750,6 +752,7 @@ def test_a_pipe_that_nobody_writes_into_holds_nothing_up_for_long(configured: Pl
     assert "--no-stdin" in row
 
 
+@pytest.mark.slow  # two programs one after the other; `input/test_stdin.py` holds what is read
 def test_stdin_can_be_left_to_others(configured: Place) -> None:
     configured.write("list", "one\ntwo\n")
     loop = 'while read -r each; do "$@" -p "$each" --no-stdin; done < list'
@@ -796,7 +799,7 @@ def test_a_script_is_lines_at_their_moments(configured: Place) -> None:
             (("-p", "hello", "--stdin"), "<&-"),
             (("check",), ">&-"),
         ],
-        every=3,
+        every=6,
     ),
 )
 def test_standard_streams_may_be_closed(configured: Place, args: tuple[str, ...], closed: str) -> None:
@@ -814,9 +817,7 @@ def test_standard_streams_may_be_closed(configured: Place, args: tuple[str, ...]
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(
-    "args", some([("-p", "long"), ("-p", "long", "--output-format", "stream-json"), ("check",)], every=3)
-)
+@pytest.mark.parametrize("args", one([("-p", "long"), ("-p", "long", "--output-format", "stream-json"), ("check",)]))
 def test_a_reader_who_is_gone_breaks_nothing(configured: Place, args: tuple[str, ...]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -840,6 +841,7 @@ def test_a_reader_who_is_gone_breaks_nothing(configured: Place, args: tuple[str,
     assert "Exception" not in told
 
 
+@pytest.mark.slow  # `test_terminal.py` has such a locale too
 def test_a_terminal_that_is_plain_ascii_gets_ascii(configured: Place) -> None:
     ran = configured.run(*NAMED, "--say", "use B", environ={"LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
 

@@ -70,6 +70,7 @@ LANDED = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", ["say", "script", "pipe", "json"])
 def test_lines_reach_the_agents_that_they_are_for(home: Path, way: str) -> None:
     (home / "script").write_text("\n".join(WRITTEN))

@@ -357,7 +357,7 @@ async def events_of(name: str) -> int:
         return len(session.events)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     "line", ["use the other file", "!at once", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
 )
@@ -365,7 +365,7 @@ async def events_of(name: str) -> int:
 async def test_a_line_at_every_moment_of_the_scenario(name: str, line: str, autojump_clock: MockClock) -> None:
     count = await counted((events_of, name), lambda: events_of(name))
     limit = LIMIT.get(name, 6)
-    for moment in some(range(count + 1), every=24):
+    for moment in some(range(count + 1), every=48):
         use = chain_settings(max_iterations=limit)
         async with open_session(RandomModel(list(SCENARIOS[name])), tools=TOOLS, use=use) as session:
             acts = Acts(session, [(moment, line)])
@@ -438,12 +438,12 @@ async def play_questions(name: str, moment: int, line: str) -> int:
         return len(session.events)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "line", ["use the other file", "!at once", "!!now", "todo: add x", "why?", "then: next", "stop", INTERRUPT]
 )
 @pytest.mark.parametrize("name", WITH_QUESTIONS)
 async def test_a_line_at_every_moment_of_a_question(name: str, line: str, autojump_clock: MockClock) -> None:
     count = await counted((play_questions, name), lambda: play_questions(name, -1, line))
-    for moment in some(range(count + 1), every=24):
+    for moment in some(range(count + 1), every=48):
         await play_questions(name, moment, line)

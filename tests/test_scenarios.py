@@ -797,7 +797,7 @@ async def moments_of(play: Scenario) -> int:
         return len(session.events)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_user_does_it_at_every_moment(name: str, autojump_clock: MockClock) -> None:
     random.seed(0)  # the jitter of the retries
@@ -815,7 +815,7 @@ async def test_the_user_does_it_at_every_moment(name: str, autojump_clock: MockC
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", some([*SCENARIOS], every=3))
+@pytest.mark.parametrize("name", some([*SCENARIOS], every=6))
 async def test_the_service_takes_every_request_of_it(name: str, mock_clock: MockClock) -> None:
     random.seed(0)
     play = SCENARIOS[name]

@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.lowlevel
 from hypothesis import strategies as st
-from support import Session, check_invariants, open_session, settings, sharded, wait_quiet
+from support import Session, check_invariants, forked, open_session, settings, sharded, wait_quiet
 from support.house import ROOT
 from support.processes import until, until_async
 from support.servers import entry_of, heard, hostile, left_by, until_heard
@@ -70,6 +70,7 @@ async def test_a_call_asks_and_shows_its_arguments(tmp_path: Path) -> None:
     check_invariants(session)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("how", ["Esc", "!!", "stop, then Esc"])
 async def test_a_hanging_call_ends_soon_and_its_server_hears_of_it(tmp_path: Path, how: str) -> None:
     log = tmp_path / "log"
@@ -335,13 +336,11 @@ def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> N
         entries = {"h": entry_of(tmp_path / "log"), "far": {"type": "http", "url": url, "headers": {"A": "${NOT_SET}"}}}
         (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
         environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
-        ran = subprocess.run(
+        ran = forked.run(
             [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"],
             cwd=tmp_path,
             env={**environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
             text=True,
-            check=False,
         )
         with pytest.raises(BlockingIOError):
             listening.accept()

@@ -79,6 +79,7 @@ def test_without_waiting_send_ends_when_the_line_is_safe(screen: Screen) -> None
     quit(screen)
 
 
+@pytest.mark.slow
 def test_of_eleven_at_once_one_is_refused(screen: Screen) -> None:
     busy(idle(screen), "gate a")
     with ThreadPoolExecutor(11) as senders:
@@ -166,6 +167,7 @@ def test_a_socket_that_a_killed_chain_has_left_is_removed(start: Start, tmp_path
     assert not socket.exists()
 
 
+@pytest.mark.slow
 def test_a_deep_state_folder_and_a_runtime_folder_both_do(start: Start, tmp_path: Path) -> None:
     deep = tmp_path / "/".join(["a" * 60] * 3)
     runtime = tmp_path / "runtime"
@@ -292,7 +294,7 @@ WAYS = {
 REFUSED = "what the chain itself has started cannot use its side door"
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(
     ("way", "sandbox"), some([(way, sandbox) for way in WAYS for sandbox in ("auto", "off")], every=3)
 )

@@ -65,6 +65,7 @@ def test_tools_are_defined_without_pydantic() -> None:
     assert "pydantic" not in found
 
 
+@pytest.mark.slow  # a program for itself
 def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> None:
     code = "from cli.main import main\nmain(['-p', 'hello', '--model', 'offline', '--no-stdin'])"
     found = imported_by(f"import os\nos.environ['XDG_STATE_HOME'] = {str(tmp_path)!r}\n{code}", tmp_path)

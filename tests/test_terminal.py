@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.examples import some
+from forks.terminal_program import SHOWN_OF_WILD
+from support.examples import one
 from support.journals import Receipt, receipts
 from support.screen import Screen
 from support.terminal import (
@@ -40,7 +41,6 @@ from support.terminal import (
     send,
     states,
 )
-from support.terminal_program import SHOWN_OF_WILD
 
 pytest_plugins = ["support.terminal"]
 
@@ -169,6 +169,7 @@ def test_urgent_lines_skip_the_tools_that_have_not_started(screen: Screen) -> No
     assert [(line.text, line.state, line.point) for line in found] == [("!now", "delivered", "C")]
 
 
+@pytest.mark.slow
 def test_eleven_quick_lines_show_one_refusal(screen: Screen) -> None:
     busy(screen, "gate a")
 
@@ -187,6 +188,7 @@ def test_eleven_quick_lines_show_one_refusal(screen: Screen) -> None:
     assert list(states(screen)) == ["gate a", *(f"line {n}" for n in range(1, 12))]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("3", "returned, to the editor")
 @pytest.mark.spec("7", "text that goes back is placed above what is typed")
 def test_lines_that_come_back_are_above_what_is_typed(screen: Screen) -> None:
@@ -240,6 +242,7 @@ def test_a_reply_that_is_cut_keeps_what_was_shown(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_lines_that_race_with_the_ends_of_runs(screen: Screen) -> None:
     lines = [f"line {n}" for n in range(1, 31)]
 
@@ -273,6 +276,7 @@ def test_what_enter_would_do_is_shown_while_typing(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("3", "malformed")
 def test_the_other_kinds_of_line(screen: Screen) -> None:
     busy(screen, "gate a")
@@ -329,6 +333,7 @@ def test_the_first_rows_say_which_instructions_are_read_and_a_change_is_told(sta
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_what_the_first_rows_say_is_not_said_again_with_what_was_before(start: Start, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work/AGENTS.md").write_text("Use make.")
@@ -352,6 +357,7 @@ def test_with_v_a_line_has_two_rows_and_a_call_and_an_iteration_too(start: Start
     assert screen.wait() == 0
 
 
+@pytest.mark.slow
 def test_up_on_an_empty_line_takes_the_latest_waiting_line_back(screen: Screen) -> None:
     busy(screen, "gate a")
     send(screen, "first", "second").until(lambda s: "queue 2/10" in s.toolbar)
@@ -409,6 +415,7 @@ def test_half_typed_text_survives_whatever_scrolls_by(screen: Screen) -> None:
     quit(screen)
 
 
+@pytest.mark.slow
 def test_a_line_may_have_several_rows_wide_signs_and_any_length(screen: Screen) -> None:
     screen.type(f"one{CTRL_J}two\\\rthree")
     screen.until(edits("one\ntwo\nthree"))
@@ -620,6 +627,7 @@ def test_ctrl_l_draws_the_screen_again_and_debug_names_the_last_trace(screen: Sc
 # ------------------------------------------------------------------------------------------------- interrupts and exits
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
 @pytest.mark.spec("7", "text in the editor survives")
 @pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["Esc", "Ctrl-C"])
@@ -697,6 +705,7 @@ def test_quit_in_a_run_gives_the_waiting_lines_back(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.spec("7", "hard: Esc, Ctrl-C, SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals(screen: Screen, number: signal.Signals) -> None:
@@ -724,6 +733,7 @@ def test_a_window_that_is_closed_loses_no_line(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+@pytest.mark.slow
 def test_a_tool_that_does_not_listen_holds_nobody_up(screen: Screen) -> None:
     busy(screen, "deaf", "deaf")
     screen.until("deaf now")
@@ -733,6 +743,7 @@ def test_a_tool_that_does_not_listen_holds_nobody_up(screen: Screen) -> None:
     left(screen, 130)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_signals_before_the_program_is_ready(start: Start, number: signal.Signals) -> None:
     moments: list[Callable[[Screen], object]] = [lambda s: not s.is_cooked, lambda s: s.editor is not None]
@@ -749,6 +760,7 @@ def test_signals_before_the_program_is_ready(start: Start, number: signal.Signal
         assert "Traceback" not in screen.everything
 
 
+@pytest.mark.slow  # it fills a terminal
 def test_a_terminal_that_nobody_reads_keeps_nobody_from_leaving(screen: Screen) -> None:
     send(screen, "flood 20000 100000").until("flood line")
 
@@ -826,6 +838,7 @@ def test_a_tools_wild_output_is_shown_and_not_obeyed(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_a_new_size_in_the_middle_of_a_stream(start: Start) -> None:
     screen = idle(start(rows=30, columns=60))
     screen.type("half")
@@ -846,6 +859,7 @@ def test_a_new_size_in_the_middle_of_a_stream(start: Start) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_forty_columns(start: Start) -> None:
     screen = idle(start(columns=40, rows=15))
     busy(screen, "gate a")
@@ -878,6 +892,7 @@ def test_no_colours_and_no_signs_where_none_are_wanted(start: Start) -> None:
     assert screen.raw.isascii()
 
 
+@pytest.mark.slow  # of a locale without Unicode the test of locales tells
 def test_a_terminal_without_unicode(start: Start) -> None:
     screen = idle(start(env={"LC_ALL": "C"}))
     send(screen, "gate a").until("-> gate a")
@@ -921,6 +936,7 @@ def test_keys_typed_before_the_program_has_the_terminal_are_not_lost(start: Star
 SLOW = "terminal_pace: {think_s: 1000}\nrules: [{text: 'Said: ${query}'}]\n"
 
 
+@pytest.mark.slow
 def test_a_rule_file_takes_its_time_at_a_prompt_and_nowhere_else(start: Start, tmp_path: Path) -> None:
     (tmp_path / "test.yaml").write_text(CONFIG)
     (tmp_path / "other.yaml").write_text(SLOW)
@@ -937,6 +953,7 @@ def test_a_rule_file_takes_its_time_at_a_prompt_and_nowhere_else(start: Start, t
     assert start("-p", "hello", "--model", "other").until("Said: hello").wait() == 0
 
 
+@pytest.mark.slow
 def test_without_a_key_the_offline_model_answers_and_says_so(start: Start) -> None:
     screen = start(config=False)
     screen.until("offline").until("ANTHROPIC_API_KEY")
@@ -981,6 +998,7 @@ def test_a_history_that_cannot_be_written_is_kept_in_memory(start: Start, tmp_pa
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_of_a_long_history_the_end_is_read(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "state" / "chain" / "history"
     file.parent.mkdir(parents=True)
@@ -996,6 +1014,7 @@ def test_of_a_long_history_the_end_is_read(start: Start, tmp_path: Path) -> None
     assert file.read_text().startswith(entries)
 
 
+@pytest.mark.slow  # full disks are held in memory
 def test_a_start_query_that_is_refused_is_in_the_editor(start: Start) -> None:
     # The journal has room for its first record and not for this query.
     limited = ["/bin/bash", "-c", 'ulimit -f 1; exec "$@"', "bash"]
@@ -1020,7 +1039,7 @@ def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(screen: Screen) 
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("locale", some([{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "de_DE.ISO-8859-1"}], every=3))
+@pytest.mark.parametrize("locale", one([{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "de_DE.ISO-8859-1"}]))
 def test_a_locale_without_unicode_gets_none(start: Start, locale: dict[str, str]) -> None:
     screen = start(env={"LANG": None, "LC_ALL": None, "LC_CTYPE": None, **locale})
     send(idle(screen), "hello").until("Done: hello")
@@ -1029,6 +1048,7 @@ def test_a_locale_without_unicode_gets_none(start: Start, locale: dict[str, str]
     assert screen.raw.isascii()
 
 
+@pytest.mark.slow
 def test_a_text_taller_than_the_screen_leaves_it_whole(screen: Screen) -> None:
     tall = "\n".join(f"row {n}" for n in range(60))
     send(screen, "hello").until("Done: hello")
@@ -1055,6 +1075,7 @@ def test_enter_before_the_program_has_the_terminal_is_an_enter(start: Start) -> 
     assert states(screen) == {"very early": "delivered"}
 
 
+@pytest.mark.slow
 def test_an_urgent_line_that_comes_back_is_still_urgent(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "!look here").until("⚡ ASAP")
@@ -1066,6 +1087,7 @@ def test_an_urgent_line_that_comes_back_is_still_urgent(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_a_stop_is_a_stop_also_after_text_that_could_not_be_sent(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "/drop L99", "stop").until("nothing waits").until("⏹ Stopping after hang")

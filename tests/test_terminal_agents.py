@@ -126,6 +126,7 @@ def test_the_prompt_names_the_agent_that_the_line_is_for_before_it_is_sent(scree
     assert screen.prompt == ">"
 
 
+@pytest.mark.slow
 def test_a_full_inbox_is_that_of_the_agent_and_what_comes_back_has_its_address(screen: Screen) -> None:
     exploring(screen)
     send(screen, "one", "two").until(lambda s: waits(s, 2))
@@ -168,6 +169,7 @@ def test_the_question_of_an_agent_is_answered_and_an_address_sends_a_line(screen
     assert [(r["state"], r["agent"]) for r in left(screen)] == [("delivered", "main")]
 
 
+@pytest.mark.slow
 def test_a_stop_with_an_address_ends_that_agent_alone(screen: Screen) -> None:
     exploring(screen)
     types(screen, "/to explore-1 stop", "⏹ stops explore-1").type("\r")
@@ -190,6 +192,7 @@ def test_a_stop_ends_the_agent_too_and_shows_what_it_had_found(screen: Screen) -
     assert [(r["state"], r["agent"]) for r in left(screen)] == [("handled", "main")]
 
 
+@pytest.mark.slow
 def test_esc_ends_all_agents_and_the_prompt_is_back(screen: Screen) -> None:
     exploring(screen)
     screen.type("\x1b")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.examples import one
 from support.screen import Screen
 from support.terminal import CTRL_C, Start
 
@@ -50,6 +51,7 @@ def test_a_reply_is_seen_while_it_streams_and_ctrl_c_ends_it(start: Start, tmp_p
     assert told.index("w003") < told.index("Interrupted.") < told.index("⏹ interrupted")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}])
 def test_the_unfinished_rows_of_a_reply_are_replaced_by_the_finished_ones(start: Start, env: dict[str, str]) -> None:
     screen = start("-p", "stream 40 words slowly", columns=40, env=env)
@@ -85,7 +87,10 @@ def suspended(start: Start, then: str) -> Screen:
     return screen.until("stopped: 1").until(lambda s: s.echoes)
 
 
-@pytest.mark.parametrize("then", ['read -r line; echo "read $line"; fg', 'bg; read -r line; echo "read $line"; wait'])
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "then", one(['read -r line; echo "read $line"; fg', 'bg; read -r line; echo "read $line"; wait'])
+)
 def test_what_takes_the_terminal_meanwhile_has_its_echo_and_keeps_its_rows(start: Start, then: str) -> None:
     screen = suspended(start, then)
     screen.type("a word\r")
@@ -95,6 +100,7 @@ def test_what_takes_the_terminal_meanwhile_has_its_echo_and_keeps_its_rows(start
     assert " ".join(screen.rows).count("w40") == 1
 
 
+@pytest.mark.slow  # a shell starts the program
 def test_back_in_the_foreground_what_is_typed_doubles_nothing(start: Start) -> None:
     screen = suspended(start, "bg >/dev/null; read -r line; echo back; fg >/dev/null")
     screen.type("go on\r")
@@ -123,7 +129,8 @@ def test_a_query_that_is_typed_is_seen(start: Start) -> None:
     assert screen.wait() == 0
 
 
-@pytest.mark.parametrize("answer_is_seen", [True, False])
+@pytest.mark.sampled
+@pytest.mark.parametrize("answer_is_seen", one([True, False]))
 def test_where_one_of_the_two_goes_elsewhere_the_answer_is_where_standard_output_goes(
     start: Start, answer_is_seen: bool
 ) -> None:

@@ -49,6 +49,7 @@ def fill(screen: Screen) -> None:
 # ------------------------------------------------------------------------------------------- what was not accepted
 
 
+@pytest.mark.slow
 def test_a_line_that_does_not_fit_is_told_once_until_there_is_room(screen: Screen) -> None:
     fill(screen)
     send(screen, "one more").until(FULL).until("  one more").until(edits("one more"))
@@ -140,6 +141,7 @@ def test_a_todo_line_at_rest_has_one_answer(screen: Screen) -> None:
     assert set(states(screen).values()) == {"handled"}
 
 
+@pytest.mark.slow
 def test_the_cursor_stands_behind_a_refused_line_and_the_next_one_begins_below(screen: Screen) -> None:
     fill(screen)
     send(screen, "one more").until(FULL).until(edits("one more"))
@@ -167,6 +169,7 @@ def test_a_refused_line_can_be_changed(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["/drop", "/drop L3"])
 def test_a_command_passes_by_refused_lines_and_may_make_room_for_them(screen: Screen, command: str) -> None:
     fill(screen)
@@ -179,6 +182,7 @@ def test_a_command_passes_by_refused_lines_and_may_make_room_for_them(screen: Sc
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_a_failed_command_is_not_joined_with_the_next_in_a_full_queue(screen: Screen) -> None:
     fill(screen)
     send(screen, "/sttaus", "/status", "todo: complete x")
@@ -209,6 +213,7 @@ def test_a_refused_urgent_line_stays_urgent(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_lines_that_come_back_stand_above_a_refused_one_and_the_row_says_how_many_enter_sends(screen: Screen) -> None:
     fill(screen)
     send(screen, "line 11").until(FULL).until(edits("line 11"))
@@ -229,7 +234,7 @@ def test_lines_that_come_back_stand_above_a_refused_one_and_the_row_says_how_man
 KINDS = ["!!look there", "!look here", " stop", "todo: add x", "context: it is late", "use B"]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("line", some([text for text in KINDS if not text.startswith("!!")], every=5))
 @pytest.mark.parametrize("way", ["/edit", "Up"])
 def test_what_is_taken_back_has_the_marker_it_was_sent_with(screen: Screen, line: str, way: str) -> None:
@@ -252,6 +257,7 @@ def test_what_is_taken_back_has_the_marker_it_was_sent_with(screen: Screen, line
     assert first.text == line
 
 
+@pytest.mark.slow
 def test_several_lines_taken_back_stay_several(screen: Screen) -> None:
     busy(screen, "gate a")
     send(screen, "first", "second").until("queue 2/10")
@@ -291,6 +297,7 @@ def test_what_came_back_goes_out_in_its_order_and_as_what_it_was(screen: Screen)
     quit(screen)
 
 
+@pytest.mark.slow
 def test_ten_lines_that_come_back_are_ten_rows_once(screen: Screen) -> None:
     fill(screen)
     screen.type(ESC)
@@ -358,6 +365,7 @@ def test_ctrl_g_after_ctrl_r_restores_what_was_there(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_lines_that_come_back_during_a_search_are_not_lost(screen: Screen) -> None:
     busy(asked(screen, "an alpha query"), "gate a")
     send(screen, "use B").until("📤 Interrupting: use B")
@@ -383,6 +391,7 @@ def test_a_line_that_is_taken_back_during_a_search_is_not_lost(screen: Screen) -
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_ctrl_g_restores_what_was_there_when_this_search_began(screen: Screen) -> None:
     asked(screen, "an alpha query")
     screen.type(f"draft{CTRL_R}alpha\r")
@@ -447,6 +456,7 @@ def test_the_first_prompt_and_ctrl_l_leave_nothing_in_the_scrollback_of_tmux(sta
     quit(idle(screen))
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("reflows", [False, True])
 def test_no_text_is_doubled_when_the_width_changes_while_it_streams(start: Start, reflows: bool) -> None:
     screen = idle(start(columns=60, rows=24, reflows=reflows))

@@ -39,6 +39,7 @@ def texts(screen: Screen) -> list[str]:
 # ---------------------------------------------------------------------------------------------- the user's own editor
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("keys", [(CTRL_G,), (CTRL_X + CTRL_E,), (CTRL_X, CTRL_E)])
 def test_an_editor_has_the_text_while_the_chain_goes_on(with_editor: Screen, keys: tuple[str, ...]) -> None:
     screen = with_editor

@@ -91,6 +91,7 @@ def test_a_refusal_says_why_and_changes_nothing(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 @pytest.mark.spec("8", "a terminal whose editor is up")
 def test_what_was_begun_before_the_question_never_answers_it(screen: Screen, tmp_path: Path) -> None:
     # Typed behind the query without an Enter, so it is in the editor before anything is asked.
@@ -108,6 +109,7 @@ def test_what_was_begun_before_the_question_never_answers_it(screen: Screen, tmp
     quit(idle(screen))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("line", ["stop", "!use another", "!!use another"])
 def test_stops_and_urgent_lines_keep_their_meaning_at_a_question(screen: Screen, line: str) -> None:
     send(screen, "read and write notes.txt")
@@ -172,6 +174,7 @@ def test_always_allows_the_next_without_asking(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_what_is_taken_back_to_edit_is_no_answer(screen: Screen) -> None:
     send(screen, "read and write notes.txt")
     asked(screen)
@@ -220,7 +223,7 @@ def test_one_key_answers_in_an_empty_editor(screen: Screen) -> None:
     quit(screen)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("keys", some([" no", PASTE.format("n"), "yn", "xy", "next time"], every=3))
 def test_what_is_no_single_key_is_a_reason_and_waits_for_enter(screen: Screen, keys: str) -> None:
     send(screen, "read and write notes.txt")
@@ -246,6 +249,7 @@ def test_a_key_that_came_with_the_question_answers_nothing(screen: Screen) -> No
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_a_digit_or_a_slip_is_asked_back(screen: Screen) -> None:
     send(screen, "read and write notes.txt")
     pressable(screen)
@@ -274,6 +278,7 @@ def test_a_question_rings_and_is_in_the_title_until_somebody_types(screen: Scree
     assert after.index(PLAIN) < after.index(BROUGHT_BACK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("term", "notify", "rings"), [("linux", "bell", True), ("xterm", "off", False)])
 def test_a_terminal_without_titles_only_rings_and_with_notify_off_nothing_does(
     term: str, notify: str, rings: bool, start: Start, screen: Screen, tmp_path: Path

@@ -142,6 +142,7 @@ def test_a_no_starts_nothing_and_holds_and_enter_is_none(start: Start, work: Pat
     assert heard(tmp_path / "log") == []
 
 
+@pytest.mark.slow
 def test_a_prompt_of_a_server_is_a_command(start: Start, work: Path, tmp_path: Path) -> None:
     screen = idle(start("--mcp", "h"))
     until_it_is(screen, "ready")

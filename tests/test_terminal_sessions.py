@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import one
 from support.house import ROOT
 from support.journals import journal_files, journals, receipts_of
 from support.program import gates
@@ -125,6 +126,7 @@ def test_a_run_that_is_active_keeps_its_session(screen: Screen) -> None:
     assert told(screen) == [{"L1": ("gate a", "delivered")}]
 
 
+@pytest.mark.slow
 def test_the_model_that_was_chosen_stays(screen: Screen) -> None:
     send(screen, "/model other")
     send(idle(screen), "hello").until("The other one says: hello")
@@ -135,6 +137,7 @@ def test_the_model_that_was_chosen_stays(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_thoughts_stay_whole_in_the_next_session(screen: Screen) -> None:
     send(idle(screen), "/thinking on").until("thoughts are shown whole")
     afresh(screen)
@@ -144,6 +147,7 @@ def test_thoughts_stay_whole_in_the_next_session(screen: Screen) -> None:
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_leaves_nothing_behind_in_the_next_session(screen: Screen) -> None:
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
@@ -219,6 +223,7 @@ def test_what_is_typed_while_a_session_is_opened_stays_for_it(slow: Screen) -> N
     assert told(slow)[1]["L1"] == ("early bird", "delivered")
 
 
+@pytest.mark.slow
 def test_a_disk_that_hangs_in_a_write_holds_up_neither_keys_nor_esc_and_loses_nothing(slow: Screen) -> None:
     busy(slow, "gate a")
     with standing_disk(slow, "write"):
@@ -241,7 +246,8 @@ def test_a_disk_that_hangs_in_a_write_holds_up_neither_keys_nor_esc_and_loses_no
     }
 
 
-@pytest.mark.parametrize("way", ["Ctrl-D", "SIGTERM"])
+@pytest.mark.sampled
+@pytest.mark.parametrize("way", one(["Ctrl-D", "SIGTERM"]))
 def test_who_leaves_meanwhile_leaves(slow: Screen, way: str) -> None:
     with standing_disk(slow):
         send(slow, "/new").until(lambda s: sessions(s) == 2)
@@ -279,6 +285,7 @@ def test_on_a_terminal_of_rows_the_next_line_is_for_the_new_session(start: Start
     assert told(screen) == [{"L1": ("todo: add stay", "handled")}, {"L1": ("and you", "delivered")}]
 
 
+@pytest.mark.slow  # the test above holds it for keys
 def test_whole_lines_wait_for_the_new_session_too(start: Start) -> None:
     no_echo = ("/bin/sh", "-c", 'stty -echo; exec "$0" "$@"')
     screen = start(env={"TERM": "dumb"}, under=no_echo).until(lambda s: s.rows[-1:] == [">"])
@@ -333,6 +340,7 @@ def test_a_line_that_a_crash_in_a_refusal_left_is_in_the_editor(start: Start) ->
     assert told(second) == [{"L1": ("refuse this", "returned")}]
 
 
+@pytest.mark.slow
 def test_a_past_that_is_too_long_says_where_the_rest_is(start: Start) -> None:
     first = idle(start())
     send(first, "todo: add buy milk").until("buy milk")

@@ -78,6 +78,7 @@ def running(screen: Screen, query: str, mark: str, count: int) -> Screen:
     return screen
 
 
+@pytest.mark.slow
 def test_output_is_shown_as_it_comes_the_last_rows_below_and_no_flood(screen: Screen, mark: str) -> None:
     running(screen, "count", mark, 1).until("  row 30")
     assert [f"  row {n}" for n in range(1, 21)] == [r for r in screen.rows if r.startswith("  row ")][:20]
@@ -91,6 +92,7 @@ def test_output_is_shown_as_it_comes_the_last_rows_below_and_no_flood(screen: Sc
     quit(screen)
 
 
+@pytest.mark.slow
 def test_a_now_line_cuts_a_command_and_the_run_goes_on(screen: Screen, mark: str) -> None:
     running(screen, "hide", mark, 4)
     echo = seconds(screen, "e", lambda s: s.editor == "e")
@@ -124,7 +126,7 @@ def test_a_stop_waits_for_the_command_and_esc_kills_it(screen: Screen, mark: str
     quit(screen)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", some(["/quit", "Ctrl-C twice", "SIGTERM", "SIGHUP", "SIGKILL"], every=3))
 def test_nothing_of_a_command_outlives_the_program(screen: Screen, mark: str, way: str) -> None:
     running(screen, "hide", mark, 4)

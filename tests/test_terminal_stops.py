@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import forked
 from support.journals import receipts, records
 from support.program import environ, program
 from support.screen import Condition, Screen
@@ -189,6 +190,7 @@ def test_esc_with_nothing_to_interrupt_leaves_nothing_behind(screen: Screen) -> 
     quit(screen)
 
 
+@pytest.mark.slow
 def test_esc_in_the_wait_before_another_attempt(screen: Screen) -> None:
     send(screen, "stall").until("↻ the service is full, again in ")
     screen.until(lambda s: "retry in" in s.toolbar)
@@ -203,6 +205,7 @@ def test_esc_in_the_wait_before_another_attempt(screen: Screen) -> None:
 # ---------------------------------------------------------------------------------------------------------------- exits
 
 
+@pytest.mark.slow
 @pytest.mark.spec("7", "exit: Ctrl-C twice")
 def test_two_quick_ctrl_c_leave_from_a_hanging_tool(screen: Screen) -> None:
     busy(screen, "hang", "hang")
@@ -235,6 +238,7 @@ def test_sigterm_closes_the_session(screen: Screen) -> None:
     assert "Came back: waits" in screen.rows
 
 
+@pytest.mark.slow
 @pytest.mark.spec("7", "3: a line was not sent")
 def test_the_last_words_name_what_was_not_sent(start: Start) -> None:
     screen = idle(start("--say", "@iteration 9 too late"))
@@ -275,6 +279,7 @@ def test_waiting_lines_are_listed_dropped_and_edited(screen: Screen) -> None:
     ]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("ends", ["Esc", "stop"])
 def test_what_waited_is_in_the_editor_again_as_it_was_typed(screen: Screen, ends: str) -> None:
     lines = ["use B", "!use C", "todo: add x", "context: it is late", " stop", "focus on y", "why?", "then: the next"]
@@ -307,14 +312,12 @@ def test_a_stop_in_a_tool_of_a_headless_run(tmp_path: Path) -> None:
     (tmp_path / "work/notes.txt").write_text("sku: SKU123\nprice: 9\n")
 
     args = ("-p", "search for SKU123", "--model", "offline", "--say", "@tool search_files stop")
-    ran = subprocess.run(
+    ran = forked.run(
         program(*args, "--output-format", "json"),
         cwd=tmp_path / "work",
         env=environ(tmp_path, {}),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
         timeout=60,
-        check=False,
     )
 
     assert ran.returncode == 0, ran.stderr.decode()

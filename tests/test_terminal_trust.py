@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.examples import some
+from support.examples import one, some
 from support.journals import journals
 from support.screen import Screen
 from support.terminal import CTRL_C, CTRL_D, Start, edits, idle, quit, send
@@ -60,7 +60,7 @@ def test_a_yes_is_remembered_for_the_content(start: Start, work: Path) -> None:
     assert screen.wait() == 130
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("answer", some(["n\r", "No\r", "\r", CTRL_D, f"y{CTRL_D}{CTRL_D}"], every=3))
 def test_a_no_goes_on_without_the_file_and_says_so(start: Start, work: Path, answer: str) -> None:
     screen = asked(start(config=False))
@@ -105,7 +105,7 @@ def test_anything_else_is_asked_again(start: Start, work: Path) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("typed", some(["y\ry\r", "list them\rand", "y"], every=3))
+@pytest.mark.parametrize("typed", one(["y\ry\r", "list them\rand", "y"]))
 def test_what_was_typed_before_the_question_is_no_answer_and_is_not_lost(start: Start, work: Path, typed: str) -> None:
     # The terminal has all of it before the program begins.
     screen = start(config=False, under=["/bin/sh", "-c", 'read go; exec "$0" "$@"'])

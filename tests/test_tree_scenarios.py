@@ -133,12 +133,12 @@ async def test_how_the_agents_of_a_scenario_end(name: str, autojump_clock: MockC
     assert sorted(ended) == sorted(ENDINGS[name].split(", "))
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_line_at_every_moment_of_a_tree(name: str, line: str, autojump_clock: MockClock) -> None:
     async def count() -> int:
         return len(await play(name, -1, line))
 
-    for moment in some(range(await counted((play, name), count) + 1), every=48):
+    for moment in some(range(await counted((play, name), count) + 1), every=96):
         await play(name, moment, line)

@@ -128,7 +128,7 @@ async def test_whatever_the_user_does_to_a_tree_the_service_takes_every_request(
         async def count() -> int:
             return len((await play(at)).events)
 
-        for moment in some(range(2, await counted(play, count), 4), every=24):
+        for moment in some(range(2, await counted(play, count), 4), every=48):
             before = len(at.double.requests)
             await play(at, [(moment, line)])
             for found in by_conversation(at.double.requests[before:]).values():

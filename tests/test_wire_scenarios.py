@@ -86,7 +86,7 @@ ALL_LINES = ["use the other file", "!at once", "todo: add x", "why?", "then: nex
 @pytest.mark.sampled
 @pytest.mark.seed("002", "pairing of calls and results")
 @pytest.mark.parametrize("line", some(ALL_LINES, every=5))
-@pytest.mark.parametrize("name", some([*SCENARIOS], every=2))
+@pytest.mark.parametrize("name", some([*SCENARIOS], every=4))
 async def test_a_line_at_moments_all_over_the_scenario(name: str, line: str, mock_clock: MockClock) -> None:
     random.seed(0)  # the jitter of the retries
     async with bench(mock_clock) as at:

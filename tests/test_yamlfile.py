@@ -104,6 +104,7 @@ def test_depth_far_beyond_the_bound_is_an_error_like_any_other() -> None:
     assert "levels deep" in str(refusal(nested(20_000)))
 
 
+@pytest.mark.slow
 def test_the_number_of_values_is_bounded() -> None:
     fits = "[" + "1," * (MAX_VALUES - 1) + "]"
     assert len(parse(fits, "a.yaml").items()) == MAX_VALUES - 1

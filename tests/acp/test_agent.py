@@ -442,6 +442,7 @@ async def with_forms(home: Path, *groups: str) -> AsyncIterator[tuple[Editor, st
         yield editor, await editor.new(home)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("answer", "said"),
     [

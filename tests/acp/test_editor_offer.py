@@ -189,6 +189,7 @@ async def test_a_command_is_offered_with_how_its_argument_is_written(editor: Edi
     assert (offered["status"], offered["drop"], offered["to"]) == (None, "[L3]", "AGENT TEXT")
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

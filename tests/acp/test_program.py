@@ -140,6 +140,7 @@ def test_a_signal_ends_it_properly(tmp_path: Path, workspace: Path, number: sign
     assert last_record(tmp_path, session)["status"] == "interrupted"
 
 
+@pytest.mark.slow  # a program for itself
 def test_an_editor_that_has_gone_leaves_nothing_behind(tmp_path: Path, workspace: Path) -> None:
     rules = "rules: [{tools: [{name: shell, input: {command: 'echo > begun; sleep 1000'}}]}]"
     (tmp_path / "rules.yaml").write_text(rules)

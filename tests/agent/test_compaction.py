@@ -7,6 +7,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 
+import pytest
 import trio
 from support.checks import check_invariants
 from support.crashes import left
@@ -143,6 +144,7 @@ async def test_a_nearly_full_window_is_compacted_and_the_run_goes_on() -> None:
     assert result.iterations == 5
 
 
+@pytest.mark.slow
 async def test_what_was_said_stands_after_many_compactions() -> None:
     lines = ["no, this year's folder", "todo: add check the SKU", "why so long?"]
     model = SmallModel([reads(n) for n in range(1, 130)] + [says("done")])

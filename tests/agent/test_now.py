@@ -279,6 +279,7 @@ async def everywhere(
     return session
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.spec("4", "N stands wherever a now line finds the agent")
 @pytest.mark.parametrize("sync_s", [0, 1])
 def test_now_lines_wait_for_the_disk_alone_whichever_event_they_come_in(sync_s: float) -> None:
@@ -293,6 +294,7 @@ def test_now_lines_wait_for_the_disk_alone_whichever_event_they_come_in(sync_s: 
     assert nth > 20
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("line", ["!!use A", "!use A", "use A", "stop"])
 def test_on_the_last_iteration_too_a_line_may_come_in_any_event(line: str) -> None:
     nth, statuses = 0, {"done"}

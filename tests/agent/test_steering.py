@@ -374,6 +374,7 @@ messages:
         assert request.tail == ("Left out: gate, gate.",)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.spec("4", "killed while it ran, or never started")
 @pytest.mark.seed("002", "pairing of calls and results")
 @pytest.mark.parametrize("line", ["!shorter", "stop", "(interrupt)", "shorter"])

@@ -307,6 +307,7 @@ async def test_a_stop_lets_what_has_started_finish_and_skips_what_had_no_room_ye
         check_invariants(session)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("line", ["stop", "!now"])
 @pytest.mark.parametrize("moments", range(8))
 async def test_what_had_no_room_yet_does_not_start_after_a_line_that_holds_it_up(moments: int, line: str) -> None:

@@ -376,6 +376,7 @@ def too_large(file: Path) -> None:
     file.write_text("interruption_prompt: /etc/passwd\n" + "#" * trust.MAX_JUDGED)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "make", [a_folder, a_fifo, a_loop, nothing, no_yaml, no_text, a_list, another_type, very_deep, too_large]
 )
@@ -409,6 +410,7 @@ print(*opened, sep="\\n")
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("path", "is_opened"), [("/dev/zero", False), ("fifo", False), ("../home/handler.yaml", True)])
 def test_nothing_but_a_file_is_opened_to_judge_it(at: Setting, path: str, is_opened: bool) -> None:
     os.mkfifo(at.work / "fifo")

@@ -125,6 +125,7 @@ IN_CONFIG = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("text", "line", "words"), IN_CONFIG)
 def test_a_mistake_in_the_configuration_names_its_line(
     tmp_path: Path,

@@ -9,6 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from double import rules
@@ -39,10 +40,12 @@ _REFUSED = ["delivered", "returned"]
 """The one way out of a final state."""
 
 
-def rows(data: bytes) -> list[Record]:
+@lru_cache(maxsize=32)
+def rows(data: bytes) -> Sequence[Record]:
     """The records of a journal; rows that a kill has left torn, or a power cut empty, are passed over.
 
-    A last row without its end is torn too, also if all else of it is there: whoever writes next makes it one.
+    A last row without its end is torn too, also if all else of it is there: whoever writes next makes it one. Each
+    check reads them anew, so the latest journals are kept.
     """
     found: list[Record] = []
     for row in data.split(b"\n")[:-1]:

@@ -77,7 +77,7 @@ class Home:
         return next((path for path in reversed(found) if checks.rows(path.read_bytes())), found[-1] if found else None)
 
     @property
-    def records(self) -> list[Record]:
+    def records(self) -> Sequence[Record]:
         """The records of that."""
         return [] if self.latest is None else checks.rows(self.latest.read_bytes())
 

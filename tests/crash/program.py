@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import gc
-import importlib
 import os
 import select
 import signal
@@ -38,24 +36,6 @@ ROOT = Path(__file__).parents[2]
 
 GONE_S = 10.0
 """For what a killed program started to be gone; usual are some milliseconds."""
-
-_RUN_BY_THEMSELVES = ("__main__.py", "guard.py", "worker.py")
-
-_LATE = (
-    *(
-        "yaml",
-        "yaml.cyaml",
-        "regex",
-        "uuid",
-        "markdown_it",
-        "pygments.lexers",
-        "pygments.formatters",
-        "importlib.resources",
-    ),
-    *("pydantic.main", "pydantic.types", "pydantic.json_schema", "pydantic.plugin._loader", "pydantic.type_adapter"),
-    *("pydantic._internal._generate_schema", "pydantic._internal._docs_extraction", "pydantic._internal._validators"),
-)
-"""What the program imports when it needs it. A name that is missing here costs time and nothing else."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUND_S = 0.002
@@ -85,20 +65,6 @@ def become_parent() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
-
-
-def load() -> None:
-    """Import what a program imports, late or not, so that no fork has to."""
-    for folder in ("chain", "cli"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path.name not in _RUN_BY_THEMSELVES:
-                importlib.import_module(
-                    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-                )
-    for name in _LATE:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
 
 
 def start(how: Start, *, is_separate: bool) -> int:

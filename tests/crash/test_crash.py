@@ -20,8 +20,8 @@ POINTS = fewer(300, divided_by=50)
 """Over all scenarios; half a minute of a core for each hundred."""
 
 SEED = 13
-TOGETHER = 20 if IS_SHORT else 2
-"""Scenarios that one process plays: it takes a second to start."""
+TOGETHER = 20 if IS_SHORT else 4
+"""Scenarios that one process plays: it takes two seconds to start."""
 
 NAMES = list(BY_NAME)
 

@@ -18,10 +18,12 @@ from . import layer
 
 layer.install()  # before anything of the program is imported
 
+from forks.load import load  # noqa: E402
+
 from . import program  # noqa: E402
 from .play import Outcome, measure, play  # noqa: E402
 from .point import Point, Reach, choose  # noqa: E402
-from .scenarios import BY_NAME, AtTerminal  # noqa: E402
+from .scenarios import BY_NAME, RULES, AtTerminal  # noqa: E402
 
 
 @cache
@@ -52,7 +54,7 @@ def outcomes(task: dict[str, Any]) -> Iterator[Outcome]:
 
 def main() -> None:
     program.become_parent()
-    program.load()
+    load(RULES)
     for row in sys.stdin:
         for outcome in outcomes(json.loads(row)):
             say(asdict(outcome))

@@ -113,6 +113,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", REFUSED.values(), ids=REFUSED)
 async def test_what_is_refused_without_end_makes_nothing_grow(row: dict[str, str], tmp_path: Path) -> None:
     async with at_work(tmp_path) as (session, gates, door):

@@ -96,6 +96,7 @@ def test_this_process_itself_is_let_in(path: Path) -> None:
             assert peers.problem_with(peer) == ""
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_it_has_started_is_not(way: str, path: Path) -> None:
     with listening(path) as door, adopting(CONNECTS, way, str(path)):
@@ -104,6 +105,7 @@ def test_what_it_has_started_is_not(way: str, path: Path) -> None:
             assert peers.problem_with(peer) == peers.OWN_COMMAND
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", WAYS)
 def test_nor_if_it_has_ended_meanwhile(way: str, path: Path) -> None:
     with listening(path) as door:

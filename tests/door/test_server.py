@@ -210,6 +210,7 @@ BAD = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("data", BAD, ids=range(len(BAD)))
 async def test_what_cannot_be_read_is_answered_and_what_follows_is_done(data: bytes, tmp_path: Path) -> None:
     async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:

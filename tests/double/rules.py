@@ -81,14 +81,15 @@ def check_count(body: object, headers: Mapping[str, str], *, policy: Policy | No
     return None
 
 
-def check_messages(messages: object) -> Fault | None:
+def check_messages(messages: object, *, known: int = 0) -> Fault | None:
     """The same for messages alone, in the form in which a program keeps them.
 
-    Which thinking and which blocks of unknown kinds it sends is not known then, so these are not looked at.
+    Which thinking and which blocks of unknown kinds it sends is not known then, so these are not looked at. Each of the
+    first ``known`` messages was found to be well formed before.
     """
     try:
         messages = a_list(messages, "messages")
-        for i, message in enumerate(messages):
+        for i, message in enumerate(messages[known:], known):
             content.message(message, f"messages.{i}", kept=True)
         order.roles(messages, Features(), alternate=False, prefill=False)
         order.pairs(messages)

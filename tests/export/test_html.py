@@ -179,6 +179,7 @@ def test_the_session_with_everything_is_safe() -> None:
     check_safe(html_of(whole()))
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_of_a_session_is_more_than_text(text: str) -> None:
     check_safe(html_of(with_text(text)))
@@ -249,6 +250,7 @@ def test_a_long_session_draws_no_more_than_can_be_seen() -> None:
     assert "more signs of main" in parser.css_first(".timeline").text()
 
 
+@pytest.mark.slow  # a browser takes 17 s
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_a_browser_shows_it_without_a_complaint_a_request_or_a_scroll_bar(tmp_path: Path) -> None:
     pages = {

@@ -89,7 +89,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("text", some([*HOSTILE], every=5))
 def test_no_text_is_a_part_of_the_document(text: str) -> None:
     plain, hostile = written(with_text("x\n")), written(with_text(text + "\n"))

@@ -700,6 +700,7 @@ def test_a_rule_that_was_too_slow_gives_the_file_up_once_and_an_edit_mends_it(tm
 # ------------------------------------------------------------------------------------------------ at every moment
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("text", ["deploy it", "enough of this", "note?", "todo: add deploy it", "use B"])
 async def test_a_line_with_a_rule_may_come_at_every_moment(text: str, autojump_clock: MockClock) -> None:
     rules = (

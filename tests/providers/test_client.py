@@ -189,6 +189,7 @@ CAUSES: dict[str, tuple[Step, str]] = {
 """What may pass in minutes has a cause, and what is a reply of no use has none."""
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", CAUSES)
 async def test_a_fault_of_the_service_has_a_short_cause(name: str, clock: MockClock) -> None:
     fault, cause = CAUSES[name]
@@ -296,6 +297,7 @@ STAYING: dict[str, tuple[Step, str]] = {
 }
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", STAYING)
 async def test_a_fault_that_asking_again_does_not_mend(name: str, clock: MockClock) -> None:
     fault, words = STAYING[name]
@@ -422,6 +424,7 @@ async def test_a_call_that_the_limit_cut_off_is_answered_so(clock: MockClock) ->
             assert "cut off by max_tokens" in said["content"]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("reply", "status"),
     [
@@ -981,6 +984,7 @@ def open_files() -> list[str]:
     return sorted(re.sub(r"\d+", "n", target) for target in found)
 
 
+@pytest.mark.slow  # fifty calls; the test below leaves nothing behind either
 async def test_fifty_calls_cancelled_in_mid_stream(clock: MockClock) -> None:
     """Then an ordinary run: no warning, no socket too many, the same client."""
     with warnings.catch_warnings():
@@ -1167,6 +1171,7 @@ def test_settings_and_models_do_not_show_what_is_secret(tmp_path: Path) -> None:
     assert not any(secret in shown for secret in SECRETS.values())
 
 
+@pytest.mark.slow  # a program for itself; the tests above hold it in memory
 def test_a_service_that_hears_the_key_from_the_program_alone(tmp_path: Path, full_environment: None) -> None:
     """The program, with SDK settings in its environment that it does not honour: it says so in no output."""
 

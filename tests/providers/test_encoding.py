@@ -284,6 +284,7 @@ def test_the_end_of_the_request_before_is_marked_again(parallel: int) -> None:
         assert marks(first)[-1] in marks(third), "also where the request between was cut before it was written"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("parallel", [1, 30])
 def test_everything_that_repeats_is_read_from_the_cache(parallel: int) -> None:
     assert parallel + 1 > LOOKBACK or parallel == 1

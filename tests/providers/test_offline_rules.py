@@ -146,6 +146,7 @@ async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -
     assert total in await driver.run(query)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("query", "has"),
     [
@@ -249,6 +250,7 @@ async def test_the_largest_of_no_files(driver: Driver) -> None:
     assert await driver.run("which file is the largest in empty") == "There are no files in empty."
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("query", "has"),
     [
@@ -434,6 +436,7 @@ ANALYZE = "Analyze product data for SKU123"
 COUNT = "count the lines in prompts"
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("moment", [1, 2])
 @pytest.mark.parametrize(
     ("line", "says"),

@@ -515,6 +515,7 @@ def test_a_stop_reason_without_end_is_told_in_a_few_words() -> None:
     assert len(str(caught.value)) < 200
 
 
+@pytest.mark.slow
 def test_a_long_signature_costs_no_more_a_piece_than_a_short_one() -> None:
     data = START + event(type="content_block_start", index=0, content_block={"type": "thinking", "thinking": ""})
     data += delta(type="signature_delta", signature="s" * 50) * 100_000

@@ -63,6 +63,7 @@ async def problem(address: RedisAddress) -> str:
     return said
 
 
+@pytest.mark.slow  # a program for itself
 def test_who_keeps_sessions_in_a_folder_imports_nothing_of_this(tmp_path: Path) -> None:
     program = """
 import sys
@@ -88,6 +89,7 @@ async def test_no_server() -> None:
     assert "does not answer; is it running" in await problem(read_address("redis://127.0.0.1:1/0"))
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("options", "why"),
     [
@@ -124,6 +126,7 @@ def openssl(folder: Path, *words: str) -> None:
     subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
 
 
+@pytest.mark.slow  # an authority has to be made
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make an authority with")
 async def test_tls_is_trusted_by_the_certificate_of_an_own_authority_and_not_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -212,6 +215,7 @@ async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | N
         return held.journal.failure
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("commands", "why"),
     [

@@ -272,6 +272,7 @@ def end_lease(server: redis.OwnRedis, session: RemoteSession) -> None:
     server.command("ZADD", scripts.DUE, "0", session.id)
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("row", [{"type": "line", "text": "stop"}, {"type": "interrupt"}], ids=["stop", "interrupt"])
 async def test_a_run_that_was_stopped_is_not_gone_on_with_after_its_worker(
     server: redis.OwnRedis, settings: Settings, tmp_path: Path, row: Mapping[str, str]

@@ -213,7 +213,7 @@ SIDE_BY_SIDE = Tree(
 """Agents that all work at the same time, and end in the same moments."""
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("line", ["!at once", "!!now", "stop"])
 async def test_agents_side_by_side_show_no_difference_that_is_none(line: str, autojump_clock: MockClock) -> None:
     async def play(moment: int) -> int:
@@ -225,7 +225,7 @@ async def test_agents_side_by_side_show_no_difference_that_is_none(line: str, au
         check_replays(session, is_sure=False)
         return len(session.events)
 
-    for moment in some(range(0, await play(-1), 2)):
+    for moment in some(range(0, await play(-1), 2), every=10):
         await play(moment)
 
 

@@ -219,6 +219,7 @@ def test_one_that_is_open_elsewhere_is_marked_and_stays(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
     path = journal(tmp_path, "a", [SESSION, *RUN])
     os.truncate(path, 200_000_000)  # a row that never ends

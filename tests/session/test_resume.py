@@ -165,7 +165,7 @@ async def test_what_is_dropped_after_a_crash_is_not_sent() -> None:
 @pytest.mark.sampled
 async def test_a_session_may_be_resumed_at_every_byte_of_it() -> None:
     data = await killed("use B", "todo: add buy milk")
-    for end in some(range(0, len(data), 7)):
+    for end in some(range(0, len(data), 7), every=10):
         file, read = left(data[:end])
         async with open_session(ANSWER, file=file, resume=read) as session:
             await session.run("and now?")
@@ -198,7 +198,7 @@ JOURNALS: dict[str, Callable[[], bytes]] = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", JOURNALS)
 def test_wherever_it_was_killed_all_that_is_told_has_its_end(name: str) -> None:
     async def check(data: bytes) -> None:
@@ -212,7 +212,7 @@ def test_wherever_it_was_killed_all_that_is_told_has_its_end(name: str) -> None:
         assert waiting <= told, f"{waiting - told} wait, and nobody hears of it"
 
     rows = JOURNALS[name]().splitlines(keepends=True)
-    for end in some(range(len(rows) + 1)):
+    for end in some(range(len(rows) + 1), every=10):
         trio.run(check, b"".join(rows[:end]))
 
 

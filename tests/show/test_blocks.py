@@ -122,6 +122,7 @@ def test_what_has_begun_is_open() -> None:
     assert not blocks.is_open
 
 
+@pytest.mark.slow
 def test_a_block_without_an_end_is_cut_in_two() -> None:
     text = "*word\n" * (MAX_CHARS // 3)
     found = blocks_of(text)

@@ -453,7 +453,7 @@ def test_the_rows_of_the_main_agent_are_as_without_children(happened: list[Event
     assert all(row in left for row in rows)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("make", [above_a_prompt, Renderer])
 def test_a_thousand_times_the_events_take_a_thousand_times_as_long(make: Make) -> None:
     def cost(count: int) -> float:

@@ -155,6 +155,7 @@ def test_of_long_texts_the_latest_are_kept() -> None:
     assert [row for row in found if row.startswith("r")] == ["r7", "r8"]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("piece", [ONE.writes, ONE.thinks, ONE.progress])
 def test_running_text_has_a_bound_of_its_own(piece: Callable[[str], Event]) -> None:
     pieces = [piece(f"piece {n}\n") for n in range(MAX_RUNNING)]
@@ -214,6 +215,7 @@ def test_whatever_happens_each_row_fits(happened: list[Event], width: int, color
             check_row(row, width)
 
 
+@pytest.mark.slow
 def test_events_cost_the_same_however_many_came_before() -> None:
     def cost(count: int) -> float:
         transcripts = kept(ONE.started(), ONE.iteration())

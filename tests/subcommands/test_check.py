@@ -145,6 +145,7 @@ def test_a_prompt_that_is_missing_or_broken_is_a_problem(folder: Path, name: str
     assert f"config.yaml:{named_at}" in problem
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("name", "text", "line", "words"),
     [
@@ -415,6 +416,7 @@ def test_the_values_of_agents_are_shown_with_where_they_are_from(reviewing: Path
     assert mine == ["agents.max_depth", "agents.explore.tools", *reviewer]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("name", "text", "line", "words"),
     [

@@ -56,6 +56,7 @@ def bash(home: Path, *words: str) -> list[str]:
     return asked(home, "bash", "-euc", program)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

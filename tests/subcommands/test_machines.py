@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import redis
-from support.house import ROOT
+from support import forked, redis
+from support.program import environ
 
 pytestmark = pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)
 
@@ -38,8 +37,8 @@ class Commands:
         self.folder.mkdir()
         (folder / "config.yaml").write_text(CONFIG)
         (folder / "rules.yaml").write_text(RULES)
-        home = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "CHAIN_STATE": server.address}
-        self.environ = {**os.environ, **home, "PYTHONPATH": str(ROOT), "CHAIN_CONFIG": str(folder / "config.yaml")}
+        own = {"CHAIN_STATE": server.address, "CHAIN_CONFIG": str(folder / "config.yaml")}
+        self.environ = environ(folder, own)
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def run(self, *words: str) -> str:
@@ -49,14 +48,8 @@ class Commands:
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "cli", *words]
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
+        return forked.run(
+            command, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, text=True, timeout=DEADLINE_S
         )
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:

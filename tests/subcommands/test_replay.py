@@ -95,6 +95,7 @@ def torn(rows: list[bytes]) -> list[bytes]:
     return [*rows, rows[-1][:20]]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("damaged", "code", "says", "same"),
     [

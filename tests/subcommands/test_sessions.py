@@ -128,6 +128,7 @@ def test_the_json_has_the_records(kept: Path) -> None:
     assert json.loads(done.stdout)["records"] == rows
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("name", "options", "begins"),
     [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from double import check_messages
 
 from chain.agent.window import EARLIER_GONE
-from chain.messages import Overrides, to_json
+from chain.messages import Overrides, from_json, to_json
 from chain.model import Request
 from chain.text.wording import COMPACTED, INTERRUPT_NOTE, STOP_NOTE, WORDS
 
@@ -67,6 +68,10 @@ class AgentWalk:
         """Where the run began to settle its lines: what comes after it begins another."""
         self._lines, self._beside, self._ends = lines, beside, ends
         self._same: list[object] = []
+        self._sound: list[dict[str, Any]] = []
+        """The messages that were found to be well formed, as they were sent last."""
+        self._kept: list[dict[str, Any]] = []
+        """Those of which it was found that nothing of them is lost when they are read."""
         self.is_summarizing = self.only_compacts = self._was_compacted = False
         """Whether its last request asks for a summary, its run does that alone, nothing came since a compaction."""
         self._first: tuple[str, ...] = ()
@@ -477,6 +482,12 @@ class AgentWalk:
         assert any(self._is_asked_of(n, asked[is_shrunk:]) for n in begins), "it asks for a summary of something else"
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
 
+    def check_kept(self) -> None:
+        """Nothing of its conversation is lost when that is read."""
+        for message in self.history[_alike(self._kept, self.history) :]:
+            assert to_json(from_json(message)) == message
+        self._kept = self.history[:]
+
     def request(self, request: Request, synced: int) -> None:
         assert self.ended is None, f"I4: a model call of {self.name} after {self.ended}"
         if self.is_summarizing:
@@ -490,7 +501,8 @@ class AgentWalk:
             if n >= len(self._same) or self._same[n] is not sent:
                 assert to_json(sent) == recorded
                 self._same[n:] = [sent]
-        assert check_messages(self.history) is None
+        assert check_messages(self.history, known=_alike(self._sound, self.history)) is None
+        self._sound = self.history[:]
         for id in self._unsent:
             assert self._lines[id].end <= synced, f"I6: {id} was sent before it was on the disk"
         self._unsent.clear()
@@ -503,6 +515,11 @@ class AgentWalk:
         if self._is_first_try or said != self._said:
             self._plan_changed = False  # what is only said again does not have what changed meanwhile
         self._is_first_try, self._said = False, said
+
+
+def _alike(before: Sequence[object], now: Sequence[object]) -> int:
+    """How many messages both begin with."""
+    return next((n for n, (one, other) in enumerate(zip(before, now, strict=False)) if one is not other), len(before))
 
 
 def _is_summary(message: dict[str, Any]) -> bool:

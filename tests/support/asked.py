@@ -58,6 +58,8 @@ def _check_starts(session: Session, records: Sequence[dict[str, Any]]) -> None:
     started = {r["id"] for r in records if r["type"] == "tool_started"}  # not every agent has all of them
     calls = [e for e in session.of(events.ToolCall) if e.id in started and e.name in tools]
     needs = {call.id for call in calls if call.input.get("path") != "none"}
+    if not needs:
+        return
     allowed: dict[str, int] = {}
     approvals: dict[str, str] = {}
     for item in in_order(session, records):

@@ -11,7 +11,7 @@ from double import check_messages
 
 from chain import events
 from chain.agent.state import MOST_CHARS
-from chain.messages import from_json, to_json
+from chain.messages import to_json
 from chain.model import Request
 
 from .asked import check_questions
@@ -21,7 +21,7 @@ from .replays import ONE_IN, check_replayed
 from .sessions import SKIPPED, Mark, Session
 from .small_window import ASKS
 from .users import MARKED
-from .walk import Walk, in_order
+from .walk import Walk, in_order, walked
 
 FINAL = {"delivered", "handled", "returned", "dropped"}
 
@@ -34,12 +34,10 @@ def check_invariants(session: Session, *, max_iterations: int = 20, one_in: int 
     """
     records = session.records
     _check_conservation(session, records)
-    walk = Walk(session, max_iterations)
-    for item in in_order(session, records):
-        walk.take(item)
+    walk = walked(session, records, max_iterations)
     _check_requests(session.model.requests, _shortened(records))
     for agent in walk.agents.values():
-        assert [to_json(from_json(m)) for m in agent.history] == agent.history
+        agent.check_kept()
     assert [r["seq"] for r in records] == list(range(1, len(records) + 1))
     _check_told(session, records, walk)
     _check_order(records)
@@ -173,13 +171,14 @@ def _check_requests(requests: Sequence[Request], withdrawals: int) -> None:
 def _check_told(session: Session, records: Sequence[dict[str, Any]], walk: Walk) -> None:
     """The events say of lines, agents and runs what the journal says."""
     was_compacted = any(r["type"] == "compacted" for r in records)
+    deliveries = dict(walk.deliveries)
     for event in session.of(events.UserInterruption):
-        agent, parent_id, iteration, left = walk.deliveries.pop(event.ids)
+        agent, parent_id, iteration, left = deliveries.pop(event.ids)
         assert (event.agent, event.parent_id, event.iteration) == (agent, parent_id, iteration)
         assert event.target_agent == agent
         is_asked_again = (event.point == "N" or was_compacted) and event.remaining == left + 1
         assert is_asked_again or event.remaining == left > 0
-    assert all(point == "start" for ids in walk.deliveries for point in [_point(records, ids)]), "all are told"
+    assert all(point == "start" for ids in deliveries for point in [_point(records, ids)]), "all are told"
     rows = [r for r in records if r["type"] in ("agent_started", "agent_ended")]
     told = [(e.name, e.agent, e.parent_id) for e in session.of(events.AgentStarted, events.AgentEnded)]
     assert told == [(r["name"], r["agent"], r["parent_id"]) for r in rows]

@@ -13,12 +13,12 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 
 PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "short")
-"""``short`` (ten examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
+"""``short`` (five examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
 
 IS_SHORT = PROFILE == "short"
-EXAMPLES = {"short": 10, "full": 100, "ci": 100, "long": 1_000}
+EXAMPLES = {"short": 5, "full": 100, "ci": 100, "long": 1_000}
 """Of a property test that does not say how many it tries: ``hypothesis`` has 100."""
-MOST_IN_SHORT = 10
+MOST_IN_SHORT = 5
 """Examples of a property test, or of each part of one, in the short run."""
 
 
@@ -26,7 +26,7 @@ def sharded(
     max_examples: int, *strategies: SearchStrategy[Any], shards: int = 10
 ) -> Callable[[Callable[..., None]], Callable[[int], None]]:
     """A property test in parts that run on different cores; so many examples in all, as ``trying`` counts them."""
-    shards = 2 if IS_SHORT else shards
+    shards = 1 if IS_SHORT else shards
 
     def decorate(test: Callable[..., None]) -> Callable[[int], None]:
         @pytest.mark.sampled
@@ -62,6 +62,11 @@ async def counted(scenario: object, count: Callable[[], Awaitable[int]]) -> int:
 def some(cases: Sequence[T], every: int = 5) -> list[T]:
     """All of the cases, in the short run every fifth and the last; the test is marked ``sampled``."""
     return [*cases[:-1:every], *cases[-1:]] if IS_SHORT else list(cases)
+
+
+def one(cases: Sequence[T]) -> Sequence[T]:
+    """All of the cases, in the short run the first; the test is marked ``sampled``."""
+    return cases[:1] if IS_SHORT else cases
 
 
 def fewer(number: int, *, divided_by: int) -> int:

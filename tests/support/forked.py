@@ -10,45 +10,27 @@ in the short run as well.
 from __future__ import annotations
 
 import atexit
-import functools
-import gc
-import importlib
 import json
 import os
-import runpy
 import select
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from forks import LONGEST
 
 from .examples import IS_SHORT
-from .house import ROOT, modules
+from .house import ROOT
 
 PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 """The scripts that may be forked: they do nothing before they call the program."""
 
-STARTED = ("test_program.py", "test_program_agents.py", "test_terminal.py", "test_demo.py", "test_startup.py")
-"""The files of which all programs are started for themselves in CI; those of the terminal's parts start as these do."""
-
-LONGEST = 100_000
-"""Characters of a request; what has longer arguments is started for itself."""
-
-_NOT_BEFORE = ("chain.providers.anthropic", "cli.__main__")
-_RUN_BY_THEMSELVES = ("guard", "worker", "page_text", "fence")
-_LATE = (
-    *("yaml", "yaml.cyaml", "regex", "uuid", "markdown_it", "pygments.lexers", "pygments.formatters"),
-    *("importlib.resources", "pydantic.main", "pydantic.types", "pydantic.json_schema", "pydantic.type_adapter"),
-    *("pydantic._internal._generate_schema", "pydantic._internal._docs_extraction", "pydantic._internal._validators"),
-    *("prompt_toolkit", "runpy"),
-)
-"""What the program imports when it needs it. A name that is missing here costs time and nothing else."""
+STARTED = ("test_program.py", "test_program_agents.py", "test_demo.py", "test_startup.py")
+"""The files of which all programs are started for themselves in CI; at a terminal the demonstration is."""
 
 _ON_ITS_OWN_TERMINAL = ': <>"$0"; exec "$@"'
 """The first terminal that the leader of a session opens becomes the one that controls it."""
@@ -142,7 +124,7 @@ class _Parent:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "LANG": "C.UTF-8"}
-        command = [sys.executable, "-m", "support.forked", str(theirs.fileno())]
+        command = [sys.executable, "-m", "forks.parent", str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(command, env=env, cwd="/", pass_fds=[theirs.fileno()])
         self._lock = threading.Lock()
@@ -180,115 +162,3 @@ def _parent() -> _Parent:
 def origins() -> list[str]:
     """The number of that process, once there is one: a child that no test has started."""
     return [str(parent._process.pid) for parent in _the_parent]
-
-
-def _serve(channel: socket.socket) -> dict[str, Any] | None:
-    """Fork a program for each request and wait for those that have ended; returns its request in each fork."""
-    while True:
-        data, streams, _, _ = socket.recv_fds(channel, 2 * LONGEST, 3)
-        if not data:
-            return None
-        request: dict[str, Any] = json.loads(data)
-        if "reap" in request:
-            channel.send(str(os.waitpid(request["reap"], 0)[1]).encode())
-        elif pid := os.fork():
-            channel.send(str(pid).encode())
-            for fd in streams:
-                os.close(fd)
-        else:
-            _enter(request, streams)
-            return request
-
-
-def _enter(request: dict[str, Any], streams: list[int]) -> None:
-    if request["is_leader"]:
-        os.setsid()
-    if request["terminal"] is not None:
-        os.close(os.open(request["terminal"], os.O_RDWR))
-    for number, fd in enumerate(streams):
-        os.dup2(fd, number)
-    os.closerange(3, 256)
-    os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update(request["env"])
-    time.tzset()
-    tempfile.tempdir = None
-    for name, fd, mode, errors in (
-        ("stdin", 0, "r", "surrogateescape"),
-        ("stdout", 1, "w", "surrogateescape"),
-        ("stderr", 2, "w", "backslashreplace"),
-    ):
-        stream = open(fd, mode, 1 if fd == 2 else -1, "utf-8", errors, closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
-
-
-def _load() -> None:
-    for name in (*_LATE, *modules()):
-        if not name.startswith(_NOT_BEFORE) and name.rpartition(".")[2] not in _RUN_BY_THEMSELVES:
-            importlib.import_module(name)
-    terminal_program = importlib.import_module("support.terminal_program")
-    # What these read and make is in the caches then.
-    for rules in ("prompts/offline_model.yaml", "tests/support/terminal_rules.yaml"):
-        importlib.import_module("chain.providers.scripted.scripted_model").ScriptedModel.load(ROOT / rules)
-    load_settings = importlib.import_module("chain.config.load").load_settings
-    settings = load_settings(config=ROOT / "config.yaml", environ={}, cwd=ROOT, flags={})
-    for tools in importlib.import_module("chain.app.toolbox").tool_groups(settings).values():
-        importlib.import_module("chain.tools.registry").Registry.of(tools)
-    importlib.import_module("chain.tools.registry").Registry.of(terminal_program.TOOLS)
-    importlib.import_module("cli.show.markdown_flow").warm()
-    # Each program makes the bindings of keys once and leaves them as they are.
-    application = importlib.import_module("prompt_toolkit.application.application")
-    application.load_key_bindings = functools.cache(application.load_key_bindings)
-    application.load_key_bindings()
-    gc.collect()
-    gc.freeze()
-
-
-def _main() -> None:
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    path = [folder for folder in sys.path[1:] if Path(folder) != ROOT / "tests"]
-    _load()
-    request = _serve(channel)
-    if request is None:
-        return
-    channel.detach()
-    _finish(_run(request, path))
-
-
-def _run(request: dict[str, Any], path: list[str]) -> int:
-    argv = request["argv"]
-    try:
-        if argv[0] == "-m":
-            sys.argv, sys.path = [str(ROOT / "cli/__main__.py"), *argv[2:]], [request["cwd"], *path]
-            runpy.run_module("cli", run_name="__main__")
-        else:
-            sys.argv, sys.path = argv, [str(Path(request["cwd"], argv[0]).parent), *path]
-            program = importlib.import_module("support.terminal_program")
-            if argv[0] == program.__file__:
-                code: int = program.run()
-                return code
-            runpy.run_path(argv[0], run_name="__main__")
-    except SystemExit as ended:
-        if isinstance(ended.code, str):
-            sys.stderr.write(f"{ended.code}\n")
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException as error:  # noqa: BLE001 - as the interpreter does
-        sys.excepthook(type(error), error, error.__traceback__)
-        return 1
-    return 0
-
-
-def _finish(code: int) -> NoReturn:
-    """What the interpreter does at its end, but that it would go over all objects, which copies all memory."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-    with suppress(OSError, ValueError):
-        sys.stderr.flush()
-    os._exit(code)
-
-
-if __name__ == "__main__":
-    _main()

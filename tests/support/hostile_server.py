@@ -1,16 +1,14 @@
 """A server of tools that misbehaves as its arguments say, without any library, so that it starts at once.
 
-``hostile_server.py LOG [WHAT...]``: every method that it hears is a row of the file LOG, and what it started too.
+``hostile_server.py LOG [WHAT...]``: every method that it hears is a row of the file LOG, and what it started too. It is
+started thousands of times, so it imports what few need when they do.
 """
 
 import json
 import os
-import random
-import subprocess
 import sys
 import time
-from base64 import b64encode
-from typing import Any
+from binascii import b2a_base64
 
 LOG, *ACTS = sys.argv[1:]
 
@@ -19,7 +17,7 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes.fromhex(
 )
 
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
-PLAIN: list[Any] = [
+PLAIN: list[object] = [
     {"name": "echo", "description": "Say it again.", "inputSchema": {**OBJECT, "required": ["text"]}},
     {"name": "look", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}},
     *({"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}}
@@ -27,7 +25,7 @@ PLAIN: list[Any] = [
                    "late", "empty", "wrong", "gush")),
 ]  # fmt: skip
 
-WRONG: list[Any] = [
+WRONG: list[object] = [
     {"name": "two words", "inputSchema": OBJECT},
     {"name": "bell\x07\n", "inputSchema": OBJECT},
     {"name": 5, "inputSchema": OBJECT},
@@ -50,28 +48,40 @@ def log(text: str) -> None:
         file.write(f"{text}\n")
 
 
-def send(message: dict[str, Any]) -> None:
+def send(message: dict[str, object]) -> None:
     data = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
     view = memoryview(data)
     while view:
         view = view[os.write(1, view) :]
 
 
-def text(*texts: str) -> dict[str, Any]:
+def in_base64(data: bytes) -> str:
+    return b2a_base64(data, newline=False).decode()
+
+
+def text(*texts: str) -> dict[str, object]:
     return {"content": [{"type": "text", "text": each} for each in texts]}
 
 
 def leave_behind() -> None:
     """Start what tries to get away: in a session of its own, after two forks, deaf to signals."""
-    code = (
-        "import os,signal,time\nos.setsid()\nif os.fork(): os._exit(0)\nos.setsid()\n"
-        "[signal.signal(n, signal.SIG_IGN) for n in (1,2,3,13,15)]\n"
-        f"open({LOG!r},'a').write('left %d\\n' % os.getpid())\ntime.sleep(600)"
-    )
-    subprocess.Popen([sys.executable, "-S", "-c", code]).wait()
+    import _signal
+
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        return
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    for number in (1, 2, 3, 13, 15):
+        _signal.signal(number, _signal.SIG_IGN)
+    log(f"left {os.getpid()}")
+    time.sleep(600)
+    os._exit(0)
 
 
-def tools() -> list[Any]:
+def tools() -> list[object]:
     found = list(PLAIN)
     if "wrong-tools" in ACTS:
         found += WRONG
@@ -83,10 +93,10 @@ def tools() -> list[Any]:
     return found
 
 
-def call(id: int, params: dict[str, Any]) -> None:
+def call(id: int, params: dict[str, object]) -> None:
     name, given = params["name"], params.get("arguments") or {}
     if "random" in ACTS:
-        name = random.choice(("echo", "echo", "hang", "die", "fail", "rows", "steps", "wrong"))
+        name = chance.choice(("echo", "echo", "hang", "die", "fail", "rows", "steps", "wrong"))
     match name:
         case "echo":
             send({"id": id, "result": text(given.get("text", ""))})
@@ -99,16 +109,16 @@ def call(id: int, params: dict[str, Any]) -> None:
         case "fail":
             send({"id": id, "result": {**text("It failed."), "isError": True}})
         case "picture":
-            data = b64encode(PNG).decode()
+            data = in_base64(PNG)
             send({"id": id, "result": {"content": [{"type": "image", "mimeType": "image/png", "data": data}]}})
         case "everything":
             content = [
                 {"type": "text", "text": "A text."},
-                {"type": "audio", "mimeType": "audio/wav", "data": b64encode(b"RIFF").decode()},
+                {"type": "audio", "mimeType": "audio/wav", "data": in_base64(b"RIFF")},
                 {"type": "image", "mimeType": "image/png", "data": "no base64!"},
                 {"type": "resource_link", "uri": "file:///x", "name": "x"},
                 {"type": "resource", "resource": {"uri": "file:///y", "text": "Of a resource."}},
-                {"type": "resource", "resource": {"uri": "file:///z", "blob": b64encode(PNG).decode()}},
+                {"type": "resource", "resource": {"uri": "file:///z", "blob": in_base64(PNG)}},
                 {"type": "hologram"},
                 "nothing",
             ]
@@ -183,7 +193,9 @@ if "die-first" in ACTS:
     sys.stderr.write("cannot read the settings\n")
     sys.exit(3)
 if "random" in ACTS:
-    random.seed(ACTS[ACTS.index("random") + 1])
+    from random import Random
+
+    chance = Random(ACTS[ACTS.index("random") + 1])
 
 for row in sys.stdin:
     message = json.loads(row)

@@ -34,4 +34,4 @@ def gates(home: Path) -> Path:
 
 def program(*args: str) -> list[str]:
     """The command line of the ``chain`` program with the tools of the tests."""
-    return [sys.executable, str(ROOT / "tests/support/terminal_program.py"), *args]
+    return [sys.executable, str(ROOT / "tests/forks/terminal_program.py"), *args]

@@ -113,6 +113,10 @@ class Session:
     tools: tuple[Tool, ...] = ()
     addressed: dict[str, str] = field(default_factory=dict)
     """To whom lines were sent, by ids; empty for no address. Only of those of which it is known."""
+    walk: object = None
+    """How far the checks have come in it (``walk.walked``)."""
+    _parsed: bytes = b""
+    _records: list[dict[str, Any]] = field(default_factory=list)
 
     def mark(self, what: Request | events.Event | None) -> None:
         """Note that this happens now."""
@@ -149,8 +153,14 @@ class Session:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The journal, without what a crash has torn."""
-        return [json.loads(row) for row in self.file.data.split(b"\n")[:-1] if not row.endswith(b"\0")]
+        """The journal, without what a crash has torn. A row that was parsed before is not parsed again."""
+        data = self.file.data[: self.file.data.rfind(b"\n") + 1]
+        if not data.startswith(self._parsed):
+            self._parsed, self._records = b"", []
+        new = data[len(self._parsed) :].split(b"\n")[:-1]
+        self._records += [json.loads(row) for row in new if not row.endswith(b"\0")]
+        self._parsed = data
+        return self._records[:]
 
     def state(self, id: str) -> str:
         """What became of a line."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import trio
 
@@ -23,11 +23,24 @@ ASKS = "The conversation is about to be shortened"
 SUMMARY = "The goal is a test. Something was looked at."
 
 
-def tokens_of(request: Request, counts: float) -> int:
-    """The tokens of a request by a service that counts ``counts`` times as many as is usual."""
-    beside = len(request.system) + len(json.dumps([asdict(each) for each in request.tools], default=str))
-    said = sum(len(json.dumps(asdict(block), default=str)) for m in request.messages for block in m.blocks)
-    return math.ceil((beside + said + sum(map(len, request.tail))) / 3.5 * counts)
+class Lengths:
+    """How long tools and messages are as JSON, each measured once: a request has nearly all of the one before."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, int]] = {}
+
+    def of(self, parts: Sequence[Any]) -> int:
+        """The characters of such dataclasses, which are kept: another one could have the place of one that is gone."""
+        for part in parts:
+            if id(part) not in self._known:
+                self._known[id(part)] = part, len(json.dumps(asdict(part), default=str))
+        return sum(self._known[id(part)][1] for part in parts)
+
+    def tokens_of(self, request: Request, counts: float) -> int:
+        """The tokens of a request by a service that counts ``counts`` times as many as is usual."""
+        blocks = [block for message in request.messages for block in message.blocks]
+        said = len(request.system) + self.of(request.tools) + self.of(blocks) + sum(map(len, request.tail))
+        return math.ceil(said / 3.5 * counts)
 
 
 @dataclass
@@ -49,6 +62,7 @@ class SmallWindow:
     refused: list[tuple[int, ...]] = field(default_factory=list)
     """The requests that were too long, as the identities of their messages."""
     summaries: int = 0
+    lengths: Lengths = field(default_factory=Lengths)
 
     @property
     def name(self) -> str:
@@ -60,7 +74,7 @@ class SmallWindow:
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         asks = request.messages[-1].text.startswith(ASKS)
-        tokens = tokens_of(request, self.counts)
+        tokens = self.lengths.tokens_of(request, self.counts)
         self.total = self.total or tokens + self.room
         if tokens > self.total:
             await trio.lowlevel.checkpoint()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from chain import events
+from chain.config.load import Settings
 from chain.config.settings import AgentsSettings
 from chain.model import Request
 from chain.tools.tool import may_run_beside_others
@@ -19,12 +21,26 @@ _FIRST = ("explore", "plan")
 """The kinds whose agents lines go to before those of all others."""
 
 
-def in_order(session: Session, records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | Mark]:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far one has come in a session: how many records, how many marks, and where in the journal that is."""
+
+    records: int = 0
+    marks: int = 0
+    end: int = 0
+
+
+START = Place()
+
+
+def in_order(
+    session: Session, records: Sequence[dict[str, Any]], since: Place = START
+) -> Iterator[dict[str, Any] | Mark]:
     """The records and the marks between them, as they came about. Each record gets its ``end`` in the file."""
-    marks = iter(session.marks)
+    marks = iter(session.marks[since.marks :])
     mark = next(marks, None)
-    end = 0
-    for record, row in zip(records, session.file.data.splitlines(keepends=True), strict=True):
+    end = since.end
+    for record, row in zip(records[since.records :], session.file.data[end:].splitlines(keepends=True), strict=True):
         while mark is not None and mark.written <= end:
             yield mark
             mark = next(marks, None)
@@ -39,16 +55,32 @@ _OF_A_STEP = ("line", "receipt", "plan", "question", "answer", "model", "interru
 """Records that come in the step in which lines are delivered, before their message."""
 
 
+_read: dict[int, tuple[Settings | None, AgentsSettings, float]] = {}
+"""Bounds, by the identities of the settings, which are few and each read for thousands of sessions."""
+
+
+def _bounds_of(use: Settings | None) -> tuple[AgentsSettings, float]:
+    """The bounds for agents, and for the tokens of a tree."""
+    if id(use) not in _read:
+        _read[id(use)] = (
+            use,
+            *((AgentsSettings(), math.inf) if use is None else (use.agents, use.chain().budget.max_tokens or math.inf)),
+        )
+    return _read[id(use)][1:]
+
+
 class Walk:
     """The journal and the marks of a whole tree of agents; each agent's own part is its ``AgentWalk``."""
 
     def __init__(self, session: Session, max_iterations: int) -> None:
         self._session = session
-        self._max_iterations = max_iterations
-        self._bounds = AgentsSettings() if session.use is None else session.use.agents
-        self._budget = (session.use and session.use.chain().budget.max_tokens) or math.inf
+        self.max_iterations = max_iterations
+        self.data = b""
+        """The journal as far as it was read."""
+        self._place = START
+        self._bounds, self._budget = _bounds_of(session.use)
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._bounds.kinds}
-        self._beside = {t.name for t in session.chain.tools if may_run_beside_others(t)}
+        self._beside: set[str] = set()
         self._ends: dict[str, Ending] = {}
         self._lines = Lines()
         self.main = self._agent("main", "main")
@@ -67,8 +99,16 @@ class Walk:
         self._is_running = False
 
     def _agent(self, name: str, kind: str) -> AgentWalk:
-        limit = self._limits.get(kind, self._max_iterations)
+        limit = self._limits.get(kind, self.max_iterations)
         return AgentWalk(name, kind, limit, self._lines, self._beside, self._ends)
+
+    def go_on(self, records: Sequence[dict[str, Any]]) -> None:
+        """Read what has come since, of a session that has these records by now."""
+        self._beside |= {t.name for t in self._session.chain.tools if may_run_beside_others(t)}
+        for item in in_order(self._session, records, self._place):
+            self.take(item)
+        self.data = self._session.file.data
+        self._place = Place(len(records), len(self._session.marks), len(self.data))
 
     def take(self, item: dict[str, Any] | Mark) -> None:
         if isinstance(item, Mark):
@@ -220,3 +260,16 @@ class Walk:
             ranks = [_FIRST.index(each.kind) if each.kind in _FIRST else len(_FIRST) for each in below]
             node = [each for each, rank in zip(below, ranks, strict=True) if rank == min(ranks)][-1]
         return node.name
+
+
+def walked(session: Session, records: Sequence[dict[str, Any]], max_iterations: int) -> Walk:
+    """All of the session, read to its end: what an earlier check has read is not read again."""
+    walk = session.walk
+    if not (
+        isinstance(walk, Walk) and walk.max_iterations == max_iterations and session.file.data.startswith(walk.data)
+    ):
+        walk = Walk(session, max_iterations)
+    session.walk = None  # unless it comes to the end
+    walk.go_on(records)
+    session.walk = walk
+    return walk

@@ -458,6 +458,7 @@ async def test_case_and_outer_space_do_not_matter(typed: str, tmp_path: Path) ->
         assert commands.run(typed) == CommandAnswer("The plan is empty.")
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("typed", "lines"),
     [

@@ -27,6 +27,7 @@ def compiled(text: str) -> Pattern:
     return Expressions().compile(text)
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("text", SLOW)
 def test_a_search_that_would_not_end_is_given_up_in_any_thread(text: str) -> None:
     def search() -> float:

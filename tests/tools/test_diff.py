@@ -191,6 +191,7 @@ def test_small_changes_of_a_large_file_are_shown_as_small() -> None:
     assert made.diff.head == "f +12 −12"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("alphabet", [2, 50, 100_000])
 def test_no_difference_takes_long(alphabet: int) -> None:
     """The bound is far above what it takes, and far below what a matcher without a budget does."""

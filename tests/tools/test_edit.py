@@ -219,6 +219,7 @@ PATHS: dict[str, tuple[str, str]] = {
 }
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("name", PATHS)
 @pytest.mark.parametrize("using", ["write", "edit"])
 async def test_what_cannot_be_changed_is_told_in_a_sentence_and_stays(agent: Agent, using: str, name: str) -> None:

@@ -435,6 +435,7 @@ NEVER = "(a|aa)+$"
 """Takes longer than anybody waits for a row of many a that ends otherwise."""
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("limit", ["SEARCH_S", "FILE_S"])
 async def test_an_expression_that_never_ends_is_ended(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str

@@ -59,6 +59,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("path", "part"), PARTS)
 def test_which_part_of_a_path_has_to_be_named(root: Path, path: str, part: str) -> None:
     parts = (root / path).resolve().relative_to(root).parts

@@ -94,7 +94,7 @@ def calls_of(path: str) -> list[tuple[str, int]]:
 PATHS = ["docs/a.txt", "docs/new.txt", "other/deep/new.txt"]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("path", "name", "n"), some([(path, name, n) for path in PATHS for name, n in calls_of(path)], every=5)
 )

@@ -80,6 +80,7 @@ def address() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("path", "why"),
     [

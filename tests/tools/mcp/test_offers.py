@@ -23,6 +23,7 @@ def parameters(count: int) -> dict[str, Any]:
     return {"type": "object", "properties": {f"p{n}": {"type": "null"} for n in range(count)}}
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tools of many parameters take long, so that a server could keep the program busy for minutes."""
     monkeypatch.setattr(offers, "MAX_ALL_VALUES", 1_000)

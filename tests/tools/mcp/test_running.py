@@ -97,6 +97,7 @@ async def test_progress_is_told(log: Path) -> None:
     assert told[0] == "step 1"
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("tool", "why"),
     [("fail", "It failed."), ("nothing", "no tool nothing"), ("wrong", "no result")],
@@ -153,6 +154,7 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
         assert await made.call("h__echo", text="x") == "x"
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("act", "why"),
     [
@@ -252,6 +254,7 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
         assert "h__new" in await made.tools()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("act", ["gush", "huge"])
 async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) -> None:
     async with running(log.parent, hostile(log)) as made:
@@ -286,6 +289,7 @@ async def test_noise_is_not_why_it_ended(log: Path) -> None:
             await made.call("h__die")
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("acts", [("spawn-first",), ("spawn-first", "hang-at-end"), ("hang-at-end",)])
 async def test_nothing_is_left_of_it(log: Path, acts: tuple[str, ...]) -> None:
     async with running(log.parent, hostile(log, *acts)) as made:

@@ -77,6 +77,7 @@ SLOW = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("value", SLOW, ids=lambda value: value[:11])
 def test_a_long_value_is_read_in_no_time(value: str) -> None:
     began = time.process_time()

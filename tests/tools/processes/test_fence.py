@@ -312,6 +312,7 @@ def reached(user: int) -> dict[str, dict[str, str]]:
     return told
 
 
+@pytest.mark.sampled(every=10)
 @pytest.mark.skipif(not all(HELD._replace(namespace=True)), reason="this machine cannot refuse all of it")
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
 @pytest.mark.parametrize(
@@ -415,8 +416,8 @@ WORK = {
 }
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", some([*WORK], every=4))
+@pytest.mark.sampled(every=5)
+@pytest.mark.parametrize("name", WORK)
 @pytest.mark.parametrize("namespace", [False, True])
 async def test_work_goes_on_in_it(yard: Yard, name: str, namespace: bool) -> None:
     if (name in ("git", "gcc")) and not shutil.which(name):

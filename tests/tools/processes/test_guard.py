@@ -84,6 +84,7 @@ shutil.rmtree(place)
 """
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
 @pytest.mark.parametrize("how", ["", "moved"])
 def test_a_folder_is_removed_however_deep_and_locked_and_by_no_link(user: int, how: str) -> None:

@@ -74,6 +74,7 @@ def box(commands: Commands, is_fenced: bool) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------- what it gives
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("is_fenced", FENCED)
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 7", 7), ("kill -9 $$", -9), ("kill -TERM $$", -15)])
 async def test_how_a_program_ended(commands: Commands, command: str, code: int, is_fenced: bool) -> None:
@@ -127,6 +128,7 @@ async def test_a_large_request_arrives(commands: Commands) -> None:
     assert len(await commands.output("env", env=many)) > 600_000
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("argv", "says"),
     [

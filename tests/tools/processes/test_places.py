@@ -124,6 +124,7 @@ def test_in_a_folder_where_modules_are_looked_for_nothing_is_added(work: Path) -
         opened.close()
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("chosen", "kept", "is_exposed"),
     [

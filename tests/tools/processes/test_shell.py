@@ -82,6 +82,7 @@ async def shell_(tmp_path: Path) -> AsyncIterator[Shell]:
 # ----------------------------------------------------------------------------------------------------- what it gives
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("command", "result"),
     [
@@ -271,6 +272,7 @@ def some(*names: str) -> Protections:
 OPEN_TO_NETWORK = ("writes", "unix_sockets", "signals", "devices")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("sandbox", "network", "found", "held", "missing"),
     [
@@ -323,6 +325,7 @@ AT_GIT = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("command", "files"), AT_GIT)
 async def test_a_command_that_changed_what_git_runs_is_told(shell_: Shell, command: str, files: list[str]) -> None:
     (shell_.workspace / ".git/hooks").mkdir(parents=True)
@@ -358,6 +361,7 @@ AT_WORKTREE = [
 ]
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("command", "file"), AT_WORKTREE)
 async def test_that_is_told_of_a_worktree(shell_: Shell, command: str, file: str) -> None:
     for folder in ("docs", "main/.git/hooks", "main/.git/worktrees/docs"):

@@ -135,6 +135,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_page_that_was_made_to_be_slow_is_given_up_and_holds_nothing_up(
     bomb: str, monkeypatch: pytest.MonkeyPatch

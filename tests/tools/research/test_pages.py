@@ -171,6 +171,7 @@ async def test_a_page_that_just_fits_is_not_cut() -> None:
         assert (await fetch(site.at("/y"))).was_cut
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 async def test_what_is_counted_is_the_page_and_not_its_compressed_form(coding: str, sockets: None) -> None:
     bomb = b"x" * (64 * 1024 * 1024)
@@ -216,6 +217,7 @@ async def test_the_time_of_a_question_does_not_count(mock_clock: trio.testing.Mo
 # ---------------------------------------------------------------------------------------------------------- failures
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("answer", "says"),
     [

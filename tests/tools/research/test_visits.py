@@ -473,6 +473,7 @@ def address_of(site: Site, shape: str) -> str:
     return shape.format(site.at("/page"))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("line", ["also check {}", "also check {}.", "also check the {} page"])
 @pytest.mark.parametrize("is_named_by_model", [True, False])
 async def test_a_host_that_the_user_named_is_not_asked_about(use: Use, line: str, is_named_by_model: bool) -> None:
