@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 from chain.tools.tool import Tool, ToolContext, tool
 
@@ -42,6 +43,7 @@ def agent_tools(kinds: Iterable[tuple[str, str]]) -> tuple[Tool, ...]:
     return (*(_starter(kind, description or _BUILT_IN[kind]) for kind, description in kinds), agent_ask)
 
 
+@lru_cache(maxsize=64)  # each session has the same
 def _starter(kind: str, description: str) -> Tool:
     async def start(ctx: ToolContext, task: str) -> str:
         return await ctx.delegating.start(kind, task, ctx.call_id)

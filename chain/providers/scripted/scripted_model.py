@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 
 import trio
@@ -28,6 +29,11 @@ from chain.text.search import SearchBudget, TooSlow
 
 CHARS_PER_TOKEN = 4
 """A usual estimate for English text; good enough to see budgets and limits at work."""
+
+
+@lru_cache(maxsize=8)  # the next session of a process has the same rules, and reading them takes most of its opening
+def _rules_of(text: str, file: str, at_terminal: bool = False) -> RuleFile:
+    return reader.read_rules(yamlfile.parse(text, file), at_terminal=at_terminal)
 
 
 class ScriptedModel(Model):
@@ -48,12 +54,12 @@ class ScriptedModel(Model):
         cls, path: Path, within: Path | None = None, *, at_terminal: bool = False, context_window: int = 0
     ) -> ScriptedModel:
         """The model of a rule file in the folder ``within``, at its terminal pace or not. Raises ``ConfigError``."""
-        return cls(reader.read_rules(yamlfile.read(path, within), at_terminal=at_terminal), context_window)
+        return cls(_rules_of(yamlfile.read_text(path, within), str(path), at_terminal), context_window)
 
     @classmethod
     def parse(cls, text: str, file: str = "rules", *, context_window: int = 0) -> ScriptedModel:
         """The model of rules given as text; ``file`` is their name in errors. Raises ``ConfigError``."""
-        return cls(reader.read_rules(yamlfile.parse(text, file)), context_window)
+        return cls(_rules_of(text, file), context_window)
 
     @property
     def name(self) -> str:
