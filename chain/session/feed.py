@@ -111,7 +111,8 @@ class Broadcaster:
     """Everyone who receives events. A feed that nobody holds any more is let go."""
 
     def __init__(self) -> None:
-        self._feeds = weakref.WeakSet[Feed]()
+        self._feeds: list[weakref.ref[Feed]] = []
+        """Not a ``WeakSet``: going over one costs more than all else that an event does."""
         self._listeners: list[Listener] = []
         self._is_closed = False
         self._raised: dict[int, Exception] = {}
@@ -126,7 +127,7 @@ class Broadcaster:
         feed.put(first)
         if self._is_closed:
             feed.close()
-        self._feeds.add(feed)
+        self._feeds.append(weakref.ref(feed, self._feeds.remove))
         return feed
 
     def listen(self, listener: Listener) -> None:
@@ -136,7 +137,7 @@ class Broadcaster:
     def emit(self, event: Event) -> None:
         """Emit an event to everyone."""
         # Feeds first: what a listener submits comes after the event that made it do so.
-        for feed in self._feeds:
+        for feed in self._held():
             feed.put(event)
         faults = []
         for place, listener in enumerate(self._listeners):
@@ -163,6 +164,9 @@ class Broadcaster:
     def close(self) -> None:
         """Close the feeds, those to come as well."""
         self._is_closed = True
-        for feed in self._feeds:
+        for feed in self._held():
             feed.close()
         self._over.set()
+
+    def _held(self) -> list[Feed]:
+        return [feed for reference in tuple(self._feeds) if (feed := reference()) is not None]
