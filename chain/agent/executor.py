@@ -13,7 +13,8 @@
                                 D    deliver what waits
     N     wherever a now line finds it: cut the reply or the tools, deliver what waits, go on
 
-What happens at a safe point is in ``delivery``, one step without an ``await``; the next model call awaits the journal.
+Delivery is one step without an ``await`` (``delivery``). Before the next request ``_flush`` waits until the lines in it
+are acknowledged. Where the conversation is compacted (``_make_room``) what came meanwhile is delivered after that.
 
 Where the user may find a run, which is any step that awaits or emits, and what each act does there::
 
@@ -24,23 +25,25 @@ Where the user may find a run, which is any step that awaits or emits, and what 
     in a pause between two requests      N, the pause ends         the pause ends         cancels the run
     from the reply to its first tool     C, all are skipped        all are skipped        cancels the run
     while its tools run                  N, they are cancelled     the rest is skipped    cancels the run
-    from its last tool to D, or to B     enters there              the run ends           cancels the run
+    after its last tool, until D         enters there              the run ends           cancels the run
+    after a reply without tools, until B enters there              the run ends           cancels the run
     from the ending on                   waits, or goes back       as in ``state``        as in ``state``
 
-All of this also holds for a listener that acts in the very step in which it hears of an event. A scope that is
-cancelled then stops the work at its next checkpoint only, and one that is not open yet cannot be cancelled. So nothing
-is awaited or emitted between the last look for a line and the opening of the scope that such a line cancels.
+All of this also holds for a listener that acts in the very step in which it hears of an event. A now line cancels only
+scopes that are open. So between the last check of the inbox and ``cut_by``, which opens one, nothing is awaited or
+emitted: a line that came there would cut nothing.
 
 ``Run`` exists from the moment a line starts the run, so that no stop and no interrupt is lost that comes before the
 loop's first step. What either leaves half done is completed outside the cancelled scope, in ``_finish``, so that the
 history is valid again before anybody hears of the ending. What becomes of a started tool is in ``tool_calls``.
 
-Where the disk is full:
+Where the disk is full, which may pass (a sync that fails is final, see ``Journal.failure``):
 
 - A line is refused.
 - What has to be on record before it happens (a message, a request, the start of a call) raises ``JournalError``, and
   the run ends with ``error``.
-- What only tells of an ending (a cut, a receipt, a result) is not recorded: nothing may keep a run from ending.
+- What only tells of an ending (a cut, a receipt, the run's result) is emitted also where it cannot be recorded. A tool's
+  result is emitted, too, but then the run ends with ``error``, as it does where the end of a request is not recorded.
 - Calls whose results could not be written stay open, and the next run answers them first (``_unfinished``).
 """
 
@@ -85,7 +88,7 @@ class Executor:
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
         self.compaction = Compactor(context, self._model, self._plan_news)
         self._unfinished: Run | None = None
-        """The run whose tool calls are still open since their results could not be written."""
+        """The run whose tool calls are still open because their results could not be written."""
 
     @property
     def _limits(self) -> Limits:
@@ -96,8 +99,9 @@ class Executor:
     ) -> None:
         """Know again what an earlier process knew of this conversation.
 
-        Of its open calls those ``started`` may have had effects, and those ``answered`` have a result. A refusal would
-        give back the ``lines``. ``has_plan_news``: others have changed the plan since the model was told of it.
+        ``started``: open calls that may have had effects. ``answered``: those with a result. ``lines``: what is given
+        back if the service refuses the next request. ``has_plan_news``: others have changed the plan since the model
+        was told of it.
         """
         if self.conversation.open_calls:
             self._unfinished = Run()
@@ -152,7 +156,10 @@ class Executor:
         return outcome
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
-        """Make the history valid and say in it what cut the run short; where the disk is full, the next run does."""
+        """Answer the open calls, and note what cut the run short.
+
+        Where the disk is full the next run answers the calls, and the note is lost.
+        """
         was_stopped, was_interrupted = outcome.status.startswith("cancelled"), outcome.status == "interrupted"
         was_cut = was_stopped or was_interrupted or outcome.status == "limit_reached"
         with suppress(JournalError):
@@ -263,9 +270,9 @@ class Executor:
                 return reply
 
     async def _flush(self) -> None:
-        """Wait until the lines that the next request holds are acknowledged; before it is sent, the rest is on record.
+        """Wait until the lines that the next request holds are acknowledged.
 
-        Each wait for a store costs as much as a step of this loop.
+        Only one wait for each request: one costs as much as a whole step of the loop.
         """
         try:
             await self._shared.journal.told()

@@ -6,7 +6,7 @@ What is to end a run is one state. The user and the clock move it on at any time
 
 - *stop asked*: the run ends at its next safe point. A reply that streams is cut, a running tool finishes.
 - *cut off*: its scope was cancelled by its time limit, or with the call of another agent that it works for. A stop that
-  was asked for before has come too late, and people have to know of the limit.
+  was asked for before no longer counts: people have to hear of the limit.
 - *interrupted*: the user cancelled its scope, and sees that, whatever else was about to end it.
 
 The loop may come to an ending of its own in the very step of one of these. Which of the two stands::
@@ -17,8 +17,8 @@ The loop may come to an ending of its own in the very step of one of these. Whic
     empty, refused, context_full, error of the disk   itself        itself
     none: the scope was cancelled                     cut off       the interrupt
 
-The first give way, since nothing is to follow where the user said so. What the others say the user has to know, but an
-error of the model may be the interrupt's own doing.
+The first row gives way because the user wanted nothing to follow. The others stay because the user has to know of them;
+but an error of the model gives way to an interrupt, which may have caused it.
 
 The lines that still wait then: after ``done`` there are none but follow-ups, which start the next run; after
 ``max_iterations`` they are carried over; after all others they go back to the user.

@@ -1,21 +1,23 @@
 """The tool calls of a reply, batch after batch, and a result for every one of them.
 
-A batch is one call, or neighbours that only read, or start agents, and so run at the same time. Point C stands before
-each batch, and in a long one before what could not start with the others: a stop or an urgent line that waits skips it
-and all after it, and what has started finishes.
+A batch is one call, or several neighbours that may run at the same time (they only read, or start agents). At C, which
+stands before each batch and before each call that had to wait for one of the ``MAX_AT_ONCE`` places, a stop or an urgent
+line that waits skips everything that has not started; what has started finishes.
 
-A call that needs approval is put to the user before it starts, with what it would do, and it starts only if that is
-what it still would do. One whose question was withdrawn never started.
+A call that needs approval is put to the user before it starts, with a preview of what it would do. After the answer the
+preview is made again; if it differs, the call fails. One whose question was withdrawn never started.
 
-A call that has started is on record before its tool runs, so that whatever happens later it is known which calls may
-have had effects. One that cannot be run (an unknown tool, input that does not fit or was cut off) never starts.
+A call that has started is on record before its tool runs, so that it is known which calls may have had effects, also
+where the program is killed. One that cannot be run (an unknown tool, input that does not fit or was cut off) never
+starts.
 
-What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc) cancels it with the scope of the run,
-a now line with the scope of its batch. A result that is there is kept. Each call that has none then gets one in
-``answer_open``, outside of the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc), the run's time limit, the end of the
+agent above and a full disk in a neighbour's record cancel it; a now line cancels its batch; its own time limit gives a
+result that says so. A result that is there is kept. Each call that has none then gets one in ``answer_open``, outside of
+the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
 
-Where the disk is full: a tool whose start cannot be recorded does not run. A result is emitted in any case, and one
-that cannot be recorded ends the run, whose open calls the next run answers.
+Where the disk is full a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted
+and kept in memory, the run ends with ``error``, and the next run answers the open calls.
 """
 
 from __future__ import annotations
@@ -149,7 +151,7 @@ class ToolCalls:
             projected = self._shared.journal.unrecorded(started)
         else:
             projected = self._shared.journal.record(started)
-            run.step.started.add(call.id)  # what cuts the call from here on is answered with "[Interrupted: ...]"
+            run.step.started.add(call.id)  # if it is cut from here on, even before its tool runs: "[Interrupted: ...]"
         run.step.tools = "running"
         projected.emit()
         self._context.look()
@@ -191,7 +193,10 @@ class ToolCalls:
         return calling.shortened(text, self._shared.tool_rules.result_limit)
 
     def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
-        """Records and emits a result. It is emitted even if this raises ``JournalError``, as the call's start was."""
+        """Records and emits a result.
+
+        It is emitted even if this raises ``JournalError``: whoever saw the call start must see it end.
+        """
         run.step.answered[call.id] = result
         finished = records.ToolFinished(
             call.id, self._context.name, result.is_error, seconds, result.text, result.images
@@ -205,7 +210,7 @@ class ToolCalls:
             self._context.look()
 
     def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
-        """Record that a call has ended; ``None`` if without its text."""
+        """Record that a call has ended. ``None``: without its text, so that the caller emits the whole event."""
         # The results of a reply are appended together. Until then this one would be lost with the program.
         if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
             with suppress(JournalError):  # the disk may still have room without it
