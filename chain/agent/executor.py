@@ -42,8 +42,8 @@ Where the disk is full, which may pass (a sync that fails is final, see ``Journa
 - A line is refused.
 - What has to be on record before it happens (a message, a request, the start of a call) raises ``JournalError``, and
   the run ends with ``error``.
-- What only tells of an ending (a cut, a receipt, the run's result) is emitted also where it cannot be recorded. A tool's
-  result is emitted, too, but then the run ends with ``error``, as it does where the end of a request is not recorded.
+- What only tells of an ending (a cut, a receipt, the run's result) is emitted also where it cannot be recorded. A
+  tool's result is emitted, too, but then the run ends with ``error``, as where the end of a request is not recorded.
 - Calls whose results could not be written stay open, and the next run answers them first (``_unfinished``).
 """
 

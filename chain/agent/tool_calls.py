@@ -1,8 +1,8 @@
 """The tool calls of a reply, batch after batch, and a result for every one of them.
 
 A batch is one call, or several neighbours that may run at the same time (they only read, or start agents). At C, which
-stands before each batch and before each call that had to wait for one of the ``MAX_AT_ONCE`` places, a stop or an urgent
-line that waits skips everything that has not started; what has started finishes.
+stands before each batch and before each call that had to wait for one of the ``MAX_AT_ONCE`` places, a stop or an
+urgent line that waits skips everything that has not started; what has started finishes.
 
 A call that needs approval is put to the user before it starts, with a preview of what it would do. After the answer the
 preview is made again; if it differs, the call fails. One whose question was withdrawn never started.
@@ -13,7 +13,7 @@ starts.
 
 What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc), the run's time limit, the end of the
 agent above and a full disk in a neighbour's record cancel it; a now line cancels its batch; its own time limit gives a
-result that says so. A result that is there is kept. Each call that has none then gets one in ``answer_open``, outside of
+result that says so. A result that is there is kept. Each call that has none then gets one in ``answer_open``, outside
 the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
 
 Where the disk is full a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted
