@@ -2,8 +2,8 @@
 
 Taking them and committing the message is one step without an ``await``: a cancellation between the two would leave
 lines that neither wait nor are delivered. Where the disk is full the commit raises ``JournalError``, and the lines are
-still in ``run.undelivered``, which every ending of a run gives back. What the lines want of the reply to them is left in
-``run.expectation``.
+still in ``run.undelivered``, which every ending of a run gives back. What the lines want of the reply to them is left
+in ``run.expectation``.
 """
 
 from __future__ import annotations
