@@ -196,7 +196,8 @@ async def open_chain(
             shared.plan.carry_over(plan)
             await session.read_instructions()
         except JournalError as error:
-            raise SessionError(f"{error}; make room or set XDG_STATE_HOME") from None
+            hint = "" if journal.path is None else "; make room or set XDG_STATE_HOME"
+            raise SessionError(f"{error}{hint}") from None
         if resumed is not None:
             # A crash may have left lines unsynced that will be shown as safe.
             await journal.sync()

@@ -162,6 +162,8 @@ class RedisServer:
             raise SessionError(
                 f"{where} is {number}, and sessions need {'.'.join(map(str, OLDEST))} or newer; update it"
             )
+        if about.get("loading") == "1":  # until then it says that it keeps no append-only file
+            raise Unreachable(f"{where} is still reading its data")
         if about.get("role") not in ("master", None):
             raise SessionError(f"{where} is a read-only replica; name the address of its primary")
         if (policy := about.get("maxmemory_policy", "noeviction")).startswith("allkeys"):

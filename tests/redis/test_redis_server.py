@@ -153,22 +153,29 @@ async def test_tls_is_trusted_by_the_certificate_of_an_own_authority_and_not_wit
             assert await link.ask((b"PING",)) == [b"PONG"]
 
 
-async def test_a_server_that_is_too_old() -> None:
-    about = b"redis_version:6.2.14\r\nrole:master\r\n"
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ("redis_version:6.2.14", "is 6.2.14, and sessions need 7.0 or newer; update it"),
+        # Until then it says that it keeps no append-only file.
+        ("redis_version:7.0.15\r\nloading:1\r\naof_enabled:0", "is still reading its data"),
+    ],
+)
+async def test_a_server_that_is_too_old_or_just_starts(about: str, why: str) -> None:
+    info = f"role:master\r\n{about}\r\n".encode()
     hello = b"%3\r\n+version\r\n+6.2.14\r\n+proto\r\n:3\r\n+id\r\n:1\r\n"
 
     async def answer(peer: trio.SocketStream) -> None:
         async for data in peer:
             for command in re.findall(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)", data):
-                info = b"$%d\r\n%s\r\n" % (len(about), about)
+                answers = {b"HELLO": hello, b"INFO": b"$%d\r\n%s\r\n" % (len(info), info)}
                 with suppress(trio.BrokenResourceError):
-                    await peer.send_all({b"HELLO": hello, b"INFO": info}.get(command.upper(), b"+OK\r\n"))
+                    await peer.send_all(answers.get(command.upper(), b"+OK\r\n"))
 
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
         port = listener.socket.getsockname()[1]
-        said = await problem(read_address(f"redis://127.0.0.1:{port}/0"))
-        assert "is 6.2.14, and sessions need 7.0 or newer; update it" in said
+        assert why in await problem(read_address(f"redis://127.0.0.1:{port}/0"))
         nursery.cancel_scope.cancel()
 
 
