@@ -470,6 +470,10 @@ COURSE = (Message, RequestSent, RequestEnded, ToolStarted, ToolFinished)
 """The records of an agent's own course, from which its looks are counted."""
 
 
+ACTS = (Model, CompactionAsked)
+"""The records of what the user does to a whole session, between the lines. A replay does each again (``Player``)."""
+
+
 def may_be_from_outside(record: Record | Unknown) -> bool:
     """Whether a record may tell of what somebody did from outside, so that its moment is recorded with it."""
     match record:
@@ -478,7 +482,7 @@ def may_be_from_outside(record: Record | Unknown) -> bool:
         case TaskAdded() | TaskClosed() | PlanReplaced():
             return record.by == "user" and not record.line_id
         case _:
-            return isinstance(record, Line | RunBegun | Answer | Model | CompactionAsked | Interrupted)
+            return isinstance(record, (Line, RunBegun, Answer, Interrupted, *ACTS))
 
 
 def text_digest(text: str) -> str:

@@ -137,7 +137,7 @@ class Script:
                 if state != "dropped":
                     return
                 concerned = (record.agent,)
-            case records.RunBegun() | records.Model() | records.CompactionAsked():
+            case _ if isinstance(record, (records.RunBegun, *records.ACTS)):
                 concerned = (MAIN,)
             case records.RequestSent():
                 self.left_to_chance = min(self.left_to_chance, self._asking.get(agent, len(self.entries)))
