@@ -6,7 +6,6 @@ An entry is checked where it is read and filled in only where its server starts:
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,6 +77,8 @@ class ToolServer:
 
     def digest(self, workspace: Path) -> str:
         """The key under which the answer is kept whether it may start."""
+        import json
+
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
@@ -153,6 +154,8 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
 
     What they hold is meant as it stands: there are no variables in it.
     """
+    import json
+
     servers, faults = list[ToolServer](), list[str]()
     for n, raw in enumerate(named):
         given = dict(raw) if isinstance(raw, dict) else {}
@@ -180,6 +183,8 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
     path = workspace / FILE
     if not path.is_file():
         return (), ()
+    import json  # only where there is one: the prompt waits for every import
+
     servers, faults = [], []
     try:
         # JSON is YAML, but for tabs between its values. In its texts there can be none.

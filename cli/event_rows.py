@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from chain import event_json, events
 
@@ -19,7 +20,12 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 def json_row(event: events.Event, **more: str) -> str:
     """An event as one row, with its line end; ``more`` are further fields."""
-    return _escaped(_ENCODER.encode({**event_json.to_json(event), **more})) + "\n"
+    return row_of({**event_json.to_json(event), **more})
+
+
+def row_of(event: Mapping[str, Any]) -> str:
+    """The row of an event that is JSON already."""
+    return _escaped(_ENCODER.encode(event)) + "\n"
 
 
 def pieces_of_row(event: events.Event) -> Iterator[str]:

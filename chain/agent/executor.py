@@ -119,14 +119,21 @@ class Executor:
             self.context.append(note)
 
     async def run(self, run: Run) -> Outcome:
-        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood."""
-        ending: Outcome | None = None
+        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.
+
+        It is valid as well where the call itself is cancelled, as by what ends an agent above.
+        """
         try:
             ending = await self._run(run)
-        finally:  # also where the call itself is cancelled, as by what ends an agent above
-            self.context.look()
-            outcome = run.outcome(ending, self._limits.timeout_s)
-            self._finish(run, outcome)
+        except (trio.Cancelled, BaseExceptionGroup):
+            self._end(run, None)
+            raise
+        return self._end(run, ending)
+
+    def _end(self, run: Run, ending: Outcome | None) -> Outcome:
+        self.context.look()
+        outcome = run.outcome(ending, self._limits.timeout_s)
+        self._finish(run, outcome)
         return outcome
 
     async def _run(self, run: Run) -> Outcome | None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import trio
 
-from chain import sessions
 from chain.errors import SessionError, UserError
 from chain.lines.parse import overtakes, parse_line, problem_of
 from chain.redis.redis_server import RedisServer, Unreachable
 from chain.redis.redis_store import LineStatus, RedisStore
+from chain.text.wording import first_of
 
 AGAIN_S = 1.0
 """The pause before a server that did not answer is asked again."""
@@ -25,8 +25,12 @@ LOOK_S = 5.0
 """How long one read waits for news."""
 STANDS_S = 15.0
 """How long a promise of answers holds; it is renewed before that."""
+MOST_LISTED = 500
+"""Sessions of a workspace among which the one that is meant is looked for: those that changed last."""
 FINAL = frozenset({"delivered", "handled", "returned", "dropped", "refused"})
 
+NOT_BEGUN = "no run of the session {id} has begun yet"
+CUT = "the first events of this run are no longer kept; chain sessions show {id} has them"
 MISSED = "some events came faster than they were read, and are left out here; chain sessions show {id} has them"
 NEVER_KNOWN = "it is not known whether the line was taken before: chain sessions show {id} says"
 UNKNOWN = "it is not known yet whether it was taken, so it is sent again with the same id until that is"
@@ -59,11 +63,11 @@ class RemoteSession:
                 return id, await self._store.submit(self._server, self.id, {**row, "id": id}, needs_room=needs_room)
             except Unreachable as error:
                 if not has_said:
-                    self._say(f"{error}; {UNKNOWN}")
+                    self._say(f"{error}; {UNKNOWN}" if row["type"] == "line" else str(error))
                     has_said = True
                 await trio.sleep(AGAIN_S)
             except SessionError as error:
-                if not has_said:
+                if not has_said or row["type"] != "line":
                     raise
                 raise SessionError(f"{error}; {NEVER_KNOWN.format(id=self.id)}") from None
 
@@ -91,6 +95,8 @@ class RemoteSession:
                 if not after:
                     begun, init = await self._store.latest_run(self._server, self.id)
                     after = _before(begun) if begun else "0"
+                    if not begun:
+                        self._say(NOT_BEGUN.format(id=self.id))
                 found = await self._store.told(self._server, self.id, after, wait_s=LOOK_S)
             except Unreachable as error:
                 if not has_said:
@@ -104,7 +110,9 @@ class RemoteSession:
             if init is not None:
                 yield init
                 init = None
-            if (begun and found[0].place != begun) or (until and found[0].before != until):
+            if begun and found[0].place != begun:
+                self._say(CUT.format(id=self.id))
+            elif until and found[0].until and found[0].before != until:
                 self._say(MISSED.format(id=self.id))
             begun, after, until = "", found[-1].place, found[-1].until
             for each in found:
@@ -129,11 +137,23 @@ def _before(place: str) -> str:
     return f"{time}-{int(number) - 1}" if number != "0" else f"{int(time) - 1}-{2**64 - 1}"
 
 
+async def _meant(store: RedisStore, server: RedisServer, workspace: str) -> str:
+    """The session of a workspace that is meant where none is named: the only one with work, else the latest."""
+    ids = await store.ids_in(server, workspace, most=MOST_LISTED)
+    if not ids:
+        raise SessionError(f"no session of {workspace} is kept there; chain send --new begins one")
+    busy = await store.busy(server, ids)
+    if len(busy) > 1:
+        named = first_of(busy, 10)
+        raise SessionError(f"several sessions of {workspace} have work: {named}; say which one with --session ID")
+    return busy[0] if busy else ids[0]
+
+
 @asynccontextmanager
 async def remote_session(
     address: str, say: Callable[[str], object], *, id: str, workspace: Path, is_new: bool
 ) -> AsyncIterator[RemoteSession]:
-    """The session with an id, a new one, or the one of a workspace that changed last.
+    """The session with an id, a new one, or of those of a workspace the only one with work, else the latest.
 
     Raises ``UserError``, also where the server cannot be reached to begin with: nothing was sent then.
     """
@@ -144,9 +164,5 @@ async def remote_session(
         elif id:
             found = await trio.to_thread.run_sync(store.whole_id, id)
         else:
-            latest = await trio.to_thread.run_sync(sessions.latest, store, workspace)
-            if latest is None:
-                where = await trio.Path(workspace).resolve()
-                raise SessionError(f"no session of {where} is kept there; chain send --new begins one")
-            found = latest.id
+            found = await _meant(store, server, str(await trio.Path(workspace).resolve()))
         yield RemoteSession(store, server, found, say)

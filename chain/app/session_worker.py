@@ -83,8 +83,8 @@ class Worker:
         self._leaving = trio.Event()
         self._running: set[str] = set()
         """The sessions that run here, those among them that were lost and have not ended yet."""
-        self._survived: list[str] = []
-        """Sessions that were lost; that it has not died with them is still to be said."""
+        self._outlived: list[str] = []
+        """Sessions that were lost; that this worker has not died with them is still to be said."""
         self._freed = Signal()
         self._told: dict[str, str] = {}
         """What was reported of sessions last, by their ids."""
@@ -124,9 +124,8 @@ class Worker:
     async def _claim_next(self, server: RedisServer) -> Lease | None:
         # No cancellation between the claim and the task that gives the session back.
         with trio.CancelScope(shield=True):
-            while self._survived:
-                await self._store.survive(server, self._survived[-1])
-                self._survived.pop()
+            while self._outlived:
+                await self._store.count_no_death(server, self._outlived.pop())  # said once, whether it is heard or not
             for id in await self._store.due(server, only=self._limits.only):
                 if id in self._running:
                     continue  # no two chains work in one folder
@@ -152,7 +151,7 @@ class Worker:
                 with trio.CancelScope(shield=True):
                     await lease.release(lease.at_exit)
             if lease.why and not lease.was_released:
-                self._survived.append(lease.id)
+                self._outlived.append(lease.id)
             self._running.remove(lease.id)
             self._freed.set()
 

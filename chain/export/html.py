@@ -89,7 +89,7 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
     """What a session is known by: names, and values as HTML."""
     init = session.init
     if began := session.times[0] if session.times else init.time if init else None:
-        lasted = sum((run.seconds for run in session.runs), 0.0)
+        lasted = sum((run.seconds for run in session.runs if run.took), 0.0)
         yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
         yield "At work for", phrases.duration(lasted)
     if init is not None:
@@ -216,7 +216,7 @@ class _Record:
     last_plan: outline.PlanItem | None
 
     def run(self, run: outline.SessionRun) -> Iterator[str]:
-        facts = [counted(run.iterations, "iteration"), phrases.duration(run.seconds)]
+        facts = [counted(run.iterations, "iteration"), *run.took]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
             f'<section class="run">\n<h2 id="{run.anchor}"><a href="#{run.anchor}">Run {run.number}</a> '

@@ -59,7 +59,7 @@ def _rows(session: outline.Outline) -> Iterator[str]:
 
 def _run(run: outline.SessionRun) -> Iterator[str]:
     facts = [phrases.outcome(run.status), counted(run.iterations, "iteration")]
-    yield from _paragraph(f"## Run {run.number} ({', '.join([*facts, phrases.duration(run.seconds)])})")
+    yield from _paragraph(f"## Run {run.number} ({', '.join([*facts, *run.took])})")
     if run.task.strip():
         yield from quoted("The user", run.task)
     yield from _steps(run.steps, "###")

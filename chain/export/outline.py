@@ -14,7 +14,7 @@ from typing import TypeAlias
 from chain import events
 from chain.events import Event
 from chain.text.phrases import Remarkable, duration
-from chain.text.wording import MAIN
+from chain.text.wording import MAIN, PROGRAM_ENDED
 
 MAX_DEPTH = 16
 """Agents inside each other that are drawn so; deeper ones, which no configuration of sense makes, go to the run."""
@@ -169,6 +169,12 @@ class SessionRun(AgentRun):
     tokens: int = 0
     cost_usd: float | None = None
     result: events.Result | None = None
+
+    @property
+    def took(self) -> tuple[str, ...]:
+        """How long it took; nothing where it ended with its program, at a time that nobody knows."""
+        is_lost = self.result is not None and self.result.result == PROGRAM_ENDED
+        return () if is_lost else (duration(self.seconds),)
 
 
 Item: TypeAlias = ReplyItem | ThoughtItem | Delivered | QuestionItem | PlanItem | Remark | CallItem | AgentRun

@@ -105,8 +105,8 @@ class Lease:
 
     def settle_as(self, said: Receipt | events.Receipt) -> None:
         """Say what became of a line, as a receipt does."""
-        names = ("state", "agent", "iteration", "point", "reason")
-        self.settle(said.id, **{name: getattr(said, name) for name in names})
+        where = {"agent": said.agent, "iteration": said.iteration, "point": said.point}
+        self.settle(said.id, state=said.state, **where, reason=said.reason)
 
     def settle(self, line: str, **what: object) -> None:
         """Say what became of a line, to who sent it."""

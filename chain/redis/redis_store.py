@@ -287,9 +287,22 @@ class RedisStore:
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
         return LineStatus("refused", reason="it never came there") if found is None else _sent(found)
 
-    async def survive(self, server: RedisServer, id: str) -> None:
-        """Say that a session was lost by a worker that has not died."""
-        await server.run(scripts.SURVIVE, id)
+    async def count_no_death(self, server: RedisServer, id: str) -> None:
+        """Say that the worker that lost a session has not died."""
+        await server.run(scripts.OUTLIVE, id)
+
+    async def ids_in(self, server: RedisServer, workspace: str, *, most: int) -> list[str]:
+        """The sessions of a folder, whose path is resolved: so many at most, the one that changed last first."""
+        return (await _working_in(server, await _ids(server), workspace, most=most))[:most]
+
+    async def busy(self, server: RedisServer, ids: Sequence[str]) -> list[str]:
+        """Those of the sessions that somebody holds, or that want a worker."""
+        commands: list[Command] = [(b"TIME",)]
+        for id in ids:
+            commands += [(b"HGET", key(id, "meta"), b"until"), (b"ZSCORE", scripts.DUE, id)]
+        time_, *found = await server.ask(*commands)
+        pairs = zip(ids, found[::2], found[1::2], strict=True)
+        return [id for id, until, due in pairs if due is not None or int(until or 0) > _ms(time_)]
 
     async def latest_run(self, server: RedisServer, id: str) -> tuple[str, Mapping[str, Any] | None]:
         """The place of the event with which the latest run began, and the event that tells who began it.
@@ -372,6 +385,11 @@ async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
     return {digest.decode(): content for digest, content in pairs}
 
 
+def _ms(time_: Sequence[bytes]) -> int:
+    """The server's time in milliseconds."""
+    return int(time_[0]) * 1000 + int(time_[1]) // 1000
+
+
 async def _summary(server: RedisServer, id: str) -> Summary:
     time_, (until, workspace, known), changed, last = await server.ask(
         (b"TIME",),
@@ -379,9 +397,8 @@ async def _summary(server: RedisServer, id: str) -> Summary:
         (b"ZSCORE", scripts.SESSIONS, id),
         (b"XREVRANGE", key(id, "journal"), b"+", b"-", b"COUNT", 1),
     )
-    now_ms = int(time_[0]) * 1000 + int(time_[1]) // 1000
     at = os.fsdecode(workspace or b"")
-    now = {"changed": float(changed or 0) / 1000, "is_open": int(until or 0) > now_ms}
+    now = {"changed": float(changed or 0) / 1000, "is_open": int(until or 0) > _ms(time_)}
     place = last[0][0].decode() if last else ""
     found = json.loads(known or b"{}")
     if found.pop("place", None) == place and found.keys() == Summary.__dataclass_fields__.keys():

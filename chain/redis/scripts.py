@@ -124,9 +124,11 @@ return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - no
   redis.call('HEXISTS', meta, 'goes_on'), tonumber(redis.call('HGET', meta, 'takeovers') or '0')}
 """)
 
-SURVIVE = LuaScript("""
--- id; from a worker that lost the session and has not died, which claims of others count as a death
-if redis.call('EXISTS', meta) == 1 then redis.call('HINCRBY', meta, 'takeovers', -1) end
+OUTLIVE = LuaScript("""
+-- id; from a worker that lost the session and has not died, as which the claim of another counts it, before or after
+if redis.call('EXISTS', meta) == 1 and tonumber(redis.call('HGET', meta, 'takeovers') or '0') >= 0 then
+  redis.call('HINCRBY', meta, 'takeovers', -1)
+end
 return {'ok'}
 """)
 
@@ -143,7 +145,10 @@ RELEASE = LuaScript("""
 -- id, token, how: 'idle' only if no line is left to read, 'over' in any case, 'handed' to a worker that goes on at
 -- once, else in how many ms a worker is wanted
 local token = redis.call('HGET', meta, 'token')
-if not token then return {'ok'} end -- it was asked before, and the answer was lost
+if not token then -- it was asked before, and the answer was lost
+  redis.call('HSET', meta, 'batch', 0) -- so that WAITAOF waits, which looks at what this connection changed
+  return {'ok'}
+end
 if token ~= ARGV[2] then return {'fenced'} end
 local left = redis.call('XLEN', lines)
 if ARGV[3] == 'idle' and left > 0 then return {'more'} end
@@ -165,7 +170,7 @@ APPEND = LuaScript(f"""
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {{'fenced'}} end
 local batch = tonumber(redis.call('HGET', meta, 'batch') or '0')
 if batch == tonumber(ARGV[3]) then
-  redis.call('HSET', meta, 'batch', ARGV[3]) -- so that WAITAOF waits, which looks at what this connection changed
+  redis.call('HSET', meta, 'batch', ARGV[3]) -- as above, for WAITAOF
   return {{'ok'}}
 end
 if batch + 1 ~= tonumber(ARGV[3]) then return {{'fenced'}} end -- a group is missing, which was acknowledged

@@ -106,9 +106,10 @@ class Trace:
             written = _Written(self._path)  # a new file begins with all of the conversation
         same = written.system is request.system and written.tools is request.tools
         constant = {} if same else {"system": request.system, "tools": [asdict(tool) for tool in request.tools]}
-        # Messages may have left the conversation; a compaction replaces them all.
-        kept = takewhile(lambda pair: pair[0] is pair[1], zip(written.messages, request.messages, strict=False))
-        before = sum(1 for _ in kept)
+        before = len(written.messages)
+        if request.messages[:before] != written.messages:  # messages have left it; a compaction replaces them all
+            pairs = zip(written.messages, request.messages, strict=False)
+            before = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
         request.memory[self] = _Written(self._path, request.messages, request.system, request.tools)
         fields = {
             "agent": agent,

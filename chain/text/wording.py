@@ -1,6 +1,7 @@
 """Fixed texts and names that the model or the user reads, in one place."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 MAIN = "main"
 """The agent that a session begins with."""
@@ -65,6 +66,11 @@ def beginning(text: str, most: int) -> str:
 def counted(n: int, thing: str, things: str = "") -> str:
     """A number with its noun: ``1 line``, ``2 lines``."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"
+
+
+def how_often(names: Iterable[str]) -> str:
+    """Names, each once and with how often it is there: ``read_file, 3 × shell``."""
+    return ", ".join(name if n == 1 else f"{n} × {name}" for name, n in Counter(names).items())
 
 
 def first_of(names: Sequence[str], most: int) -> str:

@@ -162,7 +162,7 @@ def _has_always(question: events.Question) -> bool:
 
 def _what_always_allows(question: events.Question) -> str:
     if question.always == "subject":
-        return f"{_SUBJECTS.get(question.name, 'exactly this')} always"
+        return f"{_SUBJECTS.get(question.name, 'exactly this')} until you leave"
     return f"every {visible(question.name)} until you leave"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from chain import events
 from chain.text import phrases
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted
+from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted, how_often
 from cli.show.signs import Sign
 from cli.show.spans import Span
 from cli.show.text_rows import flat
@@ -71,7 +71,7 @@ def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) 
         where = f"after {flat(last_tool)}"
     spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
-        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(', '.join(event.tools_skipped))}"), ("", " ")]
+        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(how_often(event.tools_skipped))}"), ("", " ")]
     return [*spans, ("green", f"{sign('✓')}{NO_BREAK}Message injected ({where}, {phrases.duration(event.waited_s)})")]
 
 
@@ -92,7 +92,7 @@ def landed_spans(event: events.UserInterruption, lines: Sequence[events.LineQueu
     spans: list[Span] = [("dim", f"{_banner(event, sign)}: {text} ")]
     spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]
     if event.tools_skipped:
-        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(', '.join(event.tools_skipped))}"), ("", " ")]
+        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(how_often(event.tools_skipped))}"), ("", " ")]
     took = phrases.duration(event.waited_s, whole=True).replace(" ", NO_BREAK)
     return [*spans, ("dim", f"{sign('✓')}{NO_BREAK}injected ({took})")]
 

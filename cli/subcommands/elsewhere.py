@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from chain.errors import UserError
 from chain.exit_codes import LINES_LEFT
 from chain.text.plain import sanitize
+from cli.event_rows import row_of
 
 if TYPE_CHECKING:
     from cli.door.visit import Visit
@@ -67,7 +67,7 @@ def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object
     with suppress(ConnectionError):  # its end is told by the end of the rows
         visit.send(type="watch")
     for row in chain([visit.init], visit.rows()):
-        write(f"{json.dumps(row)}\n" if renderer is None else shown_row(row, renderer))
+        write(row_of(row) if renderer is None else shown_row(row, renderer))
     if visit.was_killed:
         raise UserError(f"the chain was killed; chain -r {visit.session} goes on with its session")
 

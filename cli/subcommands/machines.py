@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -13,6 +12,7 @@ import trio
 
 from chain.tasks import during
 from chain.text.plain import sanitize
+from cli.event_rows import row_of
 from cli.subcommands.elsewhere import shown_row, tell_outcome
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def send_remotely(
             if is_new:
                 say(f"Session {session.id}.")
             if known.state == "queued" and not wait:
-                say(f"{id} waits for main.")
+                say(f"{id} waits for main in the session {session.id}.")
                 return 0, ""
             known = await session.outcome(id) if known.state == "queued" else known
             return tell_outcome({**asdict(known), "id": id}, say)
@@ -80,7 +80,7 @@ def watch_remotely(
                     case _:
                         pass
                 if renderer is None:
-                    write(f"{json.dumps(row)}\n")
+                    write(row_of(row))
                 elif row.get("type") == "init" and not is_first:
                     write(f"{sanitize(GOES_ON.format(session=session.id))}\n")
                 else:

@@ -26,7 +26,7 @@ def work(
 
     A second signal ends the process at once: other workers go on when its leases end.
     """
-    settings.model()  # an error in it is reported before a session suffers from it
+    settings.model().require_key()  # an error is reported before a session suffers from it
     worker = Worker(settings, state, limits, report, tools=tools)
 
     async def run() -> None:

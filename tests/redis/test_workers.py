@@ -23,7 +23,7 @@ from chain.app.open import open_chain
 from chain.app.remote import RemoteSession, remote_session
 from chain.app.session_worker import DEADLY, MAX_TAKEOVERS, Worker, WorkerLimits
 from chain.config.load import Settings, load_settings
-from chain.errors import ToolError
+from chain.errors import SessionError, ToolError
 from chain.redis import mailbox, scripts
 from chain.redis.redis_store import RedisStore
 from chain.text.wording import GO_ON
@@ -327,6 +327,22 @@ async def test_a_run_that_kills_its_workers_does_not_go_through_all_of_them(
         assert last.begun == 4
         for steps in dead:
             steps.gate.set()
+
+
+async def test_of_several_sessions_the_one_with_work_is_meant_and_of_several_with_work_none(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    async with reached(server.address, tmp_path) as first, reached(server.address, tmp_path) as second:
+        server.command("ZADD", scripts.SESSIONS, "9e15", second.id)
+        async with reached(server.address, tmp_path, is_new=False) as latest:
+            assert latest.id == second.id
+        await first.send("hello")
+        async with reached(server.address, tmp_path, is_new=False) as busy:
+            assert busy.id == first.id
+        await second.send("hello")
+        with pytest.raises(SessionError, match=r"several sessions of .* have work: .*--session ID"):
+            async with reached(server.address, tmp_path, is_new=False):
+                pass
 
 
 def steal(server: redis.OwnRedis, session: RemoteSession) -> None:

@@ -15,7 +15,7 @@ from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, When
 from chain.text.search import SearchBudget
-from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, WORDS
+from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, WORDS, how_often
 
 _QUERY = re.compile(r"^\[run \d+, (?:query|task)\] (.*(?:\n(?!\[run \d+, ).*)*)", re.MULTILINE)
 """What a run was started with, among the user's words that a compaction keeps."""
@@ -173,7 +173,7 @@ class Moment:
             "turn": str(scene.turn),
             "step": str(scene.step),
             "tool": event.tools if event else "",
-            "used": ", ".join(name if n == 1 else f"{n} × {name}" for name, n in scene.used.items()),
+            "used": how_often(scene.used.elements()),
             "result": "",
             "tail": "\n\n".join(request.tail),
             "file": Path(file).name,
