@@ -163,7 +163,7 @@ def test_urgent_lines_skip_the_tools_that_have_not_started(screen: Screen) -> No
     screen.open_gate("a")
     screen.until("✓ injected")
     idle(screen)
-    assert "⏭ skipped: gate, gate" in screen.everything
+    assert "⏭ skipped: 2 × gate" in screen.everything
     quit(screen)
     found = [line for line in receipts(screen.home).values() if line.point != "start"]
     assert [(line.text, line.state, line.point) for line in found] == [("!now", "delivered", "C")]

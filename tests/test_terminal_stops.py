@@ -89,7 +89,7 @@ def test_an_urgent_line_in_a_batch_of_three_skips_the_two_that_wait(screen: Scre
 
     screen.open_gate("a")
 
-    screen.until("🔔 INTERRUPTION at iteration 1:").until("⏭ skipped: gate, gate")
+    screen.until("🔔 INTERRUPTION at iteration 1:").until("⏭ skipped: 2 × gate")
     screen.until(lambda s: re.search(r" ✓ injected \(\d+ s\) ", s.flat))
     screen.until("Understood: use the other file")
     idle(screen)

@@ -46,7 +46,7 @@ def asked(name: str = "write_file", text: str = "Allow write_file: x", **more: A
 
 def test_always_is_not_offered_where_it_would_hold_for_one_call_alone() -> None:
     assert "a allow every write_file until you leave" in hint(asked())
-    assert "a allow this exact command always" in hint(asked("shell", "Allow shell: ls", always="subject"))
+    assert "a allow this exact command until you leave" in hint(asked("shell", "Allow shell: ls", always="subject"))
     assert answer_keys(asked()) == "yan"
     for each_time in (asked(text=f"Allow write_file: x{ASKED_EACH_TIME}"), asked(only_by_name=".git")):
         assert "a allow" not in hint(each_time)
