@@ -104,7 +104,9 @@ class RemoteSession:
                     has_said = True
                 await trio.sleep(AGAIN_S)
                 continue
-            has_said = False
+            if has_said:
+                self._say(f"the Redis at {self._store.address} answers again")
+                has_said = False
             if not found:
                 continue
             if init is not None:

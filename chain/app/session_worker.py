@@ -116,7 +116,8 @@ class Worker:
                 self._tell("", str(error))
                 await trio.sleep(LOOK_S)
                 continue
-            self._told.pop("", None)
+            if self._told.pop("", None):
+                self._report(f"the Redis at {self._store.address} answers again")
             if lease is not None:
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
@@ -202,7 +203,7 @@ class Worker:
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
         await lease.lost.wait()
         if not lease.was_released:
-            self._tell(lease.id, f"it was lost: {lease.why}")
+            self._tell(lease.id, f"this worker has lost its lease: {lease.why}")
             scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:

@@ -383,7 +383,9 @@ async def test_who_watches_and_who_sends_go_on_after_a_failover(tmp_path: Path) 
         async with store.begin(tmp_path) as held:
             lease = held.journal._file
             assert isinstance(lease, Lease)
-            async with reached(server, held.journal.id) as session, aclosing(session.events()) as events:
+            said = list[str]()
+            opened = reached(server, held.journal.id, say=said.append)
+            async with opened as session, aclosing(session.events()) as events:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(events.__anext__)
                     while not server.command("INFO", "clients").count(b"blocked_clients:1"):
@@ -393,6 +395,8 @@ async def test_who_watches_and_who_sends_go_on_after_a_failover(tmp_path: Path) 
                     lease.tell(event, "notice")
                 lease.tell(event, "notice")
                 assert (await anext(events))["message"] == "hello"
+        assert "cannot do what it was asked for now" in said[1]
+        assert said[2].endswith("answers again")
 
 
 async def test_a_line_of_which_nothing_is_known_is_not_said_to_be_refused(tmp_path: Path) -> None:

@@ -535,6 +535,22 @@ async def test_what_is_handed_over_is_held_until_the_work_has_ended(
         assert not said
 
 
+async def test_a_worker_says_once_that_the_server_is_away_and_that_it_is_back(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path
+) -> None:
+    async with working(server.address, settings, tmp_path, Steps()) as (worker, said, _scope):
+        await worker.ready.wait()
+        server.kill()
+        for what in ("does not answer", "answers again"):
+            with trio.fail_after(DEADLINE_S):
+                while not (said and what in said[-1]):
+                    said.came = trio.Event()
+                    await said.came.wait()
+            if what == "does not answer":
+                server.start()
+        assert len(said) == 2
+
+
 async def test_a_worker_leaves_sessions_of_other_folders_alone(
     server: redis.OwnRedis, settings: Settings, tmp_path: Path
 ) -> None:
