@@ -121,7 +121,7 @@ def test_acpx(tmp_path: Path, workspace: Path, gate: Path) -> None:
     assert "The gate said open." in said(held)
     assert second
     setting = acpx("set", "model", "other")
-    said(setting)
-    assert setting.returncode == 0
+    told = said(setting)
+    assert setting.returncode == 0, told
     assert "nothing is running" in said(acpx("prompt", "/status"))
     said(acpx("sessions", "close"))
