@@ -120,6 +120,7 @@ def test_acpx(tmp_path: Path, workspace: Path, gate: Path) -> None:
     writing.close()
     assert "The gate said open." in said(held)
     assert second
+    assert "Hello." in said(acpx("prompt", "hello"))  # behind the second one, which has ended by then
     setting = acpx("set", "model", "other")
     told = said(setting)
     assert setting.returncode == 0, told
