@@ -42,6 +42,8 @@ may be what kills them."""
 DEADLY = f"{MAX_TAKEOVERS} workers have died with its run, which is not gone on with; send a line to go on"
 SWEEP_S = 60.0
 """How often sessions that are old enough are deleted."""
+_SERVER = ""
+"""What is reported of the server speaks for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,11 @@ class Worker:
         self._leaving = trio.Event()
         self._running: set[str] = set()
         """The sessions that run here, those among them that were lost and have not ended yet."""
-        self._outlived: list[str] = []
-        """Sessions that were lost; that this worker has not died with them is still to be said."""
+        self._outlived: list[Lease] = []
+        """Those that were lost; that this worker has not died with their sessions is still to be said."""
         self._freed = Signal()
         self._told: dict[str, str] = {}
-        """What was reported of sessions last, by their ids."""
+        """What was reported last, by what it is about."""
 
     def leave(self) -> None:
         """Begin no more sessions, and hand over the running ones at their next safe points."""
@@ -113,11 +115,11 @@ class Worker:
                 if lease is None:
                     await self._store.wait_for_work(server, LOOK_S)
             except SessionError as error:
-                self._tell("", str(error))
+                self._tell(_SERVER, str(error))
                 await trio.sleep(LOOK_S)
                 continue
-            if self._told.pop("", None):
-                self._report(f"the Redis at {self._store.address} answers again")
+            if self._told.pop(_SERVER, None):
+                self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
@@ -126,7 +128,8 @@ class Worker:
         # No cancellation between the claim and the task that gives the session back.
         with trio.CancelScope(shield=True):
             while self._outlived:
-                await self._store.count_no_death(server, self._outlived.pop())  # said once, whether it is heard or not
+                await self._store.discount_death(server, self._outlived[-1])
+                self._outlived.pop()
             for id in await self._store.due(server, only=self._limits.only):
                 if id in self._running:
                     continue  # no two chains work in one folder
@@ -141,18 +144,18 @@ class Worker:
         try:
             await self._open(lease)
         except UserError as error:
-            self._tell(lease.id, str(error))
+            self._tell(_of(lease), str(error))
         except Exception:  # noqa: BLE001 - a mistake of ours in one session must not end the others
-            self._tell(lease.id, traceback.format_exc())
+            self._tell(_of(lease), traceback.format_exc())
         else:
-            self._told.pop(lease.id, None)
+            self._told.pop(_of(lease), None)
         finally:
             if self._store.claimed.pop(lease.id, None) is not None:  # it was not even opened
                 # Else nobody would get it before its lease ends, which bounds this as well.
                 with trio.CancelScope(shield=True):
                     await lease.release(lease.at_exit)
             if lease.why and not lease.was_released:
-                self._outlived.append(lease.id)
+                self._outlived.append(lease)
             self._running.remove(lease.id)
             self._freed.set()
 
@@ -174,7 +177,7 @@ class Worker:
                 is_asked = any(accepted.line.text == GO_ON for accepted in chain.waiting)
                 was_cut = resumed is not None and resumed.was_cut and lease.goes_on
                 if was_cut and lease.takeovers > MAX_TAKEOVERS:
-                    self._tell(lease.id, DEADLY)
+                    self._tell(_of(lease), DEADLY)
                     with suppress(OSError):
                         lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
                     chain.run_waiting()
@@ -203,7 +206,7 @@ class Worker:
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
         await lease.lost.wait()
         if not lease.was_released:
-            self._tell(lease.id, f"this worker has lost its lease: {lease.why}")
+            self._tell(_of(lease), f"this worker has lost its lease: {lease.why}")
             scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:
@@ -228,11 +231,15 @@ class Worker:
             try:
                 await self._store.delete_old(server, keep_s)
             except SessionError as error:
-                self._tell("", str(error))
+                self._tell("deleting old sessions", str(error))
             await trio.sleep(SWEEP_S)
 
-    def _tell(self, id: str, why: str) -> None:
-        """Report what goes wrong, but not the same twice in a row."""
-        if self._told.get(id) != why:
-            self._told[id] = why
-            self._report(f"the session {id}: {why}" if id else why)
+    def _tell(self, what: str, why: str) -> None:
+        """Report why something goes wrong, but not the same twice in a row."""
+        if self._told.get(what) != why:
+            self._told[what] = why
+            self._report(f"{what}: {why}" if what else why)
+
+
+def _of(lease: Lease) -> str:
+    return f"the session {lease.id}"

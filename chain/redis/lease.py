@@ -74,7 +74,7 @@ class Lease:
         self.waiting: Callable[[], int] | None = None
         """How many lines wait in the journal, once that is known."""
         self.server = server
-        self._token = token
+        self.token = token
         self._length_s = length_s
         self._by_worker = int(by_worker)
         self._ends_at = trio.current_time() + (1 - MARGIN) * length_s
@@ -203,7 +203,7 @@ class Lease:
             await self.sync()
             while not self.why:
                 try:
-                    (said,) = await self.server.run(scripts.RELEASE, self.id, self._token, how)
+                    (said,) = await self.server.run(scripts.RELEASE, self.id, self.token, how)
                 except Unreachable as error:
                     if trio.current_time() >= self._ends_at:  # perhaps nobody else looks at that
                         self.lose(str(error))
@@ -236,7 +236,7 @@ class Lease:
         """Run a script until the server answers, or the lease is lost. Whether it was run."""
         while not self.why:
             try:
-                said = await self.server.run(script, self.id, self._token, *arguments)
+                said = await self.server.run(script, self.id, self.token, *arguments)
             except Unreachable as error:
                 self._problem = error
                 await trio.sleep(AGAIN_S)
@@ -254,8 +254,12 @@ async def claim(
 ) -> Lease | Literal["none", "held", "newer"]:
     """A lease on a session, or why there is none. Raises ``SessionError``."""
     lease = Lease(server, id, secrets.token_hex(8), length_s, by_worker=by_worker)
-    arguments = (lease._token, int(length_s * 1000), int(by_worker), size)
-    said, *more = await server.run(scripts.CLAIM, id, *arguments)
+    arguments = (lease.token, int(length_s * 1000), int(by_worker), size)
+    try:
+        said, *more = await server.run(scripts.CLAIM, id, *arguments)
+    except Unreachable:  # if only the answer was lost, nobody would get the session before the lease ends
+        await trio.sleep(AGAIN_S)
+        said, *more = await server.run(scripts.CLAIM, id, *arguments)
     if said != b"ok":
         return "none" if said == b"none" else "newer" if said == b"newer" else "held"
     lease.workspace, lease.answers_s = os.fsdecode(more[0]), int(more[1]) / 1000

@@ -287,9 +287,9 @@ class RedisStore:
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
         return LineStatus("refused", reason="it never came there") if found is None else _sent(found)
 
-    async def count_no_death(self, server: RedisServer, id: str) -> None:
+    async def discount_death(self, server: RedisServer, lease: Lease) -> None:
         """Say that the worker that lost a session has not died."""
-        await server.run(scripts.OUTLIVE, id)
+        await server.run(scripts.OUTLIVE, lease.id, lease.token)
 
     async def ids_in(self, server: RedisServer, workspace: str, *, most: int) -> list[str]:
         """The sessions of a folder, whose path is resolved: so many at most, the one that changed last first."""

@@ -109,11 +109,13 @@ CLAIM = LuaScript("""
 -- id, token, lease in ms, whether a worker claims it, size of the inbox
 if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return {'none'} end
 if is_newer() then return {'newer'} end -- it is for workers of that version
-if held_until() > now then return {'held'} end
-if ARGV[4] == '1' and not is_due(ARGV[1]) then return {'held'} end
-if redis.call('HEXISTS', meta, 'token') == 1 and redis.call('HGET', meta, 'is_worker') == '1' then
-  redis.call('HSET', meta, 'goes_on', 1)
-  redis.call('HINCRBY', meta, 'takeovers', 1)
+if redis.call('HGET', meta, 'token') ~= ARGV[2] then -- else it was asked before, and the answer was lost
+  if held_until() > now then return {'held'} end
+  if ARGV[4] == '1' and not is_due(ARGV[1]) then return {'held'} end
+  if redis.call('HEXISTS', meta, 'token') == 1 and redis.call('HGET', meta, 'is_worker') == '1' then
+    redis.call('HSET', meta, 'goes_on', 1)
+    redis.call('HINCRBY', meta, 'takeovers', 1)
+  end
 end
 redis.call('HSET', meta, 'token', ARGV[2], 'until', now + ARGV[3], 'lease', ARGV[3], 'batch', 0, 'size', ARGV[5],
   'is_worker', ARGV[4])
@@ -125,8 +127,11 @@ return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(answers - no
 """)
 
 OUTLIVE = LuaScript("""
--- id; from a worker that lost the session and has not died, as which the claim of another counts it, before or after
-if redis.call('EXISTS', meta) == 1 and tonumber(redis.call('HGET', meta, 'takeovers') or '0') >= 0 then
+-- id, token; from a worker that lost the session with this token and lives: a claim by another counts it as a death,
+-- whether before or after this
+if redis.call('EXISTS', meta) == 1 and redis.call('HGET', meta, 'outlived') ~= ARGV[2]
+  and tonumber(redis.call('HGET', meta, 'takeovers') or '0') >= 0 then
+  redis.call('HSET', meta, 'outlived', ARGV[2])
   redis.call('HINCRBY', meta, 'takeovers', -1)
 end
 return {'ok'}
@@ -146,7 +151,8 @@ RELEASE = LuaScript("""
 -- once, else in how many ms a worker is wanted
 local token = redis.call('HGET', meta, 'token')
 if not token then -- it was asked before, and the answer was lost
-  redis.call('HSET', meta, 'batch', 0) -- so that WAITAOF waits, which looks at what this connection changed
+  -- So that WAITAOF waits, which looks at what this connection changed. Somebody may have deleted it meanwhile.
+  if redis.call('EXISTS', meta) == 1 then redis.call('HSET', meta, 'batch', 0) end
   return {'ok'}
 end
 if token ~= ARGV[2] then return {'fenced'} end

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -464,6 +465,33 @@ async def test_a_session_that_was_given_back_and_whose_answer_was_lost_was_given
             assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
             for _ in range(2):
                 assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+            store.delete(id)
+            assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+            assert server.command("KEYS", "*") == b"*0\r\n"
+
+
+async def test_a_claim_whose_answer_was_lost_is_asked_again_and_is_no_death_of_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with redis.own_redis(tmp_path / "r") as server:
+        store, asked = RedisStore(server.address), list[str]()
+        async with store.connected() as link:
+            id = await store.create(link, "/")
+            await store.submit(link, id, {"id": "one", "type": "line", "text": "hello"}, needs_room=True)
+            ask = redis_server.RedisServer.ask
+
+            async def lose(self: redis_server.RedisServer, *commands: Any) -> list[Any]:
+                found = await ask(self, *commands)
+                asked.append(id)
+                if len(asked) == 1:
+                    raise redis_server.Unreachable("its answer was lost")
+                return found
+
+            await link.run(scripts.CLAIM, "none", "t", 1, 1, 1)  # the server knows the script
+            monkeypatch.setattr(redis_server.RedisServer, "ask", lose)
+            lease = await store.claim_for_worker(link, id, size=10)
+            assert lease is not None
+            assert (lease.goes_on, lease.takeovers) == (False, 0)
 
 
 async def test_what_needs_no_room_has_a_bound_too(tmp_path: Path) -> None:
