@@ -12,9 +12,9 @@ where the program is killed. One that cannot be run (an unknown tool, input that
 starts.
 
 What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc), the run's time limit, the end of the
-agent above and a full disk in a neighbour's record cancel it; a now line cancels its batch; its own time limit gives a
-result that says so. A result that is there is kept. Each call that has none then gets one in ``answer_open``, outside
-the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+agent above and a full disk that a call beside it meets cancel it; a now line cancels its batch; its own time limit
+gives a result that says so. A result that is there is kept. Each call that has none then gets one in ``answer_open``,
+outside the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
 
 Where the disk is full a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted
 and kept in memory, the run ends with ``error``, and the next run answers the open calls.
@@ -210,7 +210,7 @@ class ToolCalls:
             self._context.look()
 
     def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
-        """Record that a call has ended. ``None``: without its text, so that the caller emits the whole event."""
+        """Record that a call has ended. ``None`` where that is without its text: the caller emits the whole event."""
         # The results of a reply are appended together. Until then this one would be lost with the program.
         if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
             with suppress(JournalError):  # the disk may still have room without it

@@ -140,14 +140,16 @@ def _before(place: str) -> str:
 
 
 async def _meant(store: RedisStore, server: RedisServer, workspace: str) -> str:
-    """The session of a workspace that is meant where none is named: the only one with work, else the latest."""
+    """The session of a workspace that is meant where none is named: the only one that is open or has work, else the latest."""
     ids = await store.ids_in(server, workspace, most=MOST_LISTED)
     if not ids:
         raise SessionError(f"no session of {workspace} is kept there; chain send --new begins one")
     busy = await store.busy(server, ids)
     if len(busy) > 1:
         named = first_of(busy, 10)
-        raise SessionError(f"several sessions of {workspace} have work: {named}; say which one with --session ID")
+        raise SessionError(
+            f"several sessions of {workspace} are open or have work: {named}; say which one with --session ID"
+        )
     return busy[0] if busy else ids[0]
 
 

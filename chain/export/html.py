@@ -18,7 +18,7 @@ from chain.export import outline
 from chain.export.escaping import escaped, is_diff, painted, prose, shown
 from chain.export.timeline import Bar, Lane, Pin, Timeline, draw
 from chain.text import phrases
-from chain.text.wording import beginning, counted
+from chain.text.wording import beginning, counted, how_often
 from chain.version import VERSION
 
 FEW_ITERATIONS = 80
@@ -89,9 +89,10 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
     """What a session is known by: names, and values as HTML."""
     init = session.init
     if began := session.times[0] if session.times else init.time if init else None:
-        lasted = sum((run.seconds for run in session.runs if run.took), 0.0)
+        lasted = [run.seconds for run in session.runs if not run.is_lost]
+        at_least = "" if len(lasted) == len(session.runs) else "more than "
         yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
-        yield "At work for", phrases.duration(lasted)
+        yield "At work for", f"{at_least}{phrases.duration(sum(lasted))}" if lasted else "an unknown time"
     if init is not None:
         yield "Workspace", f"<span class=mono>{escaped(init.workspace)}</span>"
         yield "Model", escaped(init.model)
@@ -165,9 +166,9 @@ def _link(kind: str, bar: Bar[outline.Iteration] | Bar[outline.CallItem], about:
 
 def _iterations(bar: Bar[outline.Iteration], agent: str) -> str:
     steps = bar.parts
-    took = phrases.duration(sum(step.seconds for step in steps))
     if len(steps) == 1:
-        return f"{agent}, iteration {steps[0].number}: {took}"
+        return f"{agent}, iteration {steps[0].number}: {steps[0].took}"
+    took = phrases.duration(sum(step.seconds for step in steps))
     return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
 
 
@@ -216,7 +217,7 @@ class _Record:
     last_plan: outline.PlanItem | None
 
     def run(self, run: outline.SessionRun) -> Iterator[str]:
-        facts = [counted(run.iterations, "iteration"), *run.took]
+        facts = [counted(run.iterations, "iteration"), run.took]
         facts += [counted(run.tokens, "token")] if run.tokens else []
         yield (
             f'<section class="run">\n<h2 id="{run.anchor}"><a href="#{run.anchor}">Run {run.number}</a> '
@@ -246,7 +247,7 @@ class _Record:
             yield (
                 f'<section class="step" id="{step.anchor}">\n<h{level}>'
                 f'<a href="#{step.anchor}">Iteration {step.number}</a> '
-                f"<small>{phrases.duration(step.seconds)}{tokens}</small></h{level}>\n"
+                f"<small>{step.took}{tokens}</small></h{level}>\n"
             )
             yield from self.items(step.items, answer)
             yield "</section>\n"
@@ -298,7 +299,7 @@ class _Record:
         yield "</div>\n"
 
     def _agent(self, agent: outline.AgentRun) -> Iterator[str]:
-        facts = f"{counted(agent.iterations, 'iteration')} · {phrases.duration(agent.seconds)}"
+        facts = f"{counted(agent.iterations, 'iteration')} · {agent.took}"
         good = "good" if agent.status == "done" else "bad"
         yield (
             f'<details class="work" id="{agent.anchor}"{" open" if self.is_unfolded else ""}>\n'
@@ -312,7 +313,7 @@ class _Record:
 
 def _delivered(item: outline.Delivered) -> str:
     event = item.event
-    skipped = f" · skipped: {escaped(', '.join(event.tools_skipped))}" if event.tools_skipped else ""
+    skipped = f" · skipped: {escaped(how_often(event.tools_skipped))}" if event.tools_skipped else ""
     where = phrases.delivered(event, item.urgency)
     return (
         f'<div class="landed" id="{item.anchor}" role="note"><p class="by">{escaped(where)}'

@@ -15,7 +15,7 @@ from chain.export import outline
 from chain.export.escaping import MAX_MARKDOWN, is_only_text
 from chain.text import phrases
 from chain.text.plain import sanitize
-from chain.text.wording import beginning, counted
+from chain.text.wording import beginning, counted, how_often
 
 MAX_TITLE = 120
 
@@ -58,8 +58,8 @@ def _rows(session: outline.Outline) -> Iterator[str]:
 
 
 def _run(run: outline.SessionRun) -> Iterator[str]:
-    facts = [phrases.outcome(run.status), counted(run.iterations, "iteration")]
-    yield from _paragraph(f"## Run {run.number} ({', '.join([*facts, *run.took])})")
+    facts = [phrases.outcome(run.status), counted(run.iterations, "iteration"), run.took]
+    yield from _paragraph(f"## Run {run.number} ({', '.join(facts)})")
     if run.task.strip():
         yield from quoted("The user", run.task)
     yield from _steps(run.steps, "###")
@@ -72,7 +72,7 @@ def _run(run: outline.SessionRun) -> Iterator[str]:
 def _steps(steps: Iterable[outline.Iteration], heading: str) -> Iterator[str]:
     for step in steps:
         if step.number:
-            yield from _paragraph(f"{heading} Iteration {step.number} ({phrases.duration(step.seconds)})")
+            yield from _paragraph(f"{heading} Iteration {step.number} ({step.took})")
         yield from _items(step.items)
 
 
@@ -84,7 +84,7 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
             case outline.ThoughtItem():
                 yield from quoted("Thought", item.text.strip())
             case outline.Delivered(event=event):
-                skipped = f"; skipped: {', '.join(event.tools_skipped)}" if event.tools_skipped else ""
+                skipped = f"; skipped: {how_often(event.tools_skipped)}" if event.tools_skipped else ""
                 where = phrases.delivered(event, item.urgency)
                 yield from quoted(f"🔔 {where}{skipped}", event.message)
             case outline.QuestionItem():

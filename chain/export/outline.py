@@ -14,7 +14,7 @@ from typing import TypeAlias
 from chain import events
 from chain.events import Event
 from chain.text.phrases import Remarkable, duration
-from chain.text.wording import MAIN, PROGRAM_ENDED
+from chain.text.wording import MAIN, ended_with_program
 
 MAX_DEPTH = 16
 """Agents inside each other that are drawn so; deeper ones, which no configuration of sense makes, go to the run."""
@@ -39,14 +39,21 @@ class _Stretch(_Part):
     time: float
     until: int = 0
     ended: float = 0.0
+    is_lost: bool = False
+    """Whether the program ended in it, at a time that nobody knows: ``ended`` is when the session was resumed."""
 
     def __post_init__(self) -> None:
         self.until, self.ended = self.at, self.time
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """From its beginning to its last event."""
         return self.ended - self.time
+
+    @property
+    def took(self) -> str:
+        """How long it took."""
+        return "an unknown time" if self.is_lost else duration(self.seconds)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,12 +176,6 @@ class SessionRun(AgentRun):
     tokens: int = 0
     cost_usd: float | None = None
     result: events.Result | None = None
-
-    @property
-    def took(self) -> tuple[str, ...]:
-        """How long it took; nothing where it ended with its program, at a time that nobody knows."""
-        is_lost = self.result is not None and self.result.result == PROGRAM_ENDED
-        return () if is_lost else (duration(self.seconds),)
 
 
 Item: TypeAlias = ReplyItem | ThoughtItem | Delivered | QuestionItem | PlanItem | Remark | CallItem | AgentRun
@@ -324,8 +325,10 @@ class _OutlineBuilder:
         run = self.outline.runs[-1]
         run.result, run.tokens, run.cost_usd = event, event.usage.total_tokens, event.usage.cost_usd
         run.status = event.status
+        is_lost = ended_with_program(event.status, event.result)
         for agent in self._working.values():
             agent.until, agent.ended = at, event.time
+            agent.is_lost = agent.last_step.is_lost = is_lost
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
         parent = self._working.get(event.agent)

@@ -18,7 +18,7 @@ from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Task, tasks_after
-from chain.text.wording import MAIN, PROGRAM_ENDED
+from chain.text.wording import MAIN, ended_with_program
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Restored:
                 self.main.iteration, self.main.usage = 0, Usage()
             case records.Result(status=status, result=result, usage=usage):
                 self.is_running = False
-                self.has_lost_run = status == "interrupted" and result == PROGRAM_ENDED and not self.only_compacts
+                self.has_lost_run = ended_with_program(status, result) and not self.only_compacts
                 self.main.usage = Usage()
                 self.usage += usage
             case records.Session() as record:

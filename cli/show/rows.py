@@ -14,7 +14,7 @@ from chain import events
 from chain.events import Event
 from chain.text import phrases
 from chain.text.phrases import BOXES, duration
-from chain.text.wording import MAIN, PROGRAM_ENDED, counted
+from chain.text.wording import MAIN, counted, ended_with_program
 from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import INDENT, RowPlace, hanging, rows_of
@@ -163,7 +163,7 @@ def _used(event: events.Result, context: Context) -> list[str]:
     parts = [counted(event.usage.total_tokens, "token")]
     if event.usage.cost_usd is not None:
         parts.append(phrases.cost(event.usage.cost_usd))
-    if context.began is not None and event.result != PROGRAM_ENDED:  # when that was nobody knows
+    if context.began is not None and not ended_with_program(event.status, event.result):  # when nobody knows
         parts.append(duration(event.time - context.began))
     return parts
 

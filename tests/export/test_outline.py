@@ -10,6 +10,8 @@ from support import trying
 from support.eventful import FIRST, eventful
 
 from chain import events
+from chain.export.html import html
+from chain.export.markdown import markdown
 from chain.export.outline import (
     AgentRun,
     CallItem,
@@ -24,6 +26,7 @@ from chain.export.outline import (
 )
 from chain.journal.reading import Reading
 from chain.session.projection import retell
+from chain.text.wording import PROGRAM_ENDED
 
 
 def rows_of(story: Outline) -> list[str]:
@@ -185,3 +188,24 @@ def test_nothing_that_is_told_is_lost_and_nothing_stands_twice(told: list[events
     calls = [item for item in items if isinstance(item, CallItem)]
     assert len({call.at for call in calls}) == len(calls)
     assert sum(call.result is not None for call in calls) == sum(isinstance(e, events.ToolResult) for e in told)
+
+
+def test_of_what_ended_with_the_program_nobody_knows_how_long_it_took() -> None:
+    def lost(at: float, result: str, status: events.Status = "interrupted") -> list[events.Event]:
+        begun = [
+            events.RunStarted(time=at, id="L1", query="go"),
+            events.IterationStarted(time=at, iteration=1, max_iterations=9),
+        ]
+        return [*begun, events.Result(time=at + 3600.0, iteration=1, iterations=1, status=status, result=result)]
+
+    told = [*lost(1.0, PROGRAM_ENDED), *lost(5000.0, PROGRAM_ENDED, "done")]
+    story = outline_of(told)
+    assert [run.took for run in story.runs] == ["an unknown time", "1 h 0 min"]
+    assert [step.took for run in story.runs for step in run.steps] == ["an unknown time", "1 h 0 min"]
+    written = "".join(markdown(story))
+    assert "## Run 1 (interrupted, 1 iteration, an unknown time)" in written
+    assert "### Iteration 1 (an unknown time)" in written
+    page = "".join(html(story))
+    assert "more than 1 h 0 min" in page
+    assert "iteration 1: an unknown time" in page
+    assert "unknown time" in "".join(html(outline_of(lost(1.0, PROGRAM_ENDED))))

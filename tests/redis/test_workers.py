@@ -348,7 +348,7 @@ async def test_of_several_sessions_the_one_with_work_is_meant_and_of_several_wit
         async with reached(server.address, tmp_path, is_new=False) as busy:
             assert busy.id == first.id
         await second.send("hello")
-        with pytest.raises(SessionError, match=r"several sessions of .* have work: .*--session ID"):
+        with pytest.raises(SessionError, match=r"several sessions of .* are open or have work: .*--session ID"):
             async with reached(server.address, tmp_path, is_new=False):
                 pass
 
