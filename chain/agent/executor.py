@@ -87,8 +87,8 @@ class Executor:
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
         self.compaction = Compactor(context, self._model, self._plan_news)
-        self._unfinished: Run | None = None
-        """The run whose tool calls are still open because their results could not be written."""
+        self._left: tuple[Run, Outcome | None] | None = None
+        """A run whose end could not be written, and how it ended, if that is known."""
 
     @property
     def _limits(self) -> Limits:
@@ -104,16 +104,17 @@ class Executor:
         was told of it.
         """
         if self.conversation.open_calls:
-            self._unfinished = Run()
-            self._unfinished.step.started |= started
-            self._unfinished.step.answered |= answered
+            run = Run()
+            run.step.started |= started
+            run.step.answered |= answered
+            self._left = run, None
         self._delivery.since_answer += lines
         if has_plan_news:
             self._plan_news.forget()
 
     def end_here(self) -> None:
         """Make the history of a run valid whose process has ended, and say so in it. Raises ``JournalError``."""
-        self._answer_open(Run())
+        self._catch_up()
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
         if messages and messages[-1] != note:
             self.context.append(note)
@@ -140,7 +141,7 @@ class Executor:
         """How the loop ends by itself; ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
         try:
-            self._answer_open(run)
+            self._catch_up()
             self.context.words.run += 1
             if run.query is not None:
                 self._delivery.query(run, run.query)
@@ -163,30 +164,34 @@ class Executor:
         return outcome
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
-        """Answer the open calls, and note what cut the run short.
+        """Make the history whole. Where the disk is full the next run does."""
+        if self._left is None:  # else this run did not even begin
+            try:
+                self._make_whole(run, outcome)
+            except JournalError:
+                self._left = run, outcome
 
-        Where the disk is full the next run answers the calls, and the note is lost.
-        """
-        was_stopped, was_interrupted = outcome.status.startswith("cancelled"), outcome.status == "interrupted"
-        was_cut = was_stopped or was_interrupted or outcome.status == "limit_reached"
-        with suppress(JournalError):
-            self._answer_open(run)
-            shown = "".join(run.step.shown)
-            if was_cut and shown.strip() and not run.step.appended:
-                self._append_reply(run, assistant([Text(shown)]))
-            if run.only_compacts:
-                pass  # the conversation is as it was
-            elif was_stopped:
-                self.context.append(user_text(STOP_NOTE))
-            elif was_interrupted:
-                self.context.append(user_text(INTERRUPT_NOTE))
-        self._unfinished = (self._unfinished or run) if self.conversation.open_calls else None
-
-    def _answer_open(self, run: Run) -> None:
-        """Answer the calls that are open with what the run that made them knows: it may be an earlier one."""
+    def _make_whole(self, run: Run, outcome: Outcome | None) -> None:
+        """Answer the open calls, and note what cut the run short. Raises ``JournalError``; done again, it goes on."""
+        status = "" if outcome is None else outcome.status
+        was_stopped, was_interrupted = status.startswith("cancelled"), status == "interrupted"
         if self.conversation.open_calls:
-            self._tools.answer_open(self._unfinished or run)
-            self._unfinished = None
+            self._tools.answer_open(run)
+        shown = "".join(run.step.shown)
+        if (was_stopped or was_interrupted or status == "limit_reached") and shown.strip() and not run.step.appended:
+            self._append_reply(run, assistant([Text(shown)]))
+        if run.only_compacts:
+            pass  # the conversation is as it was
+        elif was_stopped:
+            self.context.append(user_text(STOP_NOTE))
+        elif was_interrupted:
+            self.context.append(user_text(INTERRUPT_NOTE))
+
+    def _catch_up(self) -> None:
+        """Make whole what an earlier run could not. Raises ``JournalError``."""
+        if self._left is not None:
+            self._make_whole(*self._left)
+            self._left = None
 
     # ------------------------------------------------------------------------------------------------- the loop
 

@@ -140,7 +140,7 @@ def _before(place: str) -> str:
 
 
 async def _meant(store: RedisStore, server: RedisServer, workspace: str) -> str:
-    """The session of a workspace that is meant where none is named: the only one that is open or has work, else the latest."""
+    """The session that is meant where none is named: the only one that is open or has work, else the latest."""
     ids = await store.ids_in(server, workspace, most=MOST_LISTED)
     if not ids:
         raise SessionError(f"no session of {workspace} is kept there; chain send --new begins one")

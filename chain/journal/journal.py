@@ -115,7 +115,7 @@ class Journal:
         self._late = self._late_synced = 0
         """How many records were late, and how many of these are on the disk by now."""
         self.failure: str | None = None
-        """Why a sync or a late write failed: final, since what is on the disk then is unknown. A full disk is not final."""
+        """Why a sync or a late write failed: final, since what is on the disk is unknown then. A full disk is not."""
         self._at_failure: list[Callable[[JournalError], None]] = []
 
     def tells(self, project: Project, emit: Emit) -> None:

@@ -64,6 +64,9 @@ _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in g
 _ALWAYS = object()
 """What no value is equal to: a field that is never left out."""
 
+_SAID_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
+"""Types whose values are JSON already."""
+
 
 @cache
 def _names(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
@@ -79,9 +82,6 @@ def _fields(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
         if value != left_out:
             found[name] = value if type(value) in _SAID_AS_THEY_ARE else _plain(value)
     return found
-
-
-_SAID_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge

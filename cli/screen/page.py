@@ -67,6 +67,7 @@ class Page:
         self._is_scheduled = False
         self._app: Application[Any]
         self._window: Window
+        """Both set by ``watch``: the application is made with this page."""
         self._title = ""
         """The title of the window, once it was set."""
         self._height = 0

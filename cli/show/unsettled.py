@@ -129,7 +129,7 @@ class Unsettled:
                 self._retries.pop(event.name, None)
                 was_stopped = phrases.was_stopped(event.status)
                 if (call := self._calls.get(event.parent_id)) is not None:
-                    call.agent, call.was_stopped = "", was_stopped
+                    call.agent, call.was_stopped = "", call.was_stopped or was_stopped
                 return _stopped(event, place) if was_stopped else None
             case events.LineQueued():
                 self._lines[event.id] = event
@@ -158,7 +158,7 @@ class Unsettled:
         call, note = self._calls.pop(event.id, None), self._notes.pop(event.id, "")
         if refused := self._refused.pop(event.id, ""):
             return [place.signed("✗", f"{refused} {place.sign('·')} {flat(note)}", "yellow")]
-        if call is not None and (call.was_stopped or (call.is_said and not event.is_error)):
+        if call is not None and (call.was_stopped if event.is_error else call.is_said):
             return []
         about = "" if call is None else call_rows.subject(event.name, call.event.input)
         return call_rows.settled_call(event, about, [note] if note else [], place)

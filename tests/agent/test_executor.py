@@ -880,6 +880,33 @@ rules:
         assert told[2] == "[Skipped: user interrupted]"
 
 
+async def test_an_interrupt_on_a_full_disk_is_told_with_what_was_shown_when_there_is_room_again(
+    autojump_clock: MockClock,
+) -> None:
+    disk = FullDisk()
+    model = """
+rules:
+  - when: {turn: 1}
+    text: Half an answer, and more that is never shown.
+    pace: {chunk: 7, delay_s: 1}
+  - {text: Done.}
+"""
+    async with open_session(model, file=disk) as session:
+
+        def interrupt() -> None:
+            disk.full = True
+            session.chain.interrupt()
+
+        at(session, events.TextDelta, interrupt)
+        session.chain.submit("Do the task")
+        await session.chain.wait_idle()
+        assert session.result.status == "interrupted"
+        disk.full = False
+        assert (await session.run("Do another task")).status == "done"
+        told = [message.text for message in session.model.requests[-1].messages]
+        assert told == ["Do the task", "Half an", "[The user interrupted the run here]", "Do another task"]
+
+
 async def test_a_sync_that_fails_ends_the_run_with_error_and_gives_back_what_waits() -> None:
     disk, gate = FullDisk(), Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:

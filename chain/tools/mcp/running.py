@@ -185,7 +185,7 @@ class _Running:
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
         """When it was started again."""
         self._is_stale = False
-        self._ended = trio.Event()
+        self._explained = trio.Event()
         """Set when it is known why the connection ended."""
         self._asking = trio.Lock()
         self._waiting = 0
@@ -224,14 +224,14 @@ class _Running:
                 ended = str(error)
             self._error = content.in_a_row(ended, MAX_ERROR)
             self._connection = None
-            self._ended.set()
+            self._explained.set()
             self.settled.set()
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what it has. Raises ``ToolError``."""
         self._is_stale = False
         await self._list(connection)
-        self._connection, self._ended = connection, trio.Event()
+        self._connection, self._explained = connection, trio.Event()
         self.settled.set()
 
     def on_listed_anew(self) -> None:
@@ -277,7 +277,7 @@ class _Running:
     async def _connect(self) -> ServerConnection:
         """The connection; without one the server is started again. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
-            await self._ended.wait()
+            await self._explained.wait()
         if self.settled.is_set() and self._connection is None:
             if wait_s := self._wait_s():
                 why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
@@ -309,7 +309,7 @@ class _Running:
             if not connection.is_gone:
                 raise
             with trio.move_on_after(WHY_S):
-                await self._ended.wait()
+                await self._explained.wait()
             name, why = self.server.name, self._error or str(error)
             raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
         finally:
