@@ -135,7 +135,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         if not settings.state:
             raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
         limits = arguments.read_limits(args)
-        return work(settings, state_folder(os.environ), limits, tools, report=_fail)
+        return work(settings, state_folder(os.environ), limits, tools, report=_fail, tells_all=args.verbose)
     if command == "check":
         import trio
 

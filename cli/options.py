@@ -100,7 +100,8 @@ What it shows:
   --no-color              no colours
   --ascii                 ASCII characters only
   -v, --verbose           a row for each thing that happens at a prompt, none
-                          updated; and the traceback of an error
+                          updated; the sessions that a worker takes; and the
+                          traceback of an error
   --version               the version
   -h, --help              this help
 

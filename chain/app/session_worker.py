@@ -59,8 +59,9 @@ class WorkerLimits:
 
 
 class Worker:
-    """Runs the sessions of the Redis at ``settings.state`` until it is to leave. ``report`` is told what goes wrong.
+    """Runs the sessions of the Redis at ``settings.state`` until it is to leave.
 
+    ``report`` is told what goes wrong, and ``note`` which session is taken and given back.
     Raises ``SessionError`` for what is no address.
     """
 
@@ -71,6 +72,7 @@ class Worker:
         limits: WorkerLimits,
         report: Callable[[str], object],
         *,
+        note: Callable[[str], object] = lambda what: None,
         tools: Sequence[Tool] = (),
         lease_s: float = LEASE_S,
     ) -> None:
@@ -79,6 +81,7 @@ class Worker:
         self._state = state
         self._limits = limits
         self._report = report
+        self._note = note
         self._tools = tools
         self.ready = trio.Event()
         """Set when the server is reached."""
@@ -121,6 +124,7 @@ class Worker:
             if self._told.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
+                self._note(f"{'goes on with' if lease.goes_on else 'takes'} {_of(lease)}, in {lease.workspace}")
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
 
@@ -154,7 +158,9 @@ class Worker:
                 # Else nobody would get it before its lease ends, which bounds this as well.
                 with trio.CancelScope(shield=True):
                     await lease.release(lease.at_exit)
-            if lease.why and not lease.was_released:
+            if lease.was_released:
+                self._note(f"gives back {_of(lease)}")
+            elif lease.why:
                 self._outlived.append(lease)
             self._running.remove(lease.id)
             self._freed.set()

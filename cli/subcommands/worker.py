@@ -21,13 +21,17 @@ def work(
     limits: WorkerLimits,
     tools: Sequence[Tool],
     report: Callable[[str], object],
+    *,
+    tells_all: bool,
 ) -> int:
     """Run sessions until a signal, then hand them over; the exit code. Raises ``UserError``.
 
-    A second signal ends the process at once: other workers go on when its leases end.
+    A second signal ends the process at once: other workers go on when its leases end. ``tells_all``: which sessions it
+    takes and gives back is reported too.
     """
     settings.model().require_key()  # an error is reported before a session suffers from it
-    worker = Worker(settings, state, limits, report, tools=tools)
+    note = report if tells_all else lambda what: None
+    worker = Worker(settings, state, limits, report, note=note, tools=tools)
 
     async def run() -> None:
         async with leaving_at_signal(leave), during(say_ready):

@@ -60,7 +60,7 @@ class Commands:
             env=self.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         self.workers.append(worker)
         return worker
@@ -94,7 +94,7 @@ def test_a_worker_is_killed_in_the_middle_of_a_run_and_another_one_finishes_it(c
     watching = commands.start("watch", "--output-format", "stream-json", "--session", session)
     assert watching.stdout is not None
     first.kill()
-    second = commands.start("worker", "-n", "2")
+    second = commands.start("worker", "-n", "2", "-v")
     texts = []
     for row in watching.stdout:
         event = json.loads(row)
@@ -109,7 +109,10 @@ def test_a_worker_is_killed_in_the_middle_of_a_run_and_another_one_finishes_it(c
     assert commands.call("-r", session, "-p", "and more").returncode == 0
     assert session in commands.run("sessions")
     second.terminate()
-    assert second.wait(DEADLINE_S) == 0
+    _, told = second.communicate(timeout=DEADLINE_S)
+    assert second.returncode == 0
+    assert f"goes on with the session {session}, in {commands.folder}" in told.decode()
+    assert f"gives back the session {session}" in told.decode()
 
 
 def test_what_is_meant_for_shared_sessions_says_so_elsewhere(commands: Commands) -> None:
