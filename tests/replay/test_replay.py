@@ -467,6 +467,8 @@ async def test_a_call_that_is_cut_in_the_step_in_which_it_is_allowed_is_so_again
             session.chain.submit("Do the task")
             await _let_pass(before)
             Acts(session, []).do(act)
+            await _let_pass(1)
+            session.chain.submit("use the other file")
             await wait_quiet(session)
         check_replays(session)
 
