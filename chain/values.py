@@ -6,6 +6,7 @@ only when the value is needed. Errors show a value as it was written, never as f
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -50,7 +51,7 @@ def located_path(text: str, file: str, environ: Mapping[str, str]) -> Path | Non
         return None
     if text.startswith("~/") and environ.get("HOME"):
         return Path(environ["HOME"], text[2:])
-    return Path(file).parent / text
+    return Path(os.path.dirname(file), text)
 
 
 @dataclass(frozen=True, slots=True)

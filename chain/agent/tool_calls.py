@@ -182,6 +182,8 @@ class ToolCalls:
         except ToolError as error:
             self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
             return None
+        # What cuts the call in the step of the answer does so before anything is looked for, as in a replay.
+        await trio.lowlevel.checkpoint_if_cancelled()
         # A stop or an urgent line may have come since the answer.
         self._context.look()
         if self._is_held_up(run):

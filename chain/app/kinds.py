@@ -61,7 +61,7 @@ class Kinds:
         if kind.name not in ("explore", "plan"):
             return chain
         planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
-        return Registry.of(tool for tool in chain if tool.read_only or tool.name in planning)
+        return Registry({tool.name: tool for tool in chain if tool.read_only or tool.name in planning})
 
     @property
     def models(self) -> Sequence[Model]:

@@ -14,9 +14,8 @@ _PARTS = ("name", "description", "timeout_s", "read_only", "needs_approval", "ch
 
 def _check(tool: object) -> None:
     """Raise ``ConfigError`` for what cannot be a tool."""
-    name = getattr(tool, "__qualname__", repr(tool))
     if isinstance(tool, type) or not callable(getattr(tool, "run", None)):
-        raise ConfigError(f"{name} is no tool: decorate it with @tool")
+        raise ConfigError(f"{getattr(tool, '__qualname__', repr(tool))} is no tool: decorate it with @tool")
     missing = [part for part in _PARTS if not hasattr(tool, part)]
     if missing:
         raise ConfigError(f"{type(tool).__qualname__} is no tool: it has no {', '.join(missing)}")

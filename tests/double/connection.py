@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import h11
 import trio
 
 from .acts import Act, Data, End, Head, Hold, Pause, Wire
+from .steps import Gate
 
 _CHUNK = 1 << 16
 
@@ -100,9 +101,10 @@ class Connection:
                     await self.stream.send_all(data)
                 case Hold(gate):
                     gate.reached.set()
-                    await self._unless_gone(gate.open.wait)
+                    await self._until_open(gate)
                 case Pause(seconds):
-                    await self._unless_gone(partial(trio.sleep, seconds))
+                    with trio.move_on_after(seconds):
+                        await self._watch()
                 case End("done"):
                     await self._send(h11.EndOfMessage())
                 case End("close"):
@@ -114,7 +116,7 @@ class Connection:
                     self.stream.socket.close()
                     return False
                 case End():  # hang
-                    await self._unless_gone(trio.sleep_forever)
+                    await self._watch()
         return True
 
     async def _send(self, event: h11.Event) -> None:
@@ -122,25 +124,26 @@ class Connection:
         if data:
             await self.stream.send_all(data)
 
-    async def _unless_gone(self, wait: Callable[[], Awaitable[object]]) -> None:
-        """Wait, and notice if the client goes away meanwhile."""
-        gone = False
+    async def _watch(self) -> NoReturn:
+        """Wait for the client to go away."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while data := await self.stream.receive_some(_CHUNK):
+                self._http.receive_data(data)  # the next request, early
+        raise Gone
 
-        async def watch() -> None:
-            nonlocal gone
-            try:
-                while data := await self.stream.receive_some(_CHUNK):
-                    self._http.receive_data(data)  # the next request, early
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass
-            gone = True
-            nursery.cancel_scope.cancel()
+    async def _until_open(self, gate: Gate) -> None:
+        """Wait at the gate, and notice if the client goes away meanwhile."""
+
+        async def wait() -> None:
+            await gate.open.wait()
+            watching.cancel()
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(watch)
-            await wait()
+            nursery.start_soon(wait)
+            with trio.CancelScope() as watching, suppress(Gone):
+                await self._watch()
             nursery.cancel_scope.cancel()
-        if gone:
+        if not watching.cancelled_caught:
             raise Gone
 
     async def _refuse(self) -> None:

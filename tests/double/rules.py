@@ -14,8 +14,10 @@ over the whole request. The first fault wins, as with the service.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from . import content, order, schema
@@ -133,7 +135,7 @@ def _request(body: object, issued: Issued, policy: Policy, *, old: bool, signatu
     if features is None:
         refuse(f"model: {name}", 404, "not_found_error")
     _limits(request, name, features)
-    tools = _tools(request.get("tools", []))
+    tools = _tools(json.dumps(request.get("tools", [])))
     _tool_choice(request.get("tool_choice"), tools, "tools" in request)
     _system(request.get("system"))
     messages = a_list(request["messages"], "messages")
@@ -172,9 +174,11 @@ def _limits(request: Body, name: str, features: Features) -> None:
             a_string(metadata["user_id"], "metadata.user_id")
 
 
-def _tools(raw: object) -> set[str]:
+@lru_cache(maxsize=100)
+def _tools(text: str) -> frozenset[str]:
+    """The names of the tools, which are the same ones in most requests."""
     names: set[str] = set()
-    for i, tool in enumerate(a_list(raw, "tools")):
+    for i, tool in enumerate(a_list(json.loads(text), "tools")):
         where = f"tools.{i}"
         if isinstance(tool, Mapping) and tool.get("type", "custom") not in ("custom", None):
             refuse(f"{where}: this test double models custom tools only, not {tool['type']!r}")
@@ -201,10 +205,10 @@ def _tools(raw: object) -> set[str]:
         if complaint := schema.complaint(tool["input_schema"], strict=tool.get("strict") is True):
             refuse(f"{where}.custom.input_schema{complaint}")
         content.cache_control(tool, f"{where}.custom")
-    return names
+    return frozenset(names)
 
 
-def _tool_choice(raw: object, tools: set[str], given: bool) -> None:
+def _tool_choice(raw: object, tools: frozenset[str], given: bool) -> None:
     if raw is None:
         return
     kind = raw.get("type") if isinstance(raw, Mapping) else None

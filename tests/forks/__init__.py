@@ -2,3 +2,5 @@
 
 LONGEST = 100_000
 """Characters of a request; what has longer arguments is started for itself."""
+MOST = 5
+"""Descriptors that a request comes with."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import runpy
 import socket
@@ -15,35 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from . import LONGEST, terminal_program
+from . import terminal_program
 from .load import ROOT, load
+from .serving import serve
 
 
-def _serve(channel: socket.socket) -> dict[str, Any] | None:
-    """Fork a program for each request and wait for those that have ended; returns its request in each fork."""
-    while True:
-        data, streams, _, _ = socket.recv_fds(channel, 2 * LONGEST, 3)
-        if not data:
-            return None
-        request: dict[str, Any] = json.loads(data)
-        if "reap" in request:
-            channel.send(str(os.waitpid(request["reap"], 0)[1]).encode())
-        elif pid := os.fork():
-            channel.send(str(pid).encode())
-            for fd in streams:
-                os.close(fd)
-        else:
-            _enter(request, streams)
-            return request
-
-
-def _enter(request: dict[str, Any], streams: list[int]) -> None:
+def _enter(request: dict[str, Any]) -> None:
     if request["is_leader"]:
         os.setsid()
     if request["terminal"] is not None:
         os.close(os.open(request["terminal"], os.O_RDWR))
-    for number, fd in enumerate(streams):
-        os.dup2(fd, number)
     os.closerange(3, 256)
     os.chdir(request["cwd"])
     os.environ.clear()
@@ -64,9 +44,10 @@ def _main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     path = [folder for folder in sys.path[1:] if Path(folder) != ROOT / "tests"]
     load(ROOT / "tests/support/terminal_rules.yaml", tools=terminal_program.TOOLS)
-    request = _serve(channel)
-    if request is None:
+    if (served := serve(channel)) is None:
         return
+    request, _ = served
+    _enter(request)
     channel.detach()
     _finish(_run(request, path))
 

@@ -457,6 +457,22 @@ async def test_a_line_behind_an_interrupt_is_where_it_was_whether_that_or_the_di
         check_replays(session)
 
 
+@pytest.mark.parametrize("act", [NOW, INTERRUPT])
+async def test_a_call_that_is_cut_in_the_step_in_which_it_is_allowed_is_so_again(
+    act: str, autojump_clock: MockClock
+) -> None:
+    rules = "rules: [{when: {step: 1}, tools: [{name: danger, input: {}}]}, {text: Done.}]"
+    for before in (6, 7, 8, 9) * 5:
+        async with open_session(rules, tools=ASKING_TOOLS, use=settings(allow="danger")) as session:
+            session.chain.submit("Do the task")
+            await _let_pass(before)
+            Acts(session, []).do(act)
+            await _let_pass(1)
+            session.chain.submit("use the other file")
+            await wait_quiet(session)
+        check_replays(session)
+
+
 async def _let_pass(steps: int) -> None:
     for _ in range(steps):
         await trio.lowlevel.checkpoint()

@@ -5,6 +5,8 @@ does, and each program is a fork of that, with arguments, descriptors, environme
 own, up to the end of the interpreter. In CI the tests of the program itself (``STARTED``) start each for itself. What
 depends on how and when it is started (signals meanwhile, its locale, an ``os`` changed before) does so
 in the short run as well.
+
+Where a test asks for it (``forking_guards``), so are the guards of tool processes, of another process.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from forks import LONGEST
+
+from chain.tools.processes import guard
 
 from .examples import IS_SHORT
 from .house import ROOT
@@ -32,11 +37,18 @@ PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 STARTED = ("test_program.py", "test_program_agents.py", "test_demo.py", "test_startup.py")
 """The files of which all programs are started for themselves in CI; at a terminal the demonstration is."""
 
+_PROGRAMS = ("-m", "forks.parent")
+_GUARDS = ("-I", "-S", str(ROOT / "tests/forks/guards.py"))
+"""What the process runs that programs are forks of, and what that of guards does."""
+
 _ON_ITS_OWN_TERMINAL = ': <>"$0"; exec "$@"'
 """The first terminal that the leader of a session opens becomes the one that controls it."""
 
 
-class Popen(subprocess.Popen[Any]):
+_Popen = subprocess.Popen
+
+
+class Popen(_Popen[Any]):
     """A program, forked where it may be.
 
     ``terminal`` is the device of the terminal that is to control it, which makes it the leader of a session.
@@ -48,33 +60,34 @@ class Popen(subprocess.Popen[Any]):
         self, argv: Sequence[str], *, terminal: str | None = None, is_forked: bool = True, **more: Any
     ) -> None:
         self._terminal = terminal
-        self._is_forked = is_forked and _are_forked() and _may_be_forked(argv, more.get("env"))
+        self._origin = _origin_of(argv, more.get("env")) if is_forked and _are_forked() else None
         if terminal is not None:
             more["start_new_session"] = True
-            if not self._is_forked:
+            if self._origin is None:
                 argv = ["/bin/sh", "-c", _ON_ITS_OWN_TERMINAL, terminal, *argv]
         super().__init__(argv, **more)
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *rest: Any) -> None:
-        if not self._is_forked:
+        if self._origin is None:
             super()._execute_child(args, executable, preexec_fn, close_fds, *rest)  # type: ignore[misc]
             return
-        _, cwd, env, _, _, _, *pipes = rest[:12]
+        pass_fds, cwd, env, _, _, _, *pipes = rest[:12]
         streams = [fd if fd >= 0 else number for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
         request = {"argv": args[1:], "cwd": os.fspath(cwd or os.getcwd()), "env": env}
-        self.pid = _parent().start({**request, "is_leader": bool(rest[17]), "terminal": self._terminal}, streams)
+        request |= {"is_leader": bool(rest[17]), "terminal": self._terminal}
+        self.pid = _parent(self._origin).start(request, [*streams, *pass_fds])
         self._ended = os.pidfd_open(self.pid)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
-        if self._ended is None:
+        if self._ended is None or self._origin is None:
             return super()._try_wait(wait_flags)  # type: ignore[misc, no-any-return]
         if not select.select([self._ended], [], [], 0 if wait_flags & os.WNOHANG else None)[0]:
             return 0, 0
         os.close(self._ended)
         self._ended = None
-        return self.pid, _parent().reap(self.pid)
+        return self.pid, _parent(self._origin).reap(self.pid)
 
     def _internal_poll(self, _deadstate: Any = None, *more: Any) -> int | None:
         if self._ended is None:
@@ -83,6 +96,16 @@ class Popen(subprocess.Popen[Any]):
             if self.returncode is None and (status := self._try_wait(os.WNOHANG))[0]:
                 self._handle_exitstatus(status[1])  # type: ignore[attr-defined]
         return self.returncode
+
+
+@contextmanager
+def forking_guards() -> Iterator[None]:
+    """What starts a guard gets a fork meanwhile (``forks.guards``)."""
+    subprocess.Popen = Popen  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        subprocess.Popen = _Popen  # type: ignore[misc]
 
 
 def run(argv: Sequence[str], *, timeout: float | None = None, **more: Any) -> subprocess.CompletedProcess[Any]:
@@ -104,6 +127,13 @@ def _are_forked() -> bool:
     return IS_SHORT or Path(file).name not in STARTED
 
 
+def _origin_of(argv: Sequence[str], env: Mapping[str, str] | None) -> tuple[str, ...] | None:
+    """What it may be a fork of."""
+    if [*argv[1:4]] == ["-I", "-S", guard.__file__]:
+        return _GUARDS
+    return _PROGRAMS if _may_be_forked(argv, env) else None
+
+
 def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:
     """Whether a fork is the same: what the interpreter itself reads at its start is as it always is."""
     if env is None or env.get("LANG", "C.UTF-8") != "C.UTF-8" or any(name[:3] in ("LC_", "TZ") for name in env):
@@ -121,18 +151,18 @@ def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:
 class _Parent:
     """The other end of the process that programs are forks of. It ends with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Sequence[str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "LANG": "C.UTF-8"}
-        command = [sys.executable, "-m", "forks.parent", str(theirs.fileno())]
+        command = [sys.executable, *program, str(theirs.fileno())]
         with theirs:
-            self._process = subprocess.Popen(command, env=env, cwd="/", pass_fds=[theirs.fileno()])
+            self._process = _Popen(command, env=env, cwd="/", pass_fds=[theirs.fileno()])
         self._lock = threading.Lock()
         atexit.register(self._close)
 
-    def start(self, request: dict[str, Any], streams: list[int]) -> int:
+    def start(self, request: dict[str, Any], descriptors: list[int]) -> int:
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(request).encode()], streams)
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
             return self._answer()
 
     def reap(self, pid: int) -> int:
@@ -150,15 +180,15 @@ class _Parent:
         self._process.wait()
 
 
-_the_parent: list[_Parent] = []
+_parents: dict[tuple[str, ...], _Parent] = {}
 
 
-def _parent() -> _Parent:
-    if not _the_parent:
-        _the_parent.append(_Parent())
-    return _the_parent[0]
+def _parent(program: tuple[str, ...]) -> _Parent:
+    if program not in _parents:
+        _parents[program] = _Parent(program)
+    return _parents[program]
 
 
 def origins() -> list[str]:
-    """The number of that process, once there is one: a child that no test has started."""
-    return [str(parent._process.pid) for parent in _the_parent]
+    """The numbers of these processes, once there are any: children that no test has started."""
+    return [str(parent._process.pid) for parent in _parents.values()]

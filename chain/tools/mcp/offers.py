@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
@@ -54,10 +55,11 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         elif full in found:
             fault = "it is one more of that name"
         elif not (fault := _form_fault(full, raw, description)):
-            chars += len(description) + len(json.dumps(schema))
+            text = json.dumps(schema)
+            chars += len(description) + len(text)
             values += _count(schema)
             is_much = chars > MAX_CHARS or values > MAX_ALL_VALUES
-            fault = "there is too much of them all" if is_much else _schema_fault(schema)
+            fault = "there is too much of them all" if is_much else _schema_fault(text)
         if fault:
             faults.append(f"{str(name)[:40]!r} ({fault})")
             continue
@@ -93,8 +95,10 @@ def _form_fault(full: str, raw: _Json, description: str) -> str:
     return f"its schema has more than {MAX_LEVELS} levels" if is_deep else ""
 
 
-def _schema_fault(schema: dict[str, Any]) -> str:
+@lru_cache(maxsize=MAX_JUDGED)  # a server that is started again, or lists what has changed, has most of them again
+def _schema_fault(text: str) -> str:
     """Why a tool is left out, as its schema shows, which takes a while; empty if it need not be."""
+    schema = json.loads(text)
     if union := next((key for key in _UNIONS if key in schema), ""):
         return f"its schema has {union} at its top"
     properties = schema.get("properties", {})
