@@ -2,9 +2,9 @@
 
 Importing takes most of the time of most programs that tests start. So a process of each worker imports what the program
 does, and each program is a fork of that, with arguments, descriptors, environment, folder, session and terminal of its
-own, up to the end of the interpreter. In CI the tests of the program itself (``STARTED``) start each for itself. What
-depends on how and when it is started (signals meanwhile, its locale, an ``os`` changed before) does so
-in the short run as well.
+own, up to the end of the interpreter. In CI a test that is marked ``started`` starts each for itself: of each way to
+start the program there is one at least. What depends on how and when it is started (signals meanwhile, its locale, an
+``os`` changed before) does so in the short run as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from .house import ROOT
 PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 """The scripts that may be forked: they do nothing before they call the program."""
 
-STARTED = ("test_program.py", "test_program_agents.py", "test_demo.py", "test_startup.py")
-"""The files of which all programs are started for themselves in CI; at a terminal the demonstration is."""
+_is_started = False
 
 _ON_ITS_OWN_TERMINAL = ': <>"$0"; exec "$@"'
 """The first terminal that the leader of a session opens becomes the one that controls it."""
@@ -48,7 +47,7 @@ class Popen(subprocess.Popen[Any]):
         self, argv: Sequence[str], *, terminal: str | None = None, is_forked: bool = True, **more: Any
     ) -> None:
         self._terminal = terminal
-        self._is_forked = is_forked and _are_forked() and _may_be_forked(argv, more.get("env"))
+        self._is_forked = is_forked and not _is_started and _may_be_forked(argv, more.get("env"))
         if terminal is not None:
             more["start_new_session"] = True
             if not self._is_forked:
@@ -99,9 +98,10 @@ def run(argv: Sequence[str], *, timeout: float | None = None, **more: Any) -> su
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def _are_forked() -> bool:
-    file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
-    return IS_SHORT or Path(file).name not in STARTED
+def begin_test(*, is_started: bool) -> None:
+    """From here on programs are those of another test, which is marked ``started`` or not."""
+    global _is_started
+    _is_started = is_started and not IS_SHORT
 
 
 def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:
