@@ -38,16 +38,26 @@ _ON_ITS_OWN_TERMINAL = ': <>"$0"; exec "$@"'
 class Popen(subprocess.Popen[Any]):
     """A program, forked where it may be.
 
-    ``terminal`` is the device of the terminal that is to control it, which makes it the leader of a session.
+    ``terminal`` is the device of the terminal that is to control it, which makes it the leader of a session. ``parent``
+    is the process that it is a fork of in any case, else it is one that has imported what the program imports.
     """
 
     _ended: int | None = None
 
     def __init__(
-        self, argv: Sequence[str], *, terminal: str | None = None, is_forked: bool = True, **more: Any
+        self,
+        argv: Sequence[str],
+        *,
+        terminal: str | None = None,
+        is_forked: bool = True,
+        parent: Parent | None = None,
+        **more: Any,
     ) -> None:
         self._terminal = terminal
-        self._is_forked = is_forked and not _is_started and _may_be_forked(argv, more.get("env"))
+        self._parent = parent
+        self._is_forked = parent is not None or (
+            is_forked and not _is_started and _may_be_forked(argv, more.get("env"))
+        )
         if terminal is not None:
             more["start_new_session"] = True
             if not self._is_forked:
@@ -61,7 +71,8 @@ class Popen(subprocess.Popen[Any]):
         _, cwd, env, _, _, _, *pipes = rest[:12]
         streams = [fd if fd >= 0 else number for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
         request = {"argv": args[1:], "cwd": os.fspath(cwd or os.getcwd()), "env": env}
-        self.pid = _parent().start({**request, "is_leader": bool(rest[17]), "terminal": self._terminal}, streams)
+        self._parent = self._parent or _parent()
+        self.pid = self._parent.start({**request, "is_leader": bool(rest[17]), "terminal": self._terminal}, streams)
         self._ended = os.pidfd_open(self.pid)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
@@ -73,7 +84,8 @@ class Popen(subprocess.Popen[Any]):
             return 0, 0
         os.close(self._ended)
         self._ended = None
-        return self.pid, _parent().reap(self.pid)
+        assert self._parent is not None
+        return self.pid, self._parent.reap(self.pid)
 
     def _internal_poll(self, _deadstate: Any = None, *more: Any) -> int | None:
         if self._ended is None:
@@ -118,13 +130,13 @@ def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:
 # ---------------------------------------------------------------------------------- the process that programs come from
 
 
-class _Parent:
-    """The other end of the process that programs are forks of. It ends with this one."""
+class Parent:
+    """The other end of the process that programs are forks of, which runs a module. It ends with this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "LANG": "C.UTF-8"}
-        command = [sys.executable, "-m", "forks.parent", str(theirs.fileno())]
+        command = [sys.executable, "-m", module, str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(command, env=env, cwd="/", pass_fds=[theirs.fileno()])
         self._lock = threading.Lock()
@@ -150,12 +162,12 @@ class _Parent:
         self._process.wait()
 
 
-_the_parent: list[_Parent] = []
+_the_parent: list[Parent] = []
 
 
-def _parent() -> _Parent:
+def _parent() -> Parent:
     if not _the_parent:
-        _the_parent.append(_Parent())
+        _the_parent.append(Parent("forks.parent"))
     return _the_parent[0]
 
 
