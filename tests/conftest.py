@@ -19,6 +19,7 @@ pytest.register_assert_rewrite("support")
 # Nothing that collecting makes is garbage, and each search goes over all of it.
 gc.disable()
 
+from support import forked  # noqa: E402
 from support.examples import EXAMPLES, IS_SHORT, PROFILE  # noqa: E402
 
 _settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -67,6 +68,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if report.when == "call" or not report.passed:
             item.ihook.pytest_runtest_logreport(report=report)
     return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have the programs of a test started as its marks say."""
+    forked.begin_test(is_started=item.get_closest_marker("started") is not None)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -138,6 +138,7 @@ def test_however_it_is_left_its_folder_is_removed(
     gone(screen)
 
 
+@pytest.mark.started
 def test_its_folder_is_removed_when_the_window_is_closed(start: Start) -> None:
     screen = in_tool(start(), "list_files")
 
@@ -182,6 +183,7 @@ def test_the_users_own_configuration_does_not_matter(start: Start, tmp_path: Pat
     assert made(screen) == []
 
 
+@pytest.mark.started
 def test_the_command_puts_up_a_prompt_that_can_be_left_at_once(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     with Screen([sys.executable, "-m", "cli", "demo"], home=tmp_path, env={"TMPDIR": str(tmp_path / "tmp")}) as screen:

@@ -208,7 +208,7 @@ def test_they_pass_with_a_model_that_answers_nonsense(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{int(server.stdout.readline())}"
         environ = {"CHAIN_LIVE_BASE_URL": url, "CHAIN_LIVE_MODEL": NEWER, "CHAIN_LIVE_KEY": "live-key"}
         tests = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-m", "live", "-p", "no:cacheprovider", __file__],
+            [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "live", "-p", "no:cacheprovider", __file__],
             cwd=here.parent,
             env={**os.environ, **environ},
             capture_output=True,

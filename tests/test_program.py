@@ -252,6 +252,7 @@ OFFLINE = ("--model", "offline")
 # ------------------------------------------------------------------------------------------------------ as promised
 
 
+@pytest.mark.started
 def test_lines_from_a_pipe_are_a_query_and_what_interrupts_it(place: Place) -> None:
     place.write("prompts/one.txt", "a\nb\nc\n")
     place.write("prompts/two.txt", "d\n" * 17)
@@ -599,7 +600,11 @@ def test_bad_input_gets_one_sentence(
 
 @pytest.mark.spec("7", "2")
 @pytest.mark.parametrize(
-    "name", ["config that is not YAML", "unknown key", "a workspace that is a file", "a bomb in the rules"]
+    "name",
+    [
+        pytest.param("config that is not YAML", marks=pytest.mark.started),
+        *("unknown key", "a workspace that is a file", "a bomb in the rules"),
+    ],
 )
 def test_bad_input_ends_the_process_with_one_sentence(configured: Place, name: str) -> None:
     environ = arrange(configured, BAD[name])
@@ -713,6 +718,7 @@ def test_stdin_goes_with_the_query_as_a_block(configured: Place, args: tuple[str
     assert (ran.code, ran.out) == (0, "Done: hello\n\n<stdin>\none\nzwölf\n</stdin>\n")
 
 
+@pytest.mark.started
 def test_a_file_or_a_socket_on_standard_input_goes_with_the_query_too(configured: Place) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, configured.write("notes.txt", "a note").open("rb") as file:
@@ -854,6 +860,7 @@ def test_a_terminal_that_is_plain_ascii_gets_ascii(configured: Place) -> None:
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 
 
+@pytest.mark.started
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_during_a_tool(configured: Place, number: signal.Signals, code: int) -> None:
     with configured.live(*JSON) as live:
@@ -956,6 +963,7 @@ def test_a_reader_who_never_reads_does_not_keep_it_from_ending(configured: Place
 # ----------------------------------------------------------------------------------------------------------- journals
 
 
+@pytest.mark.started
 def test_a_live_conversation_over_two_pipes(configured: Place) -> None:
     with configured.live(*JSON) as live:
         assert live.until("init")["session"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 from cli.show.blocks import Blocks, CodeFence, fence_of, is_blank
 from cli.show.highlight import CONTEXT
@@ -188,6 +189,7 @@ def render(text: str, width: int, *, ascii: bool) -> list[str]:
     return flow.add(text) + flow.end()
 
 
+@cache
 def warm() -> None:
     """Import what rendering needs, for a thread in the background: then the first reply does not wait for it."""
     for language in _LANGUAGES:

@@ -128,7 +128,9 @@ def test_the_end_of_the_input_ends_the_program_with_its_runs(tmp_path: Path, wor
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)], ids=lambda each: str(each)
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.started)],
+    ids=lambda each: str(each),
 )
 def test_a_signal_ends_it_properly(tmp_path: Path, workspace: Path, number: signal.Signals, code: int) -> None:
     with running(tmp_path, *configure(tmp_path)) as agent:
@@ -166,6 +168,7 @@ tools: {allow: [shell], shell: {sandbox: "off"}}
     assert last_record(tmp_path, session)["status"] == "interrupted"
 
 
+@pytest.mark.started
 def test_only_messages_are_written_to_standard_output(tmp_path: Path, workspace: Path) -> None:
     with running(tmp_path, *configure(tmp_path)) as agent:
         agent.say(**{k: v for k, v in INITIALIZE.items() if k != "jsonrpc"})

@@ -140,6 +140,7 @@ class Lab:
     """A home and compiled modules for the programs, which import from nowhere else."""
 
     folder: Path
+    is_compiled: bool = True
 
     @contextmanager
     def terminal(self, arguments: Sequence[str]) -> Iterator[Terminal]:
@@ -160,27 +161,29 @@ class Lab:
     @property
     def environ(self) -> dict[str, str]:
         """Nothing of ours but the path; modules are compiled once, whatever we do ourselves."""
+        compiled = {"PYTHONPYCACHEPREFIX": str(self.folder / "compiled")} if self.is_compiled else {}
         return {
+            **compiled,
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
             "XDG_STATE_HOME": str(self.folder / "state"),
             "XDG_CONFIG_HOME": str(self.folder / "config"),
             "PYTHONPATH": str(ROOT),
-            "PYTHONPYCACHEPREFIX": str(self.folder / "compiled"),
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
         }
 
 
 @contextmanager
-def lab() -> Iterator[Lab]:
-    """A lab in which every module has been compiled."""
+def lab(*, is_compiled: bool) -> Iterator[Lab]:
+    """A lab in which every module has been compiled, or, where no figure counts, is as it is found."""
     with TemporaryDirectory() as folder:
-        made = Lab(Path(folder))
-        imports(made)
-        for program in (CHAIN, SCROLLING):
-            with made.prompt(program):
-                pass
+        made = Lab(Path(folder), is_compiled)
+        if is_compiled:
+            imports(made)
+            for program in (CHAIN, SCROLLING):
+                with made.prompt(program):
+                    pass
         yield made
 
 

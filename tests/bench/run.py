@@ -4,7 +4,8 @@
 
 It takes about eight minutes, wants a machine that does little else, and exits with 1 when a goal is missed. Rows
 without a goal are there to be compared. Journals are written in the temporary folder: ``TMPDIR`` says on which disk.
-``--quick`` tries every program with few iterations: its figures mean nothing, and it exits with 0.
+``--quick`` tries every program with few iterations: its figures mean nothing, and it exits with 0. Most programs are
+then forks of one that has imported what they do, which would take longer than all the rest.
 
 What is measured runs in a process of its own, and so does the double of the Messages API that answers it, so neither
 has the other's CPU time. What is compared runs in turn, a new process each time; a figure is the median, with the least
@@ -36,6 +37,7 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS)]
 import prompt  # noqa: E402 - the path comes first
 from interrupted import steps as interrupted_steps  # noqa: E402
 from scrolling import LINES_A_SECOND  # noqa: E402
+from support.forked import Popen  # noqa: E402
 from workload import QUERY, WARM_UP, replies, settings  # noqa: E402
 
 MS = 1000.0
@@ -144,6 +146,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few iterations, only to see that everything runs")
     quick = parser.parse_args().quick
     size = QUICK if quick else Size()
+    if quick:
+        _origin.extend(("-m", "forks.bench_parent"))
     parts: list[Callable[[], list[Row]]] = [
         partial(cpu, size),
         partial(whole, size.processes),
@@ -156,7 +160,7 @@ def main() -> int:
         partial(commands, size.commands),
         partial(server_calls, size),
         partial(watching, size),
-        partial(terminal, size),
+        partial(terminal, size, is_compiled=not quick),
     ]
     # One after the other, lest they disturb each other; in a trial run that does not matter.
     with ThreadPoolExecutor(len(parts) if quick else 1) as pool:
@@ -366,9 +370,9 @@ def watching(size: Size) -> list[Row]:
     return rows
 
 
-def terminal(size: Size) -> list[Row]:
+def terminal(size: Size, *, is_compiled: bool = True) -> list[Row]:
     """The program as its user has it, in a pseudo-terminal."""
-    with prompt.lab() as lab:
+    with prompt.lab(is_compiled=is_compiled) as lab:
         started = [(prompt.first_prompt(lab), prompt.imports(lab)) for _ in range(size.prompts)]
         echoes = prompt.echoes(lab, size.keys)
         reports = [seconds * MS for seconds in prompt.showings(lab, "report", size.reports)]
@@ -398,6 +402,17 @@ def _median(figures: Sequence[float]) -> str:
 
 
 # ---- processes
+
+_origin: list[str] = []
+"""What runs in the process that the programs are forks of in a trial run."""
+
+
+def start(arguments: Sequence[str], **pipes: Any) -> subprocess.Popen[str]:
+    """A Python program in this folder."""
+    command = [sys.executable, *arguments]
+    if _origin:
+        return Popen(command, origin=_origin, cwd=HERE, env=environment(), text=True, **pipes)
+    return subprocess.Popen(command, cwd=HERE, env=environment(), text=True, **pipes)
 
 
 class Service:
@@ -429,9 +444,7 @@ def double(script: dict[str, Any]) -> Iterator[Service]:
 @contextmanager
 def started(*arguments: str) -> Iterator[Service]:
     """A Python program that serves: it says its port first, and ends with its input."""
-    command = [sys.executable, *arguments]
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=HERE, env=environment(), **pipes) as process:
+    with start(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         service = Service(process)
         try:
             yield service
@@ -441,9 +454,11 @@ def started(*arguments: str) -> Iterator[Service]:
 
 def program(name: str, *arguments: object) -> str:
     """Run one of the measured programs, and return the last thing it said."""
-    command = [sys.executable, name, *map(str, arguments)]
-    done = subprocess.run(command, cwd=HERE, env=environment(), stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.splitlines()[-1]
+    with start([name, *map(str, arguments)], stdout=subprocess.PIPE) as process:
+        said, _ = process.communicate()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, name)
+    return said.splitlines()[-1]
 
 
 def cpu_of(*arguments: str, home: str) -> float:

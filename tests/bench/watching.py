@@ -16,14 +16,12 @@ import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import trio
-from workload import ready_chain, run
-
-from chain.chain import Chain
 from cli.door import sockets
-from cli.door.server import side_door
+
+if TYPE_CHECKING:
+    from chain.chain import Chain
 
 _CHUNK = 65_536
 _WATCH = b'{"type":"watch"}\n{"type":"drop","id":"-"}\n'
@@ -35,6 +33,11 @@ _WATCH = b'{"type":"watch"}\n{"type":"drop","id":"-"}\n'
 
 async def chain_process(url: str) -> None:
     """Do a run for each line of the input."""
+    import trio
+    from workload import ready_chain
+
+    from cli.door.server import side_door
+
     with TemporaryDirectory() as folder:
         async with ready_chain(Path(folder), url, 1) as chain, side_door(chain, Path(folder), {}) as problem:
             assert not problem
@@ -48,6 +51,8 @@ async def chain_process(url: str) -> None:
 
 async def one_run(chain: Chain) -> tuple[float, float]:
     """The seconds and the CPU seconds of a run."""
+    from workload import run  # those who watch do without what takes a second to import
+
     begun, used = time.perf_counter(), time.process_time()
     await run(chain)
     return time.perf_counter() - begun, time.process_time() - used
@@ -130,6 +135,8 @@ def say(text: str) -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["chain", url]:
+            import trio
+
             trio.run(chain_process, url)
         case ["watch", path, count]:
             watch_process(Path(path), int(count))

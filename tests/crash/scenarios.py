@@ -235,9 +235,9 @@ SCENARIOS: Sequence[Scenario] = (
         [
             Cue(
                 {"type": "question", "id": "Q1"},
-                [line("for the one that holds", to="explore-2"), answer("Q1", "right")],
+                [line("for the one that holds", to="plan-1"), answer("Q1", "right")],
             ),
-            Cue({"type": "agent_ended", "name": "explore-1"}, [line("let go at once", to="explore-2"), INTERRUPT]),
+            Cue({"type": "agent_ended", "name": "explore-1"}, [line("let go at once", to="plan-1"), INTERRUPT]),
             Cue({"type": "result"}, [line("work without them")]),
         ],
         results=2,

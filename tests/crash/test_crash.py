@@ -6,7 +6,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 
 import pytest
 from support.examples import IS_SHORT, fewer
@@ -14,29 +15,40 @@ from support.examples import IS_SHORT, fewer
 from .plan import shares, tasks
 from .scenarios import BY_NAME
 from .tally import Report, told
-from .workers import Row, run
+from .workers import Row, do, started
 
 POINTS = fewer(300, divided_by=50)
 """Over all scenarios; half a minute of a core for each hundred."""
 
 SEED = 13
 TOGETHER = 20 if IS_SHORT else 4
-"""Scenarios that one process plays: it takes two seconds to start."""
+"""Scenarios of a test: tests run at the same time."""
 
 NAMES = list(BY_NAME)
 
 
-def played(todo: Sequence[Row]) -> Report:
+Worker = subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    """A process that plays: one for all tests of one of ours, since it takes two seconds to start."""
+    with started() as process:
+        yield process
+
+
+def played(worker: Worker, todo: Sequence[Row]) -> Report:
     report = Report()
-    run(todo, 1, report.add)
+    for task in todo:
+        do(worker, task, report.add)
     assert not report.failed, "\n\n".join(told(outcome) for outcome in report.failed)
     return report
 
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("names", [NAMES[n :: -(-len(NAMES) // TOGETHER)] for n in range(-(-len(NAMES) // TOGETHER))])
-def test_nothing_that_was_acknowledged_is_lost(names: list[str]) -> None:
-    report = played([task for task in tasks(POINTS, SEED) if task["scenario"] in names])
+def test_nothing_that_was_acknowledged_is_lost(worker: Worker, names: list[str]) -> None:
+    report = played(worker, [task for task in tasks(POINTS, SEED) if task["scenario"] in names])
     assert report.all.points == sum(shares(POINTS)[name] for name in names)
     assert report.all.kills >= int(0.9 * report.all.points)  # a program may end before its point comes
     assert report.all.acknowledged
@@ -44,8 +56,8 @@ def test_nothing_that_was_acknowledged_is_lost(names: list[str]) -> None:
 
 @pytest.mark.slow  # forked, the same is played by the test above
 @pytest.mark.parametrize("name", ["questions", "commands", "typed"])
-def test_nothing_depends_on_the_fork(name: str) -> None:
-    report = played([{"scenario": name, "count": 2, "seed": SEED, "part": [0, 1], "is_separate": True}])
+def test_nothing_depends_on_the_fork(worker: Worker, name: str) -> None:
+    report = played(worker, [{"scenario": name, "count": 2, "seed": SEED, "part": [0, 1], "is_separate": True}])
     assert report.all.kills
 
 

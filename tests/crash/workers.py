@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -29,14 +30,17 @@ def run(tasks: Sequence[Row], jobs: int, hear: Callable[[Row], None]) -> None:
     lock = threading.Lock()
     failures: list[str] = []
 
+    def hear_one(outcome: Row) -> None:
+        with lock:
+            hear(outcome)
+
     def work() -> None:
-        with _started() as worker:
-            assert worker.stdin is not None
+        with started() as worker:
             while task := _next(left):
-                worker.stdin.write(json.dumps(task) + "\n")
-                worker.stdin.flush()
-                if not _listen(worker, lock, hear):
-                    failures.append(f"the process that played {task} has ended")
+                try:
+                    do(worker, task, hear_one)
+                except RuntimeError as error:
+                    failures.append(str(error))
                     return
 
     threads = [threading.Thread(target=work) for _ in range(min(jobs, len(tasks)))]
@@ -55,19 +59,23 @@ def _next(left: queue.SimpleQueue[Row]) -> Row | None:
         return None
 
 
-def _listen(worker: subprocess.Popen[str], lock: threading.Lock, hear: Callable[[Row], None]) -> bool:
-    """Hear all outcomes of a task. Whether it was done."""
+def do(worker: subprocess.Popen[str], task: Row, hear: Callable[[Row], None]) -> None:
+    """Have a process do a task; ``hear`` is called with each outcome. Raises ``RuntimeError`` if it ends early."""
+    assert worker.stdin is not None
     assert worker.stdout is not None
+    with suppress(BrokenPipeError):
+        worker.stdin.write(json.dumps(task) + "\n")
+        worker.stdin.flush()
     for row in worker.stdout:
         outcome = json.loads(row)
         if "done" in outcome:
-            return True
-        with lock:
-            hear(outcome)
-    return False
+            return
+        hear(outcome)
+    raise RuntimeError(f"the process that played {task} has ended")
 
 
-def _started() -> subprocess.Popen[str]:
+def started() -> subprocess.Popen[str]:
+    """A process that plays; it ends with its input, which leaving it as a context manager closes."""
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "crash.worker"]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)

@@ -31,7 +31,10 @@ def load(*rules: Path, tools: tuple[Any, ...] = ()) -> None:
     for name in _LATE:
         importlib.import_module(name)
     for each in (ROOT / "prompts/offline_model.yaml", *rules):
-        importlib.import_module("chain.providers.scripted.scripted_model").ScriptedModel.load(each)
+        for at_terminal in (False, True):
+            importlib.import_module("chain.providers.scripted.scripted_model").ScriptedModel.load(
+                each, at_terminal=at_terminal
+            )
     load_settings = importlib.import_module("chain.config.load").load_settings
     settings = load_settings(config=ROOT / "config.yaml", environ={}, cwd=ROOT, flags={})
     registry = importlib.import_module("chain.tools.registry").Registry

@@ -44,6 +44,11 @@ def _main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     path = [folder for folder in sys.path[1:] if Path(folder) != ROOT / "tests"]
     load(ROOT / "tests/support/terminal_rules.yaml", tools=terminal_program.TOOLS)
+    run_each(channel, path)
+
+
+def run_each(channel: socket.socket, path: list[str]) -> None:
+    """Fork a program for each request, and be that in each fork; ``path`` is where it imports from."""
     if (served := serve(channel)) is None:
         return
     request, _ = served
@@ -56,8 +61,8 @@ def _run(request: dict[str, Any], path: list[str]) -> int:
     argv = request["argv"]
     try:
         if argv[0] == "-m":
-            sys.argv, sys.path = [str(ROOT / "cli/__main__.py"), *argv[2:]], [request["cwd"], *path]
-            runpy.run_module("cli", run_name="__main__")
+            sys.argv, sys.path = argv[1:], [request["cwd"], *path]
+            runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv, sys.path = argv, [str(Path(request["cwd"], argv[0]).parent), *path]
             if argv[0] == terminal_program.__file__:

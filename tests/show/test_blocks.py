@@ -155,6 +155,6 @@ LINES = {
 def test_the_work_grows_as_the_text_does(name: str) -> None:
     line = LINES[name]
     parser_of(blocks_only=True)
-    short = calls_of(lambda: blocks_of(line * fewer(400, divided_by=4), piece=7))
-    long = calls_of(lambda: blocks_of(line * fewer(1_600, divided_by=4), piece=7))
-    assert long < 6 * short
+    short = calls_of(lambda: blocks_of(line * fewer(200, divided_by=2), piece=7))
+    long = calls_of(lambda: blocks_of(line * fewer(800, divided_by=2), piece=7))
+    assert long < 5 * short

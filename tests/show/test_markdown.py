@@ -250,5 +250,6 @@ def watched(text: str) -> Callable[[], None]:
 @pytest.mark.parametrize("text", some([*HOSTILE, *LINES, *BLOCKS], every=24))
 def test_the_work_grows_as_the_text_does(text: str) -> None:
     warm()
-    short, long = ((text * n)[:n] for n in (fewer(3_000, divided_by=6), fewer(9_000, divided_by=6)))
-    assert calls_of(watched(long)) < 5 * calls_of(watched(short)) + 10_000
+    # In shorter texts the whole unfinished block is parsed for each piece, which looks quadratic and is bounded.
+    short, long = ((text * n)[:n] for n in (fewer(1_000, divided_by=2), fewer(3_000, divided_by=2)))
+    assert calls_of(watched(long)) < 5 * calls_of(watched(short)) + 2_000

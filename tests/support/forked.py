@@ -2,9 +2,9 @@
 
 Importing takes most of the time of most programs that tests start. So a process of each worker imports what the program
 does, and each program is a fork of that, with arguments, descriptors, environment, folder, session and terminal of its
-own, up to the end of the interpreter. In CI the tests of the program itself (``STARTED``) start each for itself. What
-depends on how and when it is started (signals meanwhile, its locale, an ``os`` changed before) does so
-in the short run as well.
+own, up to the end of the interpreter. In CI a test that is marked ``started`` starts each for itself: of each way to
+start the program there is one at least. What depends on how and when it is started (signals meanwhile, its locale, an
+``os`` changed before) does so in the short run as well.
 
 Where a test asks for it (``forking_guards``), so are the guards of tool processes, of another process.
 """
@@ -34,8 +34,7 @@ from .house import ROOT
 PROGRAMS = ("terminal_program.py", "demo_program.py", "driver.py")
 """The scripts that may be forked: they do nothing before they call the program."""
 
-STARTED = ("test_program.py", "test_program_agents.py", "test_demo.py", "test_startup.py")
-"""The files of which all programs are started for themselves in CI; at a terminal the demonstration is."""
+_is_started = False
 
 _PROGRAMS = ("-m", "forks.parent")
 _GUARDS = ("-I", "-S", str(ROOT / "tests/forks/guards.py"))
@@ -51,16 +50,23 @@ _Popen = subprocess.Popen
 class Popen(_Popen[Any]):
     """A program, forked where it may be.
 
-    ``terminal`` is the device of the terminal that is to control it, which makes it the leader of a session.
+    ``terminal`` is the device of the terminal that is to control it, which makes it the leader of a session. It is a
+    fork of what the words of ``origin`` run, in any case, else of a process that has imported what the program imports.
     """
 
     _ended: int | None = None
 
     def __init__(
-        self, argv: Sequence[str], *, terminal: str | None = None, is_forked: bool = True, **more: Any
+        self,
+        argv: Sequence[str],
+        *,
+        terminal: str | None = None,
+        is_forked: bool = True,
+        origin: Sequence[str] = (),
+        **more: Any,
     ) -> None:
         self._terminal = terminal
-        self._origin = _origin_of(argv, more.get("env")) if is_forked and _are_forked() else None
+        self._origin = tuple(origin) or (_origin_of(argv, more.get("env")) if is_forked else None)
         if terminal is not None:
             more["start_new_session"] = True
             if self._origin is None:
@@ -122,16 +128,17 @@ def run(argv: Sequence[str], *, timeout: float | None = None, **more: Any) -> su
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def _are_forked() -> bool:
-    file = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[0]
-    return IS_SHORT or Path(file).name not in STARTED
+def begin_test(*, is_started: bool) -> None:
+    """From here on programs are those of another test, which is marked ``started`` or not."""
+    global _is_started
+    _is_started = is_started and not IS_SHORT
 
 
 def _origin_of(argv: Sequence[str], env: Mapping[str, str] | None) -> tuple[str, ...] | None:
     """What it may be a fork of."""
     if [*argv[1:4]] == ["-I", "-S", guard.__file__]:
         return _GUARDS
-    return _PROGRAMS if _may_be_forked(argv, env) else None
+    return _PROGRAMS if not _is_started and _may_be_forked(argv, env) else None
 
 
 def _may_be_forked(argv: Sequence[str], env: Mapping[str, str] | None) -> bool:
@@ -181,12 +188,14 @@ class _Parent:
 
 
 _parents: dict[tuple[str, ...], _Parent] = {}
+_starting = threading.Lock()
 
 
 def _parent(program: tuple[str, ...]) -> _Parent:
-    if program not in _parents:
-        _parents[program] = _Parent(program)
-    return _parents[program]
+    with _starting:
+        if program not in _parents:
+            _parents[program] = _Parent(program)
+        return _parents[program]
 
 
 def origins() -> list[str]:
