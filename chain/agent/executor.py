@@ -44,7 +44,8 @@ Where the disk is full, which may pass (a sync that fails is final, see ``Journa
   the run ends with ``error``.
 - What only tells of an ending (a cut, a receipt, the run's result) is emitted also where it cannot be recorded. A
   tool's result is emitted, too, but then the run ends with ``error``, as where the end of a request is not recorded.
-- Calls whose results could not be written stay open, and the next run answers them first (``_unfinished``).
+- Calls whose results could not be written stay open, and the next run answers them first; so with the note that says
+  what cut a run short (``_left``).
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class Executor:
         self._shared = shared
         self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
         self.compaction = Compactor(context, self._model, self._plan_news)
-        self._left: tuple[Run, Outcome | None] | None = None
-        """A run whose end could not be written, and how it ended, if that is known."""
+        self._left: tuple[Run, str] | None = None
+        """A run whose end could not be written, and its status, empty where an earlier process ran it."""
 
     @property
     def _limits(self) -> Limits:
@@ -107,7 +108,7 @@ class Executor:
             run = Run()
             run.step.started |= started
             run.step.answered |= answered
-            self._left = run, None
+            self._left = run, ""
         self._delivery.since_answer += lines
         if has_plan_news:
             self._plan_news.forget()
@@ -167,13 +168,13 @@ class Executor:
         """Make the history whole. Where the disk is full the next run does."""
         if self._left is None:  # else this run did not even begin
             try:
-                self._make_whole(run, outcome)
+                self._make_whole(run, outcome.status)
             except JournalError:
-                self._left = run, outcome
+                run.step.shown.clear()  # a reply would be told as one of the next run
+                self._left = run, outcome.status
 
-    def _make_whole(self, run: Run, outcome: Outcome | None) -> None:
+    def _make_whole(self, run: Run, status: str) -> None:
         """Answer the open calls, and note what cut the run short. Raises ``JournalError``; done again, it goes on."""
-        status = "" if outcome is None else outcome.status
         was_stopped, was_interrupted = status.startswith("cancelled"), status == "interrupted"
         if self.conversation.open_calls:
             self._tools.answer_open(run)

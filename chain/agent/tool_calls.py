@@ -12,9 +12,9 @@ where the program is killed. One that cannot be run (an unknown tool, input that
 starts.
 
 What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc), the run's time limit, the end of the
-agent above and a full disk that a call beside it meets cancel it; a now line cancels its batch; its own time limit
-gives a result that says so. A result that is there is kept. Each call that has none then gets one in ``answer_open``,
-outside the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+agent above and a full disk that another call of the batch meets cancel it; a now line cancels its batch; its own time
+limit gives a result that says so. A result that is there is kept. Each call that has none then gets one in
+``answer_open``, outside the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
 
 Where the disk is full a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted
 and kept in memory, the run ends with ``error``, and the next run answers the open calls.

@@ -43,7 +43,8 @@ DEADLY = f"{MAX_TAKEOVERS} workers have died with its run, which is not gone on 
 SWEEP_S = 60.0
 """How often sessions that are old enough are deleted."""
 _SERVER = ""
-"""What is reported of the server speaks for itself."""
+"""Reports about the server, which name it themselves."""
+_SWEEPING = "deleting old sessions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,8 @@ class Worker:
         # No cancellation between the claim and the task that gives the session back.
         with trio.CancelScope(shield=True):
             while self._outlived:
-                await self._store.discount_death(server, self._outlived[-1])
-                self._outlived.pop()
+                await self._store.discount_death(server, self._outlived[0])
+                self._outlived.pop(0)  # another may have been added meanwhile
             for id in await self._store.due(server, only=self._limits.only):
                 if id in self._running:
                     continue  # no two chains work in one folder
@@ -237,7 +238,9 @@ class Worker:
             try:
                 await self._store.delete_old(server, keep_s)
             except SessionError as error:
-                self._tell("deleting old sessions", str(error))
+                self._tell(_SWEEPING, str(error))
+            else:
+                self._told.pop(_SWEEPING, None)
             await trio.sleep(SWEEP_S)
 
     def _tell(self, what: str, why: str) -> None:

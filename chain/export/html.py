@@ -90,9 +90,9 @@ def _facts(session: outline.Outline) -> Iterator[tuple[str, str]]:
     init = session.init
     if began := session.times[0] if session.times else init.time if init else None:
         lasted = [run.seconds for run in session.runs if not run.is_lost]
-        at_least = "" if len(lasted) == len(session.runs) else "more than "
+        more_than = "" if len(lasted) == len(session.runs) else "more than "
         yield "Began", f'<time datetime="{phrases.iso(began)}">{phrases.when(began)}</time>'
-        yield "At work for", f"{at_least}{phrases.duration(sum(lasted))}" if lasted else "an unknown time"
+        yield "At work for", f"{more_than}{phrases.duration(sum(lasted))}" if lasted else "an unknown time"
     if init is not None:
         yield "Workspace", f"<span class=mono>{escaped(init.workspace)}</span>"
         yield "Model", escaped(init.model)
@@ -168,7 +168,8 @@ def _iterations(bar: Bar[outline.Iteration], agent: str) -> str:
     steps = bar.parts
     if len(steps) == 1:
         return f"{agent}, iteration {steps[0].number}: {steps[0].took}"
-    took = phrases.duration(sum(step.seconds for step in steps))
+    took = phrases.duration(sum(step.seconds for step in steps if not step.is_lost))
+    took = f"more than {took}" if any(step.is_lost for step in steps) else took
     return f"{agent}, iterations {steps[0].number} to {steps[-1].number} ({len(steps)}): {took}"
 
 

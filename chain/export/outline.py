@@ -325,10 +325,10 @@ class _OutlineBuilder:
         run = self.outline.runs[-1]
         run.result, run.tokens, run.cost_usd = event, event.usage.total_tokens, event.usage.cost_usd
         run.status = event.status
-        is_lost = ended_with_program(event.status, event.result)
         for agent in self._working.values():
             agent.until, agent.ended = at, event.time
-            agent.is_lost = agent.last_step.is_lost = is_lost
+        if ended_with_program(event.status, event.result):
+            _lose(run)
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
         parent = self._working.get(event.agent)
@@ -367,3 +367,12 @@ class _OutlineBuilder:
         if not self.outline.runs:
             self._start_run(event, len(self.outline.times))
         return self.outline.runs[-1]
+
+
+def _lose(agent: AgentRun) -> None:
+    """Mark what an agent was in, and those below it, as ended with the program."""
+    agent.is_lost = agent.last_step.is_lost = True
+    for item in agent.last_step.items:
+        for child in item.agents if isinstance(item, CallItem) else ():
+            if child.status in (None, "interrupted"):
+                _lose(child)

@@ -259,6 +259,7 @@ async def claim(
         said, *more = await server.run(scripts.CLAIM, id, *arguments)
     except Unreachable:  # if only the answer was lost, nobody would get the session before the lease ends
         await trio.sleep(AGAIN_S)
+        lease = Lease(server, id, lease.token, length_s, by_worker=by_worker)  # whose time begins here
         said, *more = await server.run(scripts.CLAIM, id, *arguments)
     if said != b"ok":
         return "none" if said == b"none" else "newer" if said == b"newer" else "held"

@@ -8,6 +8,7 @@ All keys have the tag ``{chain}``, so that they are in one hash slot. Those of a
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines that wait in the journal),
               answers (until when somebody answers questions), is_worker (whether one holds it), goes_on (whether a run
               that is open is to be gone on with), takeovers (from workers that died, since a run came to its end),
+              outlived (the token of the last worker that lost it and said that it lives),
               told_from (the event with which the last run began), init and run_init (the events that tell who runs it
               now, and who began that run), told (bytes of all events so far), summary (of the journal up to a record)
     lines     a stream: what was sent and the holder has not read yet

@@ -269,7 +269,7 @@ class SessionRuns:
         if self._offers is None:
             return
         offered = await self._offers.offer(self.server_tools)
-        # What ends the run in the step in which the tools are there comes before them on record, and in a replay.
+        # If the run is ended in the step in which the tools arrive, they are not recorded, as in a replay.
         await trio.lowlevel.checkpoint_if_cancelled()
         if offered != self.server_tools:
             told = self._journal.record(offered)

@@ -69,7 +69,7 @@ def counted(n: int, thing: str, things: str = "") -> str:
 
 
 def ended_with_program(status: str, result: str) -> bool:
-    """Whether the program ended before the run did, whose end was recorded by who resumed the session."""
+    """Whether the program ended before the run did, whose end was recorded by whoever resumed the session."""
     return status == "interrupted" and result == PROGRAM_ENDED
 
 

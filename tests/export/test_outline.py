@@ -208,4 +208,12 @@ def test_of_what_ended_with_the_program_nobody_knows_how_long_it_took() -> None:
     page = "".join(html(story))
     assert "more than 1 h 0 min" in page
     assert "iteration 1: an unknown time" in page
-    assert "unknown time" in "".join(html(outline_of(lost(1.0, PROGRAM_ENDED))))
+    begun, result = lost(1.0, PROGRAM_ENDED)[:2], lost(1.0, PROGRAM_ENDED)[2]
+    child = [
+        events.ToolCall(time=2.0, iteration=1, id="t1", name="explore", input={}),
+        events.AgentStarted(time=3.0, name="explore-1", kind="explore", task="look", parent_id="t1"),
+        events.AgentEnded(
+            time=3600.0, name="explore-1", parent_id="t1", kind="explore", task="look", status="interrupted"
+        ),
+    ]
+    assert [agent.took for agent in outline_of([*begun, *child, result]).agents()] == ["an unknown time"] * 2
