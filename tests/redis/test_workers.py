@@ -26,6 +26,8 @@ from chain.app.session_worker import DEADLY, MAX_TAKEOVERS, Worker, WorkerLimits
 from chain.config.load import Settings, load_settings
 from chain.errors import SessionError, ToolError
 from chain.redis import mailbox, scripts
+from chain.redis.lease import Lease
+from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
 from chain.text.wording import GO_ON
 
@@ -386,6 +388,27 @@ async def test_workers_that_lose_a_run_and_do_not_die_keep_nobody_from_going_on_
             await steps.has_begun.wait()
         steps.gate.set()
         await event(session, lambda row: ended(row) and row["status"] == "done")
+
+
+async def test_of_sessions_that_are_lost_while_another_is_being_told_each_is_told(
+    server: redis.OwnRedis, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = replace(settings, state=server.address)
+    worker = Worker(shared, tmp_path / "state", WorkerLimits(at_once=2), lambda what: None)
+    discount, told = RedisStore.discount_death, list[str]()
+    async with worker._store.connected() as link:
+        leases = [Lease(link, id, f"token of {id}", 10, by_worker=True) for id in ("one", "two")]
+
+        async def lose_another(store: RedisStore, link: RedisServer, lease: Lease) -> None:
+            if not told:
+                worker._outlived.append(leases[1])
+            told.append(lease.id)
+            await discount(store, link, lease)
+
+        monkeypatch.setattr(RedisStore, "discount_death", lose_another)
+        worker._outlived.append(leases[0])
+        assert await worker._claim_next(link) is None
+    assert told == ["one", "two"]
 
 
 async def test_a_session_that_was_lost_is_not_begun_again_beside_a_tool_of_it_that_still_runs(

@@ -435,3 +435,16 @@ def test_what_went_along_with_a_line_is_said_below_it() -> None:
     assert "INTERRUPTION at iteration 2: see @a.txt" in settled[0]
     assert " ".join(" ".join(settled).split()).endswith(f"↪ {why}")
     assert not left
+
+
+def test_a_call_that_starts_two_agents_tells_a_stop_once_and_shows_a_good_result() -> None:
+    def agent(name: str, status: events.Status) -> list[events.Event]:
+        about = {"name": name, "kind": "explore", "task": "find", "parent_id": "c1"}
+        return [events.AgentStarted(**about), events.AgentEnded(**about, status=status)]
+
+    first, second = agent("explore-1", "cancelled"), agent("explore-2", "done")
+    failed, good = result("pair", "explore-1 was stopped", is_error=True), result("pair", "one did")
+    rows = shown(call("pair"), *first, *second, failed)[0]
+    assert sum("stopped" in row for row in rows) == 1
+    for both in ([*first, *second], [*second, *first]):
+        assert any("pair" in row for row in shown(call("pair"), *both, good)[0])
