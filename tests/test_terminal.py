@@ -534,7 +534,7 @@ def test_an_unknown_command_stays_with_the_nearest_name_and_help_names_all(scree
     idle(screen.until("chain help"))
     for name in ("help", "status", "queue", "drop", "edit", "todo", "tools", "model", "resume", "new", "quit"):
         assert re.search(rf"(^|  )/{name}\b", screen.everything, re.M), name
-    for key in ("Esc", "Ctrl-C", "Ctrl-D", "Ctrl-G", "Alt-Enter", "Tab"):
+    for key in ("Esc", "Ctrl-C", "Ctrl-D", "Ctrl-G", "Ctrl-L", "Alt-Enter", "Tab"):
         assert key in screen.everything
     quit(screen)
     assert states(screen) == {}
