@@ -50,9 +50,10 @@ class Draft:
         self._came_back, self._refused = above[:count], above[count:]
         return [*above, rest]
 
-    def sent(self) -> None:
-        """The first of the lines was accepted."""
-        del (self._came_back or self._refused)[:1]
+    def sent(self, count: int) -> None:
+        """Remove the first ``count`` lines, which were accepted."""
+        for _ in range(count):
+            del (self._came_back or self._refused)[:1]
 
     def changed(self, text: str) -> str | None:
         """The text was changed. Returns the text to have instead, where a new line has to begin after a refused one."""

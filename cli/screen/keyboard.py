@@ -39,6 +39,8 @@ from cli.show.text_rows import columns, cut, row_starts
 
 T = TypeVar("T")
 
+_ACCEPTED: tuple[Acceptance, ...] = ("accepted", "answered")
+
 
 class Keyboard:
     """The keys of one editor."""
@@ -112,28 +114,28 @@ class Keyboard:
             self._set_text(separated)
 
     def _submit(self) -> bool:
-        """Submit the lines in order until one is not accepted. Returns true, which keeps what is left in the editor."""
+        """Submit the lines in order until one is not accepted. Return true, so that the rest stays in the editor."""
         if passing := self._draft.passing(self._buffer.text):
             typed, before = passing
-            if self._offer(typed, at="") == "accepted":
-                self._remember(typed)
+            if self._offer([typed], at="") == ["accepted"]:
                 self._set_text(before)
+                self._remember(typed)
             elif is_command(typed):
                 self._select_from(len(before))
             return True
         lines, at = self._draft.offered(self._buffer.text), self._draft.at
-        while lines:
-            is_last = len(lines) == 1
-            answer = self._offer(lines[0], at=at if is_last else "")
-            if answer not in ("accepted", "answered"):
-                self._keep(self._draft.left(lines, answer), answer)
-                break
-            if answer == "answered":
-                self._page.is_answered(at)
-            if not (is_last and at):
-                self._remember(lines[0])
-            self._draft.sent()
-            del lines[0]
+        answers = self._offer(lines, at=at)
+        count = sum(answer in _ACCEPTED for answer in answers)
+        accepted, left = lines[:count], lines[count:]
+        if answers[-1] == "answered":
+            self._page.is_answered(at)
+        if at and not left:
+            accepted.pop()  # an answer does not belong in the history
+        for line in accepted:
+            self._remember(line)
+        self._draft.sent(count)
+        if left:
+            self._keep(self._draft.left(left, answers[-1]), answers[-1])
         else:
             self._empty()
         return True
@@ -152,9 +154,22 @@ class Keyboard:
         self._buffer.selection_state.enter_shift_mode()
         self._buffer.cursor_position = len(self._buffer.text)
 
-    def _offer(self, line: str, *, at: str) -> Acceptance:
-        whole = self.pastes.whole(line)
-        return self.ask(lambda listener: listener.accept(whole, at=at)) or "later"
+    def _offer(self, lines: Sequence[str], *, at: str) -> list[Acceptance]:
+        """Submit lines until one is not accepted; the last one may answer the question ``at``. Return their answers.
+
+        All lines go in one call to trio's thread, so that no run ends between two of them.
+        """
+        whole = [self.pastes.whole(line) for line in lines]
+
+        def accept(listener: Listener) -> list[Acceptance]:
+            answers: list[Acceptance] = []
+            for line in whole[:-1]:
+                answers.append(listener.accept(line))
+                if answers[-1] not in _ACCEPTED:
+                    return answers
+            return [*answers, listener.accept(whole[-1], at=at)]
+
+        return self.ask(accept) or ["later"]
 
     def _remember(self, line: str) -> None:
         history, line = self._buffer.history, self.pastes.whole(line)

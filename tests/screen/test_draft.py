@@ -27,8 +27,7 @@ def test_a_line_that_was_changed_is_one_text_with_those_below_and_none_with_thos
 def test_lines_that_are_left_are_lines_of_their_own_with_the_markers_they_were_offered_with(sent: int) -> None:
     draft, text = with_lines("use B", "use C", typed="x")
     lines: Sequence[str] = [f"!{line}" for line in draft.offered(text)]
-    for _ in range(sent):
-        draft.sent()
+    draft.sent(sent)
     left = draft.left(lines[sent:], "later")
     assert left == lines[sent:]
     assert draft.lines("\n".join(left)) == left
