@@ -114,6 +114,8 @@ class Journal:
         self._waiters = trio.lowlevel.ParkingLot()
         self._late = self._late_synced = 0
         """How many records were late, and how many of these are on the disk by now."""
+        self._synced = 0
+        """The ``seq`` up to which records are on the disk. A journal that is resumed is synced once more."""
         self.failure: str | None = None
         """Why a sync or a late write failed: final, since what is on the disk is unknown then. A full disk is not."""
         self._at_failure: list[Callable[[JournalError], None]] = []
@@ -221,16 +223,17 @@ class Journal:
         self._wanted.set()
 
     async def sync(self) -> None:
-        """Sync once, for all that was recorded before the call; never again after a failure."""
+        """Sync what was recorded before the call, unless that is on the disk already; never again after a failure."""
         if self.failure is not None:
             return
-        covered, late = self._queued, self._late
+        covered, late, seq = self._queued, self._late, self.seq
         try:
-            await self._file.sync()
+            if seq > self._synced or self._done < covered:
+                await self._file.sync()
         except OSError as error:
             self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
         else:
-            self._late_synced = late
+            self._late_synced, self._synced = max(late, self._late_synced), max(seq, self._synced)
             self._release(synced=covered)
 
     def _enqueue(self, action: Action, *, needs_sync: bool) -> None:

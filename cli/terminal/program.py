@@ -118,6 +118,7 @@ class _Program:
         self._news = Signal()
         """Set when the user wants to leave, or another session."""
         self._code = 0
+        self._has_finished = False
         self._was_signalled = False
         self._pressed_at: float | None = None
         self._never_sent: list[str] = []
@@ -140,9 +141,10 @@ class _Program:
             if self._invocation.tour is None:
                 self._session.welcome(WELCOME)
             await self._switch_until_left()
-            code = await self._finish()
+            self._code = await self._finish()
+            self._has_finished = True
             nursery.cancel_scope.cancel()
-        return code
+        return self._code
 
     def _show(self, chain: Chain, model: str) -> TerminalSession:
         asked, store = self._invocation, _store_of(self._invocation)
@@ -309,7 +311,7 @@ class _Program:
         # The terminal is the user's, whatever ended the program; the screen bounds this itself.
         with trio.CancelScope(shield=True):
             typed = await self._screen.close()
-        exit_soon(self._code or 1)
+        exit_soon(self._code if self._has_finished else self._code or 1)
         # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
         let_signals_end(*LEAVING)
         left = [("Came back:", text) for text in self._came_back]
