@@ -61,6 +61,12 @@ def let_signals_end(*numbers: signal.Signals) -> None:
         signal.signal(number, _on_signal if _duties else signal.SIG_DFL)
 
 
+def exit_on_interrupt() -> None:
+    """End the process at once at SIGINT, unless it is ignored: an exception could get lost. Only in the main thread."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _on_signal)
+
+
 def code_of(number: int) -> int:
     """The exit code of a program that a signal has ended."""
     return INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE

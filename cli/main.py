@@ -22,7 +22,7 @@ from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from chain.text.plain import sanitize
 from cli import arguments, options
-from cli.ending import even_at_once
+from cli.ending import even_at_once, exit_on_interrupt
 from cli.screen import tty
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
@@ -289,6 +289,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
 
 
 def _interactive(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:
+    exit_on_interrupt()
     if query is not None:
         arguments.check_query(query)
     scheduled = arguments.read_scheduled(args)

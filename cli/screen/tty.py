@@ -11,6 +11,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import sys
 import termios
 import threading
@@ -107,6 +108,28 @@ def noted_return() -> Iterator[Callable[[], bool]]:
         yield ask
     finally:
         signal.signal(signal.SIGCONT, before)
+
+
+@contextmanager
+def signals_waking() -> Iterator[Callable[[], None]]:
+    """Yield a function that waits for input and returns early to run signal handlers. Only in the main thread.
+
+    A signal just before a blocking read only sets a flag, and the read still waits for a key. The interpreter's wakeup
+    descriptor ends this wait as well.
+    """
+    woken, wakes = socket.socketpair()
+    with woken, wakes:
+        wakes.setblocking(False)
+        before = signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+
+        def wait() -> None:
+            while 0 not in select.select([0, woken.fileno()], [], [])[0]:
+                woken.recv(4096)
+
+        try:
+            yield wait
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 @contextmanager

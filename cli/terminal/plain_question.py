@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
 from chain.servers import ToolServer
+from cli.ending import even_at_once
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
@@ -50,9 +52,12 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
 
 
 def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
+    # An interrupt meanwhile would leave the terminal quiet.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with tty.quiet() as typed_ahead:
         _show(rows, ascii=ascii)
         typed = typed_ahead()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     while True:
         said = (_ask(asking) or "").strip().casefold()
         if not said:
@@ -78,16 +83,15 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
 
 
 def _ask(asking: str) -> str | None:
-    """What is typed after the text ``asking``; ``None`` at the end of input. Raises ``KeyboardInterrupt``."""
+    """Return what is typed after the text ``asking``; ``None`` at the end of input."""
     line = b""
-    try:
+    with even_at_once(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
         try_to_write(1, asking)
-        with suppress(OSError):
-            while not line.endswith(b"\n") and (piece := os.read(0, 4096)):
-                line += piece
-    except KeyboardInterrupt:
-        try_to_write(1, "\n")
-        raise
+        while not line.endswith(b"\n"):
+            wait_for_input()
+            if not (piece := os.read(0, 4096)):
+                break
+            line += piece
     if line.endswith(b"\n"):
         return line.decode(errors="replace")
     try_to_write(1, "\n")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from chain.exit_codes import SIGTERM_CODE
+from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from cli.screen import tty
 from cli.terminal.invocation import Looks, Prepare
 
@@ -30,8 +30,8 @@ def run_at_terminal(
     is_dumb = tty.is_dumb(os.environ)
     looks = Looks(color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates)
     # From here on every exit has to restore the terminal.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
     by_key = not is_dumb or tty.echoes()
     if by_key:
@@ -71,4 +71,4 @@ def run_at_terminal(
 def _exit_on_signal(number: int, frame: object) -> NoReturn:
     # Nothing has to be shut down in order yet, and an exception could be raised anywhere, also inside trio.
     tty.restore()
-    os._exit(SIGTERM_CODE)
+    os._exit(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)

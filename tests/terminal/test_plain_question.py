@@ -1,0 +1,51 @@
+"""Questions before there is an editor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.terminal.plain_question import _ask
+
+
+@pytest.fixture
+def keys() -> Iterator[int]:
+    """Replace standard input by a pipe; return the end to write keys to."""
+    before, (read, write) = os.dup(0), os.pipe()
+    os.dup2(read, 0)
+    try:
+        yield write
+    finally:
+        os.dup2(before, 0)
+        for fd in (before, read, write):
+            os.close(fd)
+
+
+def test_a_line_answers(keys: int) -> None:
+    os.write(keys, b"y")
+    os.write(keys, b"es\n")
+    assert _ask("? ") == "yes\n"
+
+
+def test_ctrl_c_that_does_not_interrupt_the_read_ends_the_question(keys: int) -> None:
+    main = threading.get_native_id()
+
+    def interrupt() -> None:
+        # The signal goes to this thread: as one that comes just before the read, it leaves the read waiting.
+        while Path(f"/proc/self/task/{main}/stat").read_text().rpartition(") ")[2][0] != "S":
+            pass
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    def ask() -> None:
+        thread.start()
+        _ask("? ")
+
+    thread = threading.Thread(target=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        ask()
+    thread.join()
