@@ -235,8 +235,11 @@ class Projection:
         self._is_running = True
         self._of(MAIN).iteration = self._of(MAIN).begun = 0
         self._replies.clear()
-        query = self._lines.get(id)
-        message = "" if query is None else line_of(query).message
+        message = ""
+        if (query := self._lines.get(id)) is not None:
+            line = line_of(query)
+            # "[USER ADDED] " is for the model.
+            message = line.text.strip() if line.kind == "context" else line.message
         return events.RunStarted(time=at, id=self._told_id(id), query=message)
 
     def _result(self, record: records.Result, at: float) -> Event:
