@@ -5,7 +5,7 @@ rest is imported from its module, so that a test of a parser loads no terminal.
 """
 
 from .checks import check_full_disk, check_heard, check_invariants, check_silence
-from .disks import SMALL, FullDisk, LateFile, MemoryFile
+from .disks import FullDisk, LateFile, MemoryFile
 from .examples import sharded, trying
 from .sessions import INTERRUPTED, SKIPPED, OneConversation, Recorder, Session, at, open_session, settings, wait_quiet
 from .users import (
@@ -15,12 +15,9 @@ from .users import (
     DROP,
     DROP_FIRST,
     EDIT,
-    FULL,
     INTERRUPT,
     LINES,
     MARKED,
-    NEARLY_FULL,
-    ROOM,
     Acts,
     Replies,
 )
@@ -32,15 +29,11 @@ __all__ = [
     "DROP",
     "DROP_FIRST",
     "EDIT",
-    "FULL",
     "INTERRUPT",
     "INTERRUPTED",
     "LINES",
     "MARKED",
-    "NEARLY_FULL",
-    "ROOM",
     "SKIPPED",
-    "SMALL",
     "Acts",
     "FullDisk",
     "LateFile",

@@ -18,7 +18,7 @@ from .asked import check_questions
 from .crashes import check_readable
 from .disks import FullDisk
 from .replays import ONE_IN, check_replayed
-from .sessions import SKIPPED, Mark, Session
+from .sessions import INTERRUPTED, SKIPPED, Mark, Session
 from .small_window import ASKS
 from .users import MARKED
 from .walk import Walk, in_order, walked
@@ -45,6 +45,16 @@ def check_invariants(session: Session, *, max_iterations: int = 20, one_in: int 
     check_readable(session)
     check_replayed(session, one_in)
     assert session.chain.is_running or {view.state for view in session.chain.agents} == {"finished"}
+
+
+async def check_next_run(session: Session) -> None:
+    """The next run is like any other: it is answered, and nothing of it is skipped or cut."""
+    count = len(session.events)
+    assert (await session.run("Do another task")).status == "done"
+    texts = {event.text for event in session.events[count:] if isinstance(event, events.ToolResult)}
+    assert not texts & {SKIPPED, INTERRUPTED}
+    check_invariants(session)
+    check_silence(session, session.interrupted_at)
 
 
 def check_full_disk(session: Session) -> None:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from . import forked
 from .house import ROOT
+from .program import run_program
 
 REFERENCE = ROOT / "cli" / "help"
 
@@ -36,12 +36,4 @@ def rows(name: str, head: str) -> list[list[str]]:
 def run(*argv: str, cwd: Path, home: Path) -> subprocess.CompletedProcess[str]:
     """Run Python in an environment of its own."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"}
-    command = [sys.executable, *argv]
-    return forked.run(
-        command,
-        cwd=cwd,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=120,
-    )
+    return run_program([sys.executable, *argv], cwd=cwd, env=environ, stdin=subprocess.DEVNULL, text=True)

@@ -103,10 +103,9 @@ class Editor:
             self.log.append((message["method"], update.get("sessionUpdate")))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until something holds. It is looked at when something comes."""
-        with trio.fail_after(20):
-            while not condition():
-                await self._news.wait()
+        """Wait until a condition on what has come holds. It is checked only when something comes."""
+        while not condition():
+            await self._news.wait()
 
     async def result(self, id: object) -> dict[str, Any]:
         """The answer to a request. Raises ``RpcError``."""

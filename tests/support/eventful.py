@@ -87,11 +87,11 @@ TOOLS: list[Tool] = [*[t for t in TREE_TOOLS if t is not ask_user_question], ask
 TOOLS += [read_reports, mend, ledger]
 
 
-def does(text: str, *calls: tuple[str, dict[str, Any]], takes: float = 2.0) -> Step:
+def does(text: str, *calls: tuple[str, dict[str, Any]]) -> Step:
     """A reply with calls."""
     blocks: list[Block] = [Text(text)] if text else []
     blocks += [ToolCall(f"c{n}", name, input) for n, (name, input) in enumerate(calls)]
-    return Step(tuple(blocks), delay_s=takes)
+    return Step(tuple(blocks), delay_s=2.0)
 
 
 _TREE = {

@@ -18,8 +18,6 @@ PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else
 IS_SHORT = PROFILE == "short"
 EXAMPLES = {"short": 5, "full": 100, "ci": 100, "long": 1_000}
 """Of a property test that does not say how many it tries: ``hypothesis`` has 100."""
-MOST_IN_SHORT = 5
-"""Examples of a property test, or of each part of one, in the short run."""
 
 
 def sharded(
@@ -29,7 +27,6 @@ def sharded(
     shards = 1 if IS_SHORT else shards
 
     def decorate(test: Callable[..., None]) -> Callable[[int], None]:
-        @pytest.mark.sampled
         @pytest.mark.parametrize("shard", range(shards))
         def run(shard: int) -> None:
             part = trying(max_examples // shards)(hypothesis.given(*strategies)(test))
@@ -46,7 +43,7 @@ def sharded(
 def trying(max_examples: int) -> hypothesis.settings:
     """The settings of a property test that tries so many examples in a full run."""
     examples = max(max_examples * EXAMPLES[PROFILE] // EXAMPLES["full"], 3)
-    return hypothesis.settings(max_examples=min(examples, MOST_IN_SHORT) if IS_SHORT else examples)
+    return hypothesis.settings(max_examples=min(examples, EXAMPLES["short"]) if IS_SHORT else examples)
 
 
 _counts: dict[object, int] = {}
@@ -60,15 +57,15 @@ async def counted(scenario: object, count: Callable[[], Awaitable[int]]) -> int:
 
 
 def some(cases: Sequence[T], every: int = 5) -> list[T]:
-    """All of the cases, in the short run every fifth and the last; the test is marked ``sampled``."""
+    """All of the cases, in the short run every fifth and the last."""
     return [*cases[:-1:every], *cases[-1:]] if IS_SHORT else list(cases)
 
 
 def one(cases: Sequence[T]) -> Sequence[T]:
-    """All of the cases, in the short run the first; the test is marked ``sampled``."""
+    """All of the cases, in the short run the first."""
     return cases[:1] if IS_SHORT else cases
 
 
 def fewer(number: int, *, divided_by: int) -> int:
-    """The number, in the short run divided; the test is marked ``sampled``."""
+    """The number, in the short run divided."""
     return max(number // divided_by, 1) if IS_SHORT else number

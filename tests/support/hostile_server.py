@@ -64,11 +64,16 @@ def text(*texts: str) -> dict[str, object]:
 
 
 def leave_behind() -> None:
-    """Start what tries to get away: in a session of its own, after two forks, deaf to signals."""
+    """Start what tries to get away: in a session of its own, after two forks, deaf to signals.
+
+    It is in the log when this returns: whoever hears of it looks there.
+    """
     import _signal
 
+    logged, end = os.pipe()
     if pid := os.fork():
         os.waitpid(pid, 0)
+        os.read(logged, 1)
         return
     os.setsid()
     if os.fork():
@@ -77,6 +82,7 @@ def leave_behind() -> None:
     for number in (1, 2, 3, 13, 15):
         _signal.signal(number, _signal.SIG_IGN)
     log(f"left {os.getpid()}")
+    os.write(end, b"x")
     time.sleep(600)
     os._exit(0)
 

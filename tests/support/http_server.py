@@ -15,7 +15,10 @@ from .servers import server
 
 
 class HttpServer:
-    """Knows one session at a time. ``status`` is what it answers calls with, 0 for hanging up."""
+    """Knows one session at a time. ``status`` is what it answers calls with, 0 for hanging up.
+
+    An address that is in ``PAGES`` answers whatever is asked with that; ``/dropped`` drops the streams of calls.
+    """
 
     def __init__(self) -> None:
         self.port = 0
@@ -24,9 +27,9 @@ class HttpServer:
         self.body: dict[str, Any] = {}
         """What stands in an answer that refuses."""
 
-    def entry(self, name: str = "h") -> ToolServer:
+    def entry(self, path: str = "mcp") -> ToolServer:
         """As a configuration names it."""
-        return server({"url": f"http://127.0.0.1:{self.port}/mcp"}, name)
+        return server({"url": f"http://127.0.0.1:{self.port}/{path}"})
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """Answer the requests of a connection."""
@@ -43,11 +46,14 @@ class HttpServer:
                 while len(read) < (length := int(headers.get("content-length", "0"))):
                     read += await stream.receive_some()
                 body, read = read[:length], read[length:]
-                answer = self._answer(lines[0].split()[0], headers.get("mcp-session-id"), body)
-                if not answer:
+                verb, path, _ = lines[0].split()
+                answer = PAGES.get(path) or self._answer(verb, headers.get("mcp-session-id"), body)
+                if path == "/dropped" and b"tools/call" in body:
+                    answer = _STREAM
+                await stream.send_all(answer)
+                if answer in (b"", _STREAM):
                     await stream.aclose()
                     return
-                await stream.send_all(answer)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
@@ -86,6 +92,17 @@ def _json(status: int, message: dict[str, Any], more: str = "") -> bytes:
 
 def _response(status: int, body: bytes, more: str = "") -> bytes:
     return f"HTTP/1.1 {status} Status\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body
+
+
+_STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+PAGES = {
+    "/html": _response(200, b"<html>", "content-type: text/html\r\n"),
+    "/login": _response(401, b"{}", "content-type: application/json\r\n"),
+    "/away": _response(307, b"", "location: http://example.org/mcp\r\n"),
+    "/broken": _response(500, b"oops"),
+    "/large": _response(200, b"x" * (1 << 24) + b"x", "content-type: application/json\r\n"),
+}
 
 
 @asynccontextmanager

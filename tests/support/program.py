@@ -1,11 +1,17 @@
-"""How the program is started: its command line, with the tools of the tests, and its environment."""
+"""Start the program: its command line, with the tools of the tests, and its environment."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
+from typing import Any
+
+from cli.main import main
 
 from .house import ROOT
 
@@ -34,4 +40,74 @@ def gates(home: Path) -> Path:
 
 def program(*args: str) -> list[str]:
     """The command line of the ``chain`` program with the tools of the tests."""
-    return [sys.executable, str(ROOT / "tests/forks/terminal_program.py"), *args]
+    return [sys.executable, str(ROOT / "tests/support/terminal_program.py"), *args]
+
+
+_ON_ITS_OWN_TERMINAL = ': <>"$0"; exec "$@"'
+"""The first terminal that a session leader opens becomes its controlling terminal."""
+
+
+def start_program(argv: Sequence[str], *, terminal: str | None = None, **more: Any) -> subprocess.Popen[Any]:
+    """Start a process. ``terminal`` is the device that becomes its controlling terminal."""
+    if terminal is not None:
+        argv = ["/bin/sh", "-c", _ON_ITS_OWN_TERMINAL, terminal, *argv]
+        more["start_new_session"] = True
+    return subprocess.Popen(argv, **more)
+
+
+def run_program(argv: Sequence[str], **more: Any) -> subprocess.CompletedProcess[Any]:
+    """Run a process to its end and capture its output."""
+    return subprocess.run(argv, capture_output=True, check=False, **more)
+
+
+def call_program(
+    *args: str, cwd: Path, environ: Mapping[str, str], stdin: str | bytes | int = b"", stdout: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Call the program's ``main`` in this process, in 20 ms instead of the 600 ms that a process takes.
+
+    Its folder, its environment and its standard streams are as those of a process: ``stdin`` is what it reads, or a
+    descriptor; standard output and standard error are files, unless ``stdout`` is another descriptor.
+    """
+    with ExitStack() as stack:
+        out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        if not isinstance(stdin, int):
+            given = stack.enter_context(tempfile.TemporaryFile())
+            given.write(stdin.encode() if isinstance(stdin, str) else stdin)
+            given.seek(0)
+            stdin = given.fileno()
+        with _streams(stdin, out.fileno() if stdout is None else stdout, err.fileno()), _environ(environ), chdir(cwd):
+            code = main(args)
+        for file in (out, err):
+            file.seek(0)
+        told = [file.read().decode() for file in (out, err)]
+    return subprocess.CompletedProcess(args, code, *told)
+
+
+@contextmanager
+def _streams(*descriptors: int) -> Iterator[None]:
+    """Put these descriptors in the place of the standard streams."""
+    saved = [os.dup(number) for number in range(3)]
+    before = sys.stdin
+    try:
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+        with open(0, encoding="utf-8", closefd=False) as sys.stdin:
+            yield
+    finally:
+        sys.stdin = before
+        for number, descriptor in enumerate(saved):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+@contextmanager
+def _environ(environ: Mapping[str, str]) -> Iterator[None]:
+    """Replace the environment of this process."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environ)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

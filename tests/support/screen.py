@@ -1,7 +1,7 @@
 """A program in a real pseudo-terminal, seen through a terminal emulator.
 
-The tests type, wait until something is on the screen, and look. Every wait has a deadline, and one that is missed shows
-the whole screen.
+The tests type, wait until something is on the screen, and look. The deadline of the test ends a wait that lasts too
+long, and the failure shows the whole screen.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import select
 import signal
 import struct
 import termios
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -24,11 +23,7 @@ from typing import Any, TypeAlias
 import pyte
 
 from .emulator import Emulator
-from .forked import Popen
-from .program import environ, gates
-
-DEADLINE_S = 120.0
-"""Of one wait. Most take some milliseconds; a machine that does other work as well may need seconds."""
+from .program import environ, gates, start_program
 
 XTERM = {"XTERM_VERSION": "XTerm(379)"}
 """What a terminal says of itself that cuts its rows off when it becomes narrower."""
@@ -61,7 +56,6 @@ class Screen:
     """A program that runs in a terminal of its own. A context manager: leaving it kills what still runs.
 
     ``env`` is put over the environment that ``environ`` gives; a value of ``None`` takes a variable out.
-    ``is_forked``: where programs may be, see ``support.forked``.
     """
 
     def __init__(
@@ -74,7 +68,6 @@ class Screen:
         env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
         reflows: bool = False,
-        is_forked: bool = True,
     ) -> None:
         self.home = home
         self.raw = bytearray()
@@ -87,7 +80,7 @@ class Screen:
         try:
             self._set_size(rows, columns)
             self._before = termios.tcgetattr(slave)
-            self.process = Popen(
+            self.process = start_program(
                 argv,
                 terminal=os.ttyname(slave),
                 stdin=slave,
@@ -95,7 +88,6 @@ class Screen:
                 stderr=slave,
                 env=environ(home, {**({} if reflows else XTERM), **(env or {})}),
                 cwd=cwd or home,
-                is_forked=is_forked,
             )
         except BaseException:
             os.close(self._terminal)
@@ -212,52 +204,47 @@ class Screen:
 
     # ------------------------------------------------------------------------------------------------- what is done
 
-    def until(self, condition: Condition, deadline: float = DEADLINE_S) -> Screen:
+    def until(self, condition: Condition) -> Screen:
         """Read until the condition holds: a text that is to be seen or scrolled past, or a function of the screen.
 
         It must hold of a whole picture. A program that draws hides the cursor meanwhile, and what is read of the
         terminal may end in the middle of a drawing.
         """
         holds = condition if callable(condition) else lambda screen: condition in screen.everything
-        end = time.monotonic() + deadline
-        while not ((self._is_over or not self._emulator.cursor.hidden) and holds(self)):
-            if self._is_over:
-                raise AssertionError(self._told(condition, f"the program ended with {self.wait()}"))
-            if time.monotonic() > end:
-                raise AssertionError(self._told(condition, f"{deadline:g} s have passed"))
-            self._read(TICK_S)
+        with self._shown_with_failures(condition):
+            while not ((self._is_over or not self._emulator.cursor.hidden) and holds(self)):
+                assert not self._is_over, f"the program ended with {self.wait()}"
+                self._read(TICK_S)
         return self
 
     def type(self, text: str | bytes) -> None:
         """Press keys. What is written meanwhile is read, so that neither side waits for the other."""
         left = text if isinstance(text, bytes) else text.encode()
-        end = time.monotonic() + DEADLINE_S
-        while left and not self._is_over:
-            assert time.monotonic() < end, self._told(text, "nobody reads the keys")
-            _, can_write, _ = select.select([], [self._terminal], [], 0)
-            if can_write:
-                with suppress(BlockingIOError):
-                    left = left[os.write(self._terminal, left) :]
-            else:
-                self._read(TICK_S)
+        with self._shown_with_failures(text):
+            while left and not self._is_over:
+                _, can_write, _ = select.select([], [self._terminal], [], 0)
+                if can_write:
+                    with suppress(BlockingIOError):
+                        left = left[os.write(self._terminal, left) :]
+                else:
+                    self._read(TICK_S)
 
     def open_gate(self, name: str, text: str = "opened") -> None:
-        """Let the tool ``gate`` of this name go on, which returns the text; waits for it to stand there."""
+        """Open the gate at which a tool waits, which then returns the text. Wait for a tool to come there first."""
         path = gates(self.home) / name
-        end = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                gate = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENXIO):
-                    raise
-            else:
-                with os.fdopen(gate, "w") as file:
-                    file.write(text)
-                return
-            if self._is_over or time.monotonic() > end:
-                raise AssertionError(self._told(name, "nobody stands at this gate"))
-            self._read(TICK_S)
+        with self._shown_with_failures(name):
+            while True:
+                try:
+                    gate = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+                except OSError as error:
+                    if error.errno not in (errno.ENOENT, errno.ENXIO):
+                        raise
+                else:
+                    with os.fdopen(gate, "w") as file:
+                        file.write(text)
+                    return
+                assert not self._is_over, "the program has ended"
+                self._read(TICK_S)
 
     def resize(self, rows: int, columns: int) -> None:
         """Change the size of the terminal, of which the program is told by SIGWINCH."""
@@ -277,13 +264,12 @@ class Screen:
         os.close(self._terminal)
         self._terminal = -1
 
-    def wait(self, deadline: float = DEADLINE_S, *, reads: bool = True) -> int:
+    def wait(self, *, reads: bool = True) -> int:
         """Wait for the exit code, which is negative for a signal; unless ``reads`` is false, read the rest before."""
-        end = time.monotonic() + deadline
-        while reads and not self._is_over and time.monotonic() < end:
-            self._read(TICK_S)
-        ended, _, _ = select.select([self._ended], [], [], max(0, end - time.monotonic()))
-        assert ended, self._told("the end", f"{deadline:g} s have passed")
+        with self._shown_with_failures("the end"):
+            while reads and not self._is_over:
+                self._read(TICK_S)
+            select.select([self._ended], [], [])
         return self.process.wait()
 
     def close(self) -> None:
@@ -309,6 +295,11 @@ class Screen:
     def echoes(self) -> bool:
         """Whether the terminal shows what is typed by itself."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)
+
+    @property
+    def is_in_foreground(self) -> bool:
+        """Whether Ctrl-C is a signal to the program, and not to one that it has given the terminal."""
+        return os.tcgetpgrp(self._terminal) == self.process.pid
 
     def mode(self, number: int) -> bool | None:
         """Whether a private mode (25: the cursor is shown, 2004: bracketed paste) was turned on, or off, last."""
@@ -371,11 +362,17 @@ class Screen:
         self._seen = None
         self._stream.feed(_FOREIGN.sub(b"", data[:end]))
 
-    def _told(self, wanted: object, why: str) -> str:
-        name = wanted if isinstance(wanted, str) else _source(wanted)
-        rule = "-" * self._emulator.columns
-        state = f"cursor at {self.cursor}, exit code {self.process.poll()}"
-        return f"{name!r} did not come: {why}\n{rule}\n{self.everything}\n{rule}\n{state}"
+    @contextmanager
+    def _shown_with_failures(self, wanted: object) -> Iterator[None]:
+        """Add the screen to what ends the block, such as the deadline of the test."""
+        try:
+            yield
+        except BaseException as error:
+            rule = "-" * self._emulator.columns
+            name = wanted if isinstance(wanted, str) else _source(wanted)
+            state = f"cursor at {self.cursor}, exit code {self.process.poll()}"
+            error.add_note(f"{name!r} did not come\n{rule}\n{self.everything}\n{rule}\n{state}")
+            raise
 
 
 def _without_blank_rows(text: str, rows: int) -> str:

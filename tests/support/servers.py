@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -10,13 +11,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from chain import yamlfile
 from chain.journal.records import ServerTools
 from chain.plan import Plan
 from chain.servers import ToolServer, read_server
+from chain.tools.mcp import running as life
 from chain.tools.mcp.running import Servers, Surroundings
+from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import ToolContext
 
@@ -24,6 +28,22 @@ from .processes import until_async
 from .steered import Steered
 
 PROGRAM = Path(__file__).parent / "hostile_server.py"
+
+
+def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for servers as long as it takes: how fast they start, answer and end decides nothing.
+
+    This imports the client of ``mcp``, too, which takes long.
+    """
+    from chain.tools.mcp import server_connection
+
+    for module, limits in {
+        life: ("FIRST_S", "LIST_S", "WHY_S"),
+        server_connection: ("START_S",),
+        guarded: ("GONE_S",),
+    }.items():
+        for limit in limits:
+            monkeypatch.setattr(module, limit, math.inf)
 
 
 def entry_of(log: Path, *acts: str) -> dict[str, Any]:
@@ -82,10 +102,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(workspace: Path, *servers: ToolServer, keys: frozenset[str] = frozenset()) -> AsyncIterator[Running]:
+async def running(workspace: Path, *servers: ToolServer) -> AsyncIterator[Running]:
     """Start servers, and end them."""
     guard, notices = Guard(), list[str]()
-    around = Surroundings(guard, workspace, dict(os.environ), dict(os.environ), keys)
+    around = Surroundings(guard, workspace, dict(os.environ), dict(os.environ), frozenset())
     made = Servers(servers, around, notices.append)
     try:
         async with trio.open_nursery() as nursery:

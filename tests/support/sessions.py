@@ -173,6 +173,12 @@ class Session:
             for m in self.model.requests[n].messages
         )
 
+    @property
+    def conversation(self) -> list[str]:
+        """The conversation as the journal has it, a text for each message."""
+        messages = [record["message"]["content"] for record in self.records if record["type"] == "message"]
+        return [" | ".join(b.get("text") or b.get("content") or b.get("name") for b in blocks) for blocks in messages]
+
     async def run(self, query: str) -> events.Result:
         """Start a run and wait until the chain is idle."""
         assert self.chain.submit(query).what == "started"

@@ -6,8 +6,8 @@ A test file names this module in ``pytest_plugins`` for the fixtures.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,11 @@ COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m
 
 PASTE = "\x1b[200~{}\x1b[201~"
 
+SLOW = "stream 40 words in 20 seconds"
+"""A query with an answer that a test need not wait for: w01 w02 ..., of which there is soon something to see."""
+
+WORDS = [f"w{n:02}" for n in range(1, 41)]
+
 _INJECTED = re.compile(r" ✓ injected \(\d+ ")
 
 SHOWN = 60
@@ -56,10 +61,32 @@ SHOWN = 60
 Start = Callable[..., Screen]
 
 
-def started(home: Path, *args: str, config: bool = True, under: Sequence[str] = (), **more: Any) -> Screen:
-    """The program in an empty folder, with a configuration of the test's own unless ``config`` is false.
+LIMITS = (
+    "cli.terminal.program.DOUBLE_PRESS_S",
+    "cli.terminal.terminal_session.SHOWING_S",
+    "cli.screen.editor.CLOSING_S",
+    "cli.screen.dumb.CLOSING_S",
+    "cli.screen.dumb.REPLY_S",
+    "cli.screen.tty.WRITE_S",
+    "cli.ending.EXIT_S",
+    "cli.door.visit.ANSWER_S",
+)
+"""Times after which the program acts differently. On a busy machine they could pass by chance."""
 
-    ``under`` is what starts it, such as a shell; ``more`` is for the screen.
+
+def started(
+    home: Path,
+    *args: str,
+    config: bool = True,
+    never: Sequence[str] = LIMITS,
+    under: Sequence[str] = (),
+    env: Mapping[str, str | None] | None = None,
+    **more: Any,
+) -> Screen:
+    """Start the program in an empty folder, with a configuration of the test's own unless ``config`` is false.
+
+    ``never`` names limits that are disabled; a program with ``-p`` has none of them. ``under`` is a command that starts
+    the program, such as a shell. ``more`` is for the screen.
     """
     (home / "work").mkdir(exist_ok=True)
     named = home / "test.yaml"
@@ -67,7 +94,8 @@ def started(home: Path, *args: str, config: bool = True, under: Sequence[str] = 
         named.write_text(CONFIG)
         (home / "other.yaml").write_text(OTHER)
     argv = [*under, *program(*(["--config", str(named)] if config else []), *args)]
-    return Screen(argv, home=home, cwd=home / "work", **more)
+    own = {} if "-p" in args else {"NEVER": " ".join(never)}
+    return Screen(argv, home=home, cwd=home / "work", env={**own, **(env or {})}, **more)
 
 
 @pytest.fixture
@@ -77,35 +105,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
 
 
-class Ahead:
-    """Starts the program for the next test while this one runs: a test takes little longer than a start."""
-
-    def __init__(self, folders: pytest.TempPathFactory) -> None:
-        self._folders = folders
-        self._next = self._start()
-
-    def take(self) -> Screen:
-        taken, self._next = self._next, self._start()
-        return taken
-
-    def close(self) -> None:
-        self._next.close()
-
-    def _start(self) -> Screen:
-        return started(self._folders.mktemp("home"))
-
-
-@pytest.fixture(scope="module")
-def ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ahead]:
-    with closing(Ahead(tmp_path_factory)) as ahead:
-        yield ahead
-
-
 @pytest.fixture
-def screen(ahead: Ahead) -> Iterator[Screen]:
-    """The program with its prompt up, and a home of its own."""
-    with ahead.take() as screen:
-        yield idle(screen)
+def screen(start: Start) -> Screen:
+    """The program with its prompt up."""
+    return idle(start())
 
 
 def idle(screen: Screen) -> Screen:
@@ -133,6 +136,11 @@ def _runs(screen: Screen) -> int:
 def edits(text: str) -> Callable[[Screen], bool]:
     """Whether this is what is in the editor."""
     return lambda screen: screen.editor == text
+
+
+def words(screen: Screen, start: int = 0) -> list[str]:
+    """Return the words of such an answer that have been shown, from one place on."""
+    return re.findall(r"w\d\d", " ".join(screen.rows))[start:]
 
 
 def journal(screen: Screen) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,19 +140,14 @@ numbers = st.integers(0, MOST_BELOW + 1)
 step_numbers = st.sampled_from([0, 0, 1, 2])
 
 
-def trees_of(leaves: Sequence[Leaf]) -> st.SearchStrategy[Tree]:
-    """Trees whose agents call these."""
-    leaf = st.sampled_from(leaves)
-    return st.builds(
-        grow,
-        st.lists(st.tuples(numbers, st.sampled_from(KINDS), step_numbers, leaf), min_size=1, max_size=MOST_BELOW),
-        st.lists(st.tuples(numbers, step_numbers, leaf), max_size=8),
-        st.lists(st.tuples(numbers, step_numbers, st.sampled_from(NAMES), leaf), max_size=5),
-        st.lists(st.tuples(numbers, step_numbers, st.sampled_from(FAULTS)), max_size=4),
-    )
-
-
-trees = trees_of(LEAVES)
+leaf = st.sampled_from(LEAVES)
+trees = st.builds(
+    grow,
+    st.lists(st.tuples(numbers, st.sampled_from(KINDS), step_numbers, leaf), min_size=1, max_size=MOST_BELOW),
+    st.lists(st.tuples(numbers, step_numbers, leaf), max_size=8),
+    st.lists(st.tuples(numbers, step_numbers, st.sampled_from(NAMES), leaf), max_size=5),
+    st.lists(st.tuples(numbers, step_numbers, st.sampled_from(FAULTS)), max_size=4),
+)
 
 
 @dataclass

@@ -22,11 +22,11 @@ DROP = "(drop)"
 DROP_FIRST = "(drop the first)"
 EDIT = "(edit)"
 FULL = "(the disk is full)"
-NEARLY_FULL = "(the disk takes small records)"
+_NEARLY_FULL = "(the disk takes small records)"
 ROOM = "(the disk has room)"
 ANOTHER_MODEL = "(another model)"
 COMPACT = "(compact)"
-DISK_ACTS = [NEARLY_FULL, NEARLY_FULL, FULL, ROOM, ROOM]
+DISK_ACTS = [_NEARLY_FULL, _NEARLY_FULL, FULL, ROOM, ROOM]
 
 LINES = [
     "use the other file ‹›",
@@ -114,7 +114,7 @@ class Acts:
                     chain.compact("the numbers")
             case "(the disk is full)" | "(the disk takes small records)" | "(the disk has room)":
                 assert isinstance(self.session.file, FullDisk)
-                self.session.file.room = {FULL: 0, NEARLY_FULL: SMALL, ROOM: math.inf}[what]
+                self.session.file.room = {FULL: 0, _NEARLY_FULL: SMALL, ROOM: math.inf}[what]
             case _ if what == ANOTHER_MODEL:
                 pass
             case _ if chain.is_running or self.also_idle:

@@ -6,15 +6,14 @@ since both happen in threads, of which the clock knows nothing; ``Wire.let_time_
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import anthropic  # noqa: F401 - importing it takes seconds on a busy machine, which are no test's
 import trio
-from double import NEWER, Double, Policy, PromptCache, Script, serve, text
-from double.continuity import Tail
+from double import NEWER, Double, Policy, Script, serve, text
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -108,13 +107,9 @@ class Wire:
 async def wired(
     script: Script,
     *,
-    tools: Iterable[Tool] = TOOLS,
     use: Settings | None = None,
     policy: Policy | None = None,
-    cache: PromptCache | None = None,
-    tail: Tail = None,
     max_iterations: int = 20,
-    interactive: bool = False,
     **model: Any,
 ) -> AsyncIterator[Wire]:
     """A session at a double with this script; a sequence is told after one reply that warms it up.
@@ -123,11 +118,9 @@ async def wired(
     the invariants hold, and the double has seen nothing that the API would refuse.
     """
     whole = script if callable(script) else [text("Hello."), *(script if isinstance(script, list) else [script])]
-    async with serve(whole, policy=policy or Policy(), cache=cache, tail=tail) as double:
+    async with serve(whole, policy=policy) as double:
         adapter = model_at(double.url, **model)
-        async with open_session(
-            adapter, tools=tools, use=use or chain_settings(max_attempts=4), interactive=interactive
-        ) as session:
+        async with open_session(adapter, tools=TOOLS, use=use or chain_settings(max_attempts=4)) as session:
             wire = Wire(session, double, adapter)
             if not callable(script):
                 await wire.warm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from contextlib import suppress
@@ -90,15 +91,6 @@ async def hang(ctx: ToolContext) -> str:
 
 
 @tool(timeout_s=1000)
-async def deaf(ctx: ToolContext) -> str:
-    """Hear nothing for a second."""
-    ctx.progress("deaf now")
-    with trio.CancelScope(shield=True):
-        await trio.sleep(1)
-    return "heard nothing"
-
-
-@tool(timeout_s=1000)
 async def stone(ctx: ToolContext) -> str:
     """Hear nothing at all."""
     with trio.CancelScope(shield=True):
@@ -113,13 +105,16 @@ async def breaks(ctx: ToolContext) -> str:
     return "broken"
 
 
-TOOLS = (gate, flood, wild, fails, hang, deaf, stone, breaks)
+TOOLS = (gate, flood, wild, fails, hang, stone, breaks)
 
 
-def run() -> int:
-    """The program with these tools and the command line of the process."""
-    return main(sys.argv[1:], tools=TOOLS)
+def lift(*limits: str) -> None:
+    """Make times of the program, each named by its module and its name there, so long that they never pass."""
+    for limit in limits:
+        module, _, name = limit.rpartition(".")
+        setattr(importlib.import_module(module), name, 1_000_000.0)
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    lift(*os.environ.get("NEVER", "").split())
+    sys.exit(main(sys.argv[1:], tools=TOOLS))
