@@ -1,12 +1,7 @@
-"""The contract of lines, the loop and endings: the rows of the tables of SPEC sections 3, 4 and 7.
-
-A test that holds a row says so with the marker ``spec``, in whatever file it is; which rows there are is in
-``test_markers.py``.
-"""
+"""The contract of lines, the loop and endings: rows of the tables of SPEC sections 3, 4 and 7 in whole sessions."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -35,30 +30,6 @@ def receipt(session: Session, id: str) -> events.Receipt:
 # -------------------------------------------------------------------------------------------------- states of a line
 
 
-@pytest.mark.spec("3", "queued")
-async def test_a_line_that_waits_is_queued() -> None:
-    gates = Gates()
-    async with open_session(LOOK, tools=gates.tools) as session:
-        await begin(session, gates, "a", "use B", "then: the next")
-        assert (session.state("L2"), session.state("L3")) == ("queued", "queued")
-        told = [(e.id, e.text, e.kind, e.target_agent, e.waiting) for e in session.of(events.LineQueued)]
-        assert told == [("L2", "use B", "redirect", "main", 1), ("L3", "then: the next", "follow-up", "main", 2)]
-        assert b'"use B"' in session.file.synced, "whoever is told that it waits can rely on it"
-        assert not [r for r in session.records if r["type"] == "receipt" and r["id"] != "L1"]
-        await finish(session, gates)
-
-
-@pytest.mark.spec("3", "delivered")
-async def test_a_query_is_delivered_at_the_start(mock_clock: MockClock) -> None:
-    async with open_session(ANSWER) as session:
-        await session.run("Do the task")
-        found = receipt(session, "L1")
-        assert (found.state, found.agent, found.iteration, found.point) == ("delivered", "main", 0, "start")
-        assert found.waited_s == 0
-        check_invariants(session)
-
-
-@pytest.mark.spec("3", "delivered")
 async def test_a_line_that_was_delivered_says_where_and_how_long_it_waited(mock_clock: MockClock) -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
@@ -79,47 +50,6 @@ async def test_a_line_that_was_delivered_says_where_and_how_long_it_waited(mock_
         ]
 
 
-@pytest.mark.spec("3", "handled")
-async def test_a_stop_is_handled() -> None:
-    gates = Gates()
-    async with open_session(LOOK, tools=gates.tools) as session:
-        await begin(session, gates, "a")
-        session.chain.submit("Stop.")
-        await finish(session, gates)
-        found = receipt(session, "L2")
-        assert (found.text, found.state, found.iteration, found.point) == ("Stop.", "handled", 1, None)
-        assert "Stop" not in session.sent()
-
-
-@pytest.mark.spec("3", "handled")
-async def test_a_todo_with_no_model_call_to_follow_is_handled() -> None:
-    gates = Gates()
-    async with open_session(LOOK, tools=gates.tools, use=settings(max_iterations=1)) as session:
-        await begin(session, gates, "a", "todo: add x", "todo: done 9")
-        await finish(session, gates, max_iterations=1)
-        assert (session.state("L2"), session.state("L3")) == ("handled", "handled")
-        assert [t.text for t in session.chain.plan.tasks] == ["x"]
-        assert "there is no task 9" in session.of(events.Notice)[0].message
-        assert (await session.run("Do another task")).status == "done"
-        assert "todo" not in session.sent()
-        assert "[ ] 1. x" in session.model.requests[-1].tail[0], "of the plan the next call is told"
-
-
-@pytest.mark.spec("3", "dropped")
-@pytest.mark.spec("7", "0: a line was dropped")
-async def test_a_line_that_was_dropped_is_dropped() -> None:
-    gates = Gates()
-    async with open_session(LOOK, tools=gates.tools) as session:
-        await begin(session, gates, "a", "use B")
-        assert session.chain.drop("L2") == "use B"
-        result = await finish(session, gates)
-        found = receipt(session, "L2")
-        assert (found.state, found.iteration, found.point) == ("dropped", 1, None)
-        assert "use B" not in session.sent()
-        assert (result.status, result.exit_code) == ("done", 0)
-
-
-@pytest.mark.spec("3", "refused: over-long, malformed, not writable")
 @pytest.mark.parametrize("active", [False, True])
 @pytest.mark.parametrize(
     ("text", "reason"),
@@ -158,115 +88,20 @@ async def test_a_line_that_cannot_be_accepted_is_refused(text: str, reason: str,
 
 # -------------------------------------------------------------------------------------------------- what a line can say
 
-PLAN_COMMANDS = {
-    "todo: add Verify the Data": ("task 3 added: Verify the Data", ["PENDING", "PENDING", "PENDING"]),
-    "plan: add Verify the Data": ("task 3 added: Verify the Data", ["PENDING", "PENDING", "PENDING"]),
-    "todo: complete 1": ("task 1 completed: one", ["DONE", "PENDING"]),
-    "TODO: Done 2": ("task 2 completed: two", ["PENDING", "DONE"]),
-    "todo: fail 2": ("task 2 failed: two", ["PENDING", "FAILED"]),
-    "Plan: fail 2 No network": ("task 2 failed: two (No network)", ["PENDING", "FAILED"]),
-    "todo: list": ("[ ] 1. one\n[ ] 2. two\n0 done, 0 failed, 2 pending", ["PENDING", "PENDING"]),
-    "todo: show": ("[ ] 1. one\n[ ] 2. two\n0 done, 0 failed, 2 pending", ["PENDING", "PENDING"]),
-    "todo: clear": ("the plan is cleared, 2 tasks removed", []),
-}
 
-
-@pytest.mark.spec("3", "todo: ..., plan: ...")
-@pytest.mark.spec("3", "add, complete, done, fail, list, show, clear")
-@pytest.mark.parametrize("line", PLAN_COMMANDS)
-async def test_a_plan_command_is_carried_out_at_the_next_safe_point(line: str) -> None:
-    outcome, states = PLAN_COMMANDS[line]
-    gates = Gates()
-    async with open_session(LOOK, tools=gates.tools) as session:
-        for text in ("one", "two"):
-            session.chain.plan.add(text, "user")
-        await begin(session, gates, "a", line)
-        assert [t.state for t in session.chain.plan.tasks] == ["PENDING", "PENDING"]
-        await finish(session, gates)
-        assert [t.state for t in session.chain.plan.tasks] == states
-        said = session.model.requests[1].messages[-1].text
-        assert said.startswith(f"USER INTERRUPTION: {line}")
-        assert f"{outcome})" in said
-        assert session.state("L2") == "delivered"
-        changed = states != ["PENDING", "PENDING"]
-        assert bool(session.model.requests[1].tail[1:]) == changed, "the model is told of a plan that others changed"
-
-
-@pytest.mark.spec("3", "a todo command")
-@pytest.mark.spec("3", "add, complete, done, fail, list, show, clear")
-@pytest.mark.parametrize("line", PLAN_COMMANDS)
-async def test_a_plan_command_is_carried_out_at_once_when_nothing_runs(line: str) -> None:
-    outcome, states = PLAN_COMMANDS[line]
-    async with open_session(ANSWER) as session:
-        for text in ("one", "two"):
-            session.chain.plan.add(text, "user")
-        answer = session.chain.submit(line)
-        assert answer.what == "handled"
-        assert answer.message.endswith(outcome)
-        assert [t.state for t in session.chain.plan.tasks] == states
-        assert session.state("L1") == "handled"
-        await session.chain.wait_idle()
-        assert (session.model.requests, session.of(events.RunStarted)) == ([], [])
-
-
-@pytest.mark.spec("3", "malformed")
-@pytest.mark.parametrize("active", [False, True])
-@pytest.mark.parametrize(
-    ("line", "written"),
-    [
-        ("todo:", "todo: add <task>, todo: complete <N>"),
-        ("todo: add", "todo: add <task>"),
-        ("todo: complete", "todo: complete <N>"),
-        ("todo: complete x", "todo: complete <N>"),
-        ("todo: done", "todo: complete <N>"),
-        ("todo: fail", "todo: fail <N> [reason]"),
-        ("todo: fail because", "todo: fail <N> [reason]"),
-        ("todo: list all", "todo: list"),
-        ("todo: clear it", "todo: clear"),
-    ],
-)
-async def test_a_malformed_plan_command_is_answered_at_once_and_stays_the_users(
-    line: str, written: str, active: bool
-) -> None:
+@pytest.mark.parametrize(("line", "state"), [("todo: complete 1", "DONE"), ("todo: list", "PENDING")])
+async def test_a_plan_command_is_carried_out_at_the_next_safe_point(line: str, state: str) -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
         session.chain.plan.add("one", "user")
-        if active:
-            await begin(session, gates, "a")
-        answer = session.chain.submit(line)
-        assert (answer.what, answer.id) == ("refused", "")
-        assert f"write it as {written}" in answer.message
-        assert session.chain.waiting == ()
-        gates.let("a")
-        await session.chain.wait_idle()
+        await begin(session, gates, "a", line)
         assert [t.state for t in session.chain.plan.tasks] == ["PENDING"]
-        assert len(session.model.requests) == (2 if active else 0)
-
-
-@pytest.mark.spec("3", "a number that does not exist")
-@pytest.mark.parametrize("line", ["todo: complete 9", "todo: fail 9 because", "todo: done 0"])
-async def test_a_task_number_that_does_not_exist_is_told_when_nothing_runs(line: str) -> None:
-    async with open_session(ANSWER) as session:
-        session.chain.plan.add("one", "user")
-        answer = session.chain.submit(line)
-        assert (answer.what, session.state("L1")) == ("handled", "handled")
-        assert re.fullmatch(r"there is no task \d; the plan has 1", answer.message)
-        assert session.model.requests == []
-
-
-@pytest.mark.spec("3", "any other word after todo:")
-@pytest.mark.parametrize("line", ["todo: buy milk", "plan: let us think", "Todo: adding is fine"])
-async def test_another_word_after_todo_goes_to_the_model(line: str) -> None:
-    gates = Gates()
-    async with open_session(LOOK, tools=gates.tools) as session:
-        await begin(session, gates, "a", line)
-        assert session.of(events.LineQueued)[0].kind == "redirect"
         await finish(session, gates)
-        assert session.sent(1).endswith(f"USER INTERRUPTION: {line}")
-        assert session.chain.plan.tasks == ()
+        assert [t.state for t in session.chain.plan.tasks] == [state]
+        is_news = bool(session.model.requests[1].tail[1:])
+        assert is_news == (state == "DONE"), "the model is told of a plan that others changed"
 
 
-@pytest.mark.spec("3", "/command")
 @pytest.mark.parametrize("active", [False, True])
 async def test_a_command_never_enters_the_channel(active: bool) -> None:
     gates = Gates()
@@ -282,34 +117,6 @@ async def test_a_command_never_enters_the_channel(active: bool) -> None:
         assert session.of(events.LineQueued, events.LineRefused) == []
 
 
-@pytest.mark.spec("3", "case does not matter in keywords, and is kept after them")
-@pytest.mark.parametrize(
-    ("line", "kind", "reads"),
-    [
-        ("CONTEXT: The SKU is X", "context", "[USER ADDED] The SKU is X"),
-        ("Focus On SKU Data", "guidance", "Focus On SKU Data"),
-        ("STATUS", "question", "STATUS"),
-        ("Todo: Add The Licence", "todo", "Todo: Add The Licence (Done: task 1 added: The Licence)"),
-        ("!Use The Other", "redirect", "Use The Other"),
-        ("NEVER MIND!", "stop", None),
-        ("THEN: Do The Next", "follow-up", None),
-    ],
-)
-async def test_the_case_of_keywords_does_not_matter(line: str, kind: str, reads: str | None) -> None:
-    gates = Gates()
-    async with open_session(LOOK, tools=gates.tools) as session:
-        await begin(session, gates, "a")
-        session.chain.submit(line)
-        await finish(session, gates)
-        [record] = [r for r in session.records if r["type"] == "line" and r["id"] == "L2"]
-        assert (record["text"], record["kind"]) == (line, kind)
-        if reads is not None:
-            assert session.model.requests[1].messages[-1].text == f"USER INTERRUPTION: {reads}"
-        if kind == "follow-up":
-            assert session.of(events.RunStarted)[1].query == "Do The Next"
-
-
-@pytest.mark.spec("3", "blank lines")
 @pytest.mark.parametrize("active", [False, True])
 async def test_blank_lines_do_nothing(active: bool) -> None:
     gates = Gates()
@@ -330,7 +137,6 @@ async def test_blank_lines_do_nothing(active: bool) -> None:
 # ------------------------------------------------------------------------------------------------- with no run active
 
 
-@pytest.mark.spec("3", "status")
 @pytest.mark.parametrize("line", ["status", "STATUS"])
 async def test_status_with_no_run_needs_no_model(line: str) -> None:
     async with open_session(ANSWER) as session:
@@ -341,7 +147,6 @@ async def test_status_with_no_run_needs_no_model(line: str) -> None:
         assert session.model.requests == []
 
 
-@pytest.mark.spec("3", "a stop")
 async def test_a_stop_with_no_run_says_so_and_is_no_line() -> None:
     async with open_session(ANSWER) as session:
         count = len(session.records)
@@ -351,7 +156,6 @@ async def test_a_stop_with_no_run_says_so_and_is_no_line() -> None:
         assert (len(session.records), session.chain.receipts, session.events) == (count, (), [])
 
 
-@pytest.mark.spec("3", "everything else")
 @pytest.mark.parametrize(
     ("line", "query"),
     [
@@ -359,7 +163,6 @@ async def test_a_stop_with_no_run_says_so_and_is_no_line() -> None:
         ("!do the task", "do the task"),
         ("what is it?", "what is it?"),
         ("focus on prices", "focus on prices"),
-        ("context: it is late", "[USER ADDED] it is late"),
         ("then: do the next", "do the next"),
         (" stop", "stop"),
         (" todo: add x", "todo: add x"),
@@ -377,7 +180,6 @@ async def test_everything_else_starts_a_run(line: str, query: str) -> None:
         check_invariants(session)
 
 
-@pytest.mark.spec("3", "a query given as an argument")
 @pytest.mark.parametrize("query", ["stop", "todo: add x", "!now", "/help", "then: x", "context: x", "status", " x "])
 async def test_a_query_that_is_an_argument_is_not_parsed(query: str) -> None:
     async with open_session(ANSWER) as session:
@@ -391,7 +193,6 @@ async def test_a_query_that_is_an_argument_is_not_parsed(query: str) -> None:
 # ------------------------------------------------------------------------------------------------------ the safe points
 
 
-@pytest.mark.spec("4", "A: lines carried over")
 async def test_lines_of_the_first_step_enter_at_a_after_the_query() -> None:
     async with open_session(ANSWER) as session:
         session.chain.submit("Do the task")
@@ -406,7 +207,6 @@ async def test_lines_of_the_first_step_enter_at_a_after_the_query() -> None:
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "A and D come before a model call")
 @pytest.mark.parametrize("kind", [events.ToolResult, events.TextDelta])
 async def test_no_line_is_delivered_where_the_budget_lets_no_call_answer_it(kind: type[events.Event]) -> None:
     model = """
@@ -423,30 +223,20 @@ rules:
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "the limit's result is the last text, or a sentence of its own")
 async def test_the_result_at_the_limit_is_what_the_model_said_last() -> None:
-    gates = Gates("a", "b", "c")
-    for said, result in (("text: So far so good.", "So far so good."), ("thinking: Hm.", "Stopped after 3 iterations")):
-        model = f"""
+    model = """
 rules:
-  - {{when: {{step: 2}}, {said}, tools: [{{name: gate, input: {{at: b}}}}]}}
-  - {{tools: [{{name: gate, input: {{at: a}}}}]}}
+  - {when: {step: 2}, text: So far so good., tools: [{name: gate, input: {at: b}}]}
+  - {tools: [{name: gate, input: {at: a}}]}
 """
-        async with open_session(model, tools=gates.tools, use=settings(max_iterations=3)) as session:
-            for n in (1, 2, 3):
-                at(session, events.ToolResult, lambda session=session: session.chain.submit("use B"), n)
-            ended = await session.run("Do the task")
-            assert (ended.status, ended.iterations) == ("max_iterations", 3)
-            assert ended.result.startswith(result)
-            assert "is done" not in ended.result
-            assert "use B" not in ended.result
-            check_invariants(session, max_iterations=3)
+    async with open_session(model, tools=Gates("a", "b").tools, use=settings(max_iterations=3)) as session:
+        ended = await session.run("Do the task")
+        assert (ended.status, ended.iterations, ended.result) == ("max_iterations", 3, "So far so good.")
 
 
 # -------------------------------------------------------------------------------------------------- tools, stop reasons
 
 
-@pytest.mark.spec("4", "killed while it ran, or never started")
 async def test_the_journal_notes_the_start_and_the_end_of_each_tool() -> None:
     gates = Gates("a")
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -465,25 +255,6 @@ async def test_the_journal_notes_the_start_and_the_end_of_each_tool() -> None:
         assert ends == [False, True]
 
 
-@pytest.mark.spec("4", "max_tokens, a cut-off tool call")
-async def test_a_call_that_max_tokens_cut_off_is_kept_without_input_and_the_loop_goes_on() -> None:
-    model = """
-rules:
-  - {when: {step: 1}, text: Looking., tools: [{name: gate, input: {}, cut: true}]}
-  - {text: The answer.}
-"""
-    async with open_session(model, tools=Gates("a").tools) as session:
-        result = await session.run("Do the task")
-        [call] = session.model.requests[1].messages[1].calls
-        assert (call.name, dict(call.input)) == ("gate", {})
-        [answer] = session.model.requests[1].messages[2].results
-        assert answer.is_error
-        assert "input was cut off by max_tokens" in answer.text
-        assert (result.status, result.result) == ("done", "The answer.")
-        check_invariants(session)
-
-
-@pytest.mark.spec("4", "refusal")
 async def test_a_refusal_takes_back_all_since_the_last_reply_without_calls() -> None:
     gates = Gates("b")
     model = """
@@ -508,7 +279,6 @@ rules:
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "a reply without content")
 async def test_only_one_empty_reply_in_a_run_is_asked_to_continue() -> None:
     gates = Gates("a")
     model = """
@@ -576,7 +346,6 @@ ENDINGS: dict[Status, Ending] = {
 }
 
 
-@pytest.mark.spec("7", "every status")
 def test_every_status_has_an_ending() -> None:
     assert set(ENDINGS) == set(get_args(Status))
 
@@ -597,10 +366,6 @@ async def play(session: Session, ending: Ending, *lines: str) -> events.Result:
 
 
 @pytest.mark.sampled(every=5)
-@pytest.mark.spec("3", "returned, to the report")
-@pytest.mark.spec("7", "each status: what becomes of waiting lines, with a follow-up among them and without")
-@pytest.mark.spec("7", "done: none wait, follow-ups start the next run")
-@pytest.mark.spec("7", "max_iterations: carried over; headless with no run to follow: returned")
 @pytest.mark.parametrize("interactive", [False, True], ids=["headless", "interactive"])
 @pytest.mark.parametrize("follows", [False, True], ids=["alone", "with a follow-up"])
 @pytest.mark.parametrize("status", ENDINGS)
@@ -615,6 +380,7 @@ async def test_what_becomes_of_lines_that_wait(
     async with open_session(ending.model, tools=Gates("a").tools, use=use, interactive=interactive) as session:
         result = await play(session, ending, *lines)
         assert result.status == status
+        assert result.exit_code == (ending.code or (0 if status == "done" else 3))
         stays = status == "done" or (status == "max_iterations" and (follows or interactive))
         became = {r.text: r.state for r in session.chain.receipts if r.text in lines}
         assert became == dict.fromkeys(lines, "delivered" if stays else "returned")
@@ -629,7 +395,6 @@ async def test_what_becomes_of_lines_that_wait(
             assert points == (["B"] if status == "done" else ["A"])
 
 
-@pytest.mark.spec("4", "max_tokens, text")
 @pytest.mark.parametrize("max_iterations", [1, 2, 3])
 async def test_a_line_that_waits_goes_on_from_a_reply_that_max_tokens_cut(
     max_iterations: int, autojump_clock: MockClock
@@ -646,7 +411,6 @@ async def test_a_line_that_waits_goes_on_from_a_reply_that_max_tokens_cut(
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
 
 
-@pytest.mark.spec("4", "max_tokens, text")
 async def test_after_an_aside_a_reply_that_max_tokens_cut_ends_the_run(autojump_clock: MockClock) -> None:
     gates = Gates("a")
     model = """
@@ -664,27 +428,10 @@ rules:
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.spec("7", "each status: its exit code")
-@pytest.mark.spec("7", "3: lines came back")
 @pytest.mark.parametrize("status", ENDINGS)
-async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: MockClock) -> None:
-    ending = ENDINGS[status]
-    for lines in ((), ("use B",))[: 1 if status == "truncated" else 2]:  # a line that waits goes on from there
-        async with open_session(ending.model, tools=Gates("a").tools, use=settings(**ending.use)) as session:
-            result = await play(session, ending, *lines)
-            came_back = bool(lines) and status != "done"
-            assert result.status == status
-            assert result.exit_code == (ending.code or 3 * came_back)
-            assert session.chain.exit_code() == result.exit_code
-            assert session.chain.exit_code(terminated=True) == 143
-            session.chain.never_sent("use C", "its moment did not come")
-            assert session.chain.exit_code() == (ending.code or 3)
-
-
-@pytest.mark.sampled(every=3)
-@pytest.mark.spec("7", "the four fields")
-@pytest.mark.parametrize("status", ENDINGS)
-async def test_only_what_the_user_ended_is_marked_as_such(status: Status, autojump_clock: MockClock) -> None:
+async def test_each_ending_has_its_exit_code_and_only_what_the_user_ended_is_marked_as_such(
+    status: Status, autojump_clock: MockClock
+) -> None:
     ending = ENDINGS[status]
     async with open_session(ending.model, tools=Gates("a").tools, use=settings(**ending.use)) as session:
         result = await play(session, ending)
@@ -695,13 +442,16 @@ async def test_only_what_the_user_ended_is_marked_as_such(status: Status, autoju
             "cancelled_during_synthesis": ("user_cancelled", True, "answering", ("a is done",)),
             "interrupted": ("user_interrupted", True, "tools", ()),
         }
-        assert found == expected.get(status, (None, False, None, ()))
+        assert (result.status, found) == (status, expected.get(status, (None, False, None, ())))
         told = event_json.to_json(result)
         assert [told[k] for k in ("termination_reason", "partial", "phase_reached")] == list(found[:3])
         assert told["partial_results"] == list(found[3])
+        assert result.exit_code == session.chain.exit_code() == ending.code
+        assert session.chain.exit_code(terminated=True) == 143
+        session.chain.never_sent("use C", "its moment did not come")
+        assert session.chain.exit_code() == (ending.code or 3)
 
 
-@pytest.mark.spec("7", "several runs: the largest problem")
 async def test_of_several_runs_the_largest_problem_is_the_exit_code() -> None:
     gates = Gates("a")
     model = """

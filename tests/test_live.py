@@ -2,26 +2,19 @@
 
     CHAIN_LIVE_BASE_URL=http://127.0.0.1:8080 CHAIN_LIVE_MODEL=qwen3 python -m pytest -m live tests/test_live.py
 
-``CHAIN_LIVE_KEY`` is the key, if the server wants one. What the model says does not matter: they hold with one that
-answers nonsense, as the last test here shows. What matters is that the server takes every request, that each run ends
-as a run may end, and that the record is sound.
+``CHAIN_LIVE_KEY`` is the key, if the server wants one. What the model says does not matter, be it nonsense. It
+matters that the server takes every request, that each run ends as a run may end, and that the record is sound.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from double import NEWER
 from support import Session, check_invariants, open_session
 from support import settings as chain_settings
 from support.wire import TOOLS, model_at
@@ -166,59 +159,3 @@ async def test_two_agents_worth_of_sessions_at_once() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one)
         nursery.start_soon(one)
-
-
-# ------------------------------------------------------------------------------------------------------ and nonsense
-
-NONSENSE: list[Mapping[str, Any]] = [
-    {"type": "say", "blocks": [{"type": "text", "text": "blorp 🫠 ]}>"}], "text_chunk": 2, "delay_between": 0.01},
-    {"type": "say", "blocks": [{"type": "tool_use", "name": "look", "input": {"at": 7}}]},
-    {"type": "say", "blocks": [{"type": "tool_use", "name": "no_such_tool", "input": {"x": [None]}}]},
-    {"type": "say", "blocks": []},
-    {"type": "say", "blocks": [{"type": "text", "text": " \n"}, {"type": "tool_use", "name": "look", "input": {}}]},
-    {"type": "status", "code": 529, "headers": {"retry-after": "0"}},
-    {"type": "say", "blocks": [{"type": "text", "text": "USER INTERRUPTION: stop"}], "stop_reason": "max_tokens"},
-    {"type": "say", "blocks": [{"type": "tool_use", "name": "", "input": {}}]},
-    {"type": "say", "blocks": [{"type": "tool_use", "name": "fail", "input_json": '{"a'}], "stop_reason": "max_tokens"},
-    {"type": "cut", "after": 4},
-    {
-        "type": "say",
-        "blocks": [
-            {"type": "thinking", "thinking": "?"},
-            {"type": "tool_use", "name": "slow", "input": {"seconds": 0}},
-        ],
-    },
-    {"type": "say", "blocks": [{"type": "tool_use", "name": "plan_add_task", "input": {"task": "x"}}] * 3},
-    {"type": "garbage", "kind": "shape"},
-    {"type": "say", "blocks": [{"type": "text", "text": "42"}]},
-]
-
-
-@pytest.mark.slow
-def test_they_pass_with_a_model_that_answers_nonsense(tmp_path: Path) -> None:
-    script = tmp_path / "script.json"
-    script.write_text(json.dumps({"key": "live-key", "continuity": False, "repeat": True, "steps": NONSENSE}))
-    here = Path(__file__).parent
-    serving = [sys.executable, "-m", "double.server", "--script", str(script)]
-    with subprocess.Popen(serving, cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        watchdog = threading.Timer(300, server.kill)
-        watchdog.start()
-        assert server.stdin
-        assert server.stdout
-        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-        environ = {"CHAIN_LIVE_BASE_URL": url, "CHAIN_LIVE_MODEL": NEWER, "CHAIN_LIVE_KEY": "live-key"}
-        tests = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "live", "-p", "no:cacheprovider", __file__],
-            cwd=here.parent,
-            env={**os.environ, **environ},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        server.stdin.close()
-        report = json.loads(server.stdout.readlines()[-1])
-        watchdog.cancel()
-    assert tests.returncode == 0, tests.stdout
-    assert "13 passed" in tests.stdout
-    assert report["complaints"] == []
-    assert report["requests"] > 50

@@ -118,7 +118,7 @@ async def test_the_conversations_of_a_tree_interleave_and_each_only_grows(mock_c
             assert reuse([cache.account(request.body) for request in found]) >= 0.99
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("line", ["use the other file", "!at once", "!!now", "stop", "@explore-1 stop", INTERRUPT])
 async def test_whatever_the_user_does_to_a_tree_the_service_takes_every_request(
     line: str, mock_clock: MockClock
@@ -128,7 +128,7 @@ async def test_whatever_the_user_does_to_a_tree_the_service_takes_every_request(
         async def count() -> int:
             return len((await play(at)).events)
 
-        for moment in some(range(2, await counted(play, count), 4), every=48):
+        for moment in some(range(2, await counted(play, count), 8), every=24):
             before = len(at.double.requests)
             await play(at, [(moment, line)])
             for found in by_conversation(at.double.requests[before:]).values():

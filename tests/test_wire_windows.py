@@ -36,6 +36,7 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
+from support.examples import fewer
 from support.models import ASKING_TOOLS
 from support.small_window import ASKS, Summary
 from support.wire import TOOLS
@@ -46,7 +47,7 @@ from trio.testing import MockClock
 from chain import events
 
 LIMIT = 8
-AT_ONCE = 5
+AT_ONCE = fewer(5, divided_by=2)
 """Sessions of one client, which takes longer to build than a session to run."""
 
 BIG: Step = calls(("read", {"length": 29_000}), say="I read.")

@@ -5,7 +5,7 @@ from a script, and keeps every request. When its context ends it raises for each
 or I7, unless the test said that one would:
 
     async def test_a_tool_is_called() -> None:
-        script = [calls(("search", {"q": "prices"})), rate_limited("2"), text("Done.")]
+        script = [calls(("search", {"q": "prices"})), Status(429), text("Done.")]
         async with serve(script) as double:
             ...  # run the program against double.url with the key "test-key"
             second = await double.request(2)
@@ -20,29 +20,25 @@ Lock-step: a ``Gate`` holds a reply at a point of its stream.
         ...                          # type a line, press a key
         gate.open.set()
 
-Faults: ``Status``, ``ErrorEvent``, ``Reset``, ``Cut``, ``Stall``, ``Garbage``, ``Html``, ``Raw``, ``nothing()``,
-``nameless_call()``, ``twin_calls()``, ``cut_call()``; ``async with double.refusing()`` for refused connections.
+Faults: ``Status``, ``ErrorEvent``, ``Reset``, ``Cut``, ``Stall``, ``Garbage``, ``Raw``, ``html()``; ``async
+with double.refusing()`` for refused connections.
 
 Rules that are to be broken: ``double.expect_fault("deprecated for this model")``. I7:
 ``double.expect_new_conversation()`` for each child agent and each session after the first, ``expect_withdrawal()``
-after a refusal, ``expect_new_run()`` when the system prompt or the tools may change; ``serve(tail=0)`` says that no
-request has a tail, ``serve(tail=function)`` how long each one's is. ``double.reuse`` is the part of the repeatable
-input that was read from the cache.
+after a refusal; ``serve(tail=function)`` says how long each request's tail is. ``double.reuse`` is the part of the
+repeatable input that was read from the cache.
 """
 
 from .cache import Account, PromptCache, reuse
 from .continuity import Conversations
-from .models import MODELS, NEWER, OLDER, Features
-from .rules import Fault, Issued, Policy, check, check_count, check_messages
-from .seen import Headers, Seen
-from .serving import Double, RulesBroken, Script, serve
+from .models import NEWER, OLDER
+from .rules import Issued, Policy, check, check_messages
+from .serving import Double, RulesBroken, Script, Seen, serve
 from .steps import (
-    Block,
     Cut,
     ErrorEvent,
     Garbage,
     Gate,
-    Html,
     Raw,
     Reset,
     Say,
@@ -50,31 +46,22 @@ from .steps import (
     Status,
     Step,
     calls,
-    cut_call,
-    nameless_call,
+    html,
     nothing,
-    rate_limited,
     text,
     thinking,
-    twin_calls,
 )
 
 __all__ = [
-    "MODELS",
     "NEWER",
     "OLDER",
     "Account",
-    "Block",
     "Conversations",
     "Cut",
     "Double",
     "ErrorEvent",
-    "Fault",
-    "Features",
     "Garbage",
     "Gate",
-    "Headers",
-    "Html",
     "Issued",
     "Policy",
     "PromptCache",
@@ -89,15 +76,11 @@ __all__ = [
     "Step",
     "calls",
     "check",
-    "check_count",
     "check_messages",
-    "cut_call",
-    "nameless_call",
+    "html",
     "nothing",
-    "rate_limited",
     "reuse",
     "serve",
     "text",
     "thinking",
-    "twin_calls",
 ]

@@ -4,7 +4,8 @@ A breakpoint writes one entry, for the prefix that ends with its block. A later 
 breakpoints back over at most 20 positions (the breakpoint is the first), for an entry that an earlier request wrote;
 the longest wins. What is read plus what is written plus the rest is the whole input.
 
-Not modelled: the lifetime of entries, and the images that would make the messages' part of the cache invalid.
+Not modelled: the lifetime of entries, the shortest prefix that is cached, and the images that would make the messages'
+part of the cache invalid.
 """
 
 from __future__ import annotations
@@ -38,11 +39,6 @@ class Account:
     input: int
     repeatable: int
 
-    @property
-    def total(self) -> int:
-        """The whole input."""
-        return self.cache_read + self.cache_write + self.input
-
 
 def reuse(accounts: list[Account]) -> float:
     """The part of the repeatable input that was read from the cache; 1 while nothing was repeatable."""
@@ -54,13 +50,10 @@ def reuse(accounts: list[Account]) -> float:
 class PromptCache:
     """What the service remembers between requests.
 
-    ``minimum`` is the shortest prefix, in tokens, that is cached at all. With ``runs_count_once`` a run of tool calls,
-    and one of tool results, is one position of the lookback, as Anthropic's own service has it; without, which is
-    stricter and what other clouds do, every block is one.
+    Every block is one position of the lookback, as other clouds have it; Anthropic's own service counts a run of tool
+    calls, and one of tool results, as one.
     """
 
-    minimum: int = 0
-    runs_count_once: bool = False
     _entries: set[_Key] = field(default_factory=set)
     _seen: set[bytes] = field(default_factory=set)
 
@@ -69,8 +62,8 @@ class PromptCache:
         blocks = flatten(body) if blocks is None else blocks
         prefixes, sizes = _prefixes(blocks)
         keys = _keys(body, blocks, prefixes)
-        marks = [i for i, b in enumerate(blocks) if b.breakpoint and sizes[i] >= self.minimum]
-        read = max((self._found(i, blocks, keys) for i in marks), default=-1)
+        marks = [i for i, b in enumerate(blocks) if b.breakpoint]
+        read = max((self._found(i, keys) for i in marks), default=-1)
         repeated = -1
         while repeated + 1 < len(blocks) and prefixes[repeated + 1] in self._seen:
             repeated += 1
@@ -85,23 +78,10 @@ class PromptCache:
             repeatable=upto[repeated],
         )
 
-    def _found(self, start: int, blocks: list[Flat], keys: list[_Key]) -> int:
-        """The nearest position at or before ``start``, within the lookback, that has an entry; -1 for none."""
-        positions, i = 0, start
-        while i >= 0:
-            same_run = (
-                self.runs_count_once
-                and i < start
-                and blocks[i].kind == blocks[i + 1].kind
-                and blocks[i].kind in ("tool_use", "tool_result")
-            )
-            positions += not same_run
-            if positions > LOOKBACK:
-                break
-            if keys[i] in self._entries:
-                return i
-            i -= 1
-        return -1
+    def _found(self, start: int, keys: list[_Key]) -> int:
+        """Return the nearest position at or before ``start``, within the lookback, that has an entry; -1 for none."""
+        places = range(start, max(start - LOOKBACK, -1), -1)
+        return next((i for i in places if keys[i] in self._entries), -1)
 
 
 def tokens(size: int) -> int:

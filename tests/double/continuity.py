@@ -8,8 +8,7 @@ conversation, so:
 * without further word the tail may be any number of those blocks, as long as one block of the last user message
   remains: a user message of nothing but tail cannot be, since a conversation that is to be answered ends with a message
   of the user's;
-* a test can set a bound for all requests (0: no request has a tail), or say for each how many blocks there are, and
-  then exactly those are gone.
+* a test can say for each request how many blocks there are, and then exactly those are gone.
 
 Agents of one program have conversations of their own, which interleave: a request continues whichever conversation it
 fits, the longest first, and may begin a new one only when the test has said so.
@@ -23,9 +22,8 @@ from typing import Any, TypeAlias
 
 from .flat import Flat, flatten
 
-Tail: TypeAlias = int | Callable[[Mapping[str, Any]], int | None] | None
-"""How many blocks at the end of a request are its tail: at most so many, in any request; or a function of the body that
-says exactly how many (``None``: it does not know); or nothing known."""
+Tail: TypeAlias = Callable[[Mapping[str, Any]], int | None]
+"""How many blocks at the end of a request, of this body, are its tail; ``None`` where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +40,18 @@ class Said:
     most: int
 
 
-def said(body: Mapping[str, Any], tail: Tail = None, flat: list[Flat] | None = None) -> Said:
+def said(body: Mapping[str, Any], tail: Tail | None = None, flat: list[Flat] | None = None) -> Said:
     """A request as the next one is held to it. Raises ``ValueError`` for a tail that it cannot have."""
     flat = flatten(body) if flat is None else flat
     blocks = [b for b in flat if b.part == "messages"]
-    exact = tail(body) if callable(tail) else None
+    exact = tail(body) if tail else None
     possible = _possible_tail(blocks)
     if exact is not None and exact > possible:
         raise ValueError(f"a tail of {exact} blocks was declared, but at most {possible} can be one")
-    bound = tail if isinstance(tail, int) else possible
     return Said(
         fixed=tuple((b.part, b.text) for b in flat if b.part != "messages"),
         blocks=tuple((b.role, b.kind, b.text) for b in blocks),
-        least=len(blocks) - (min(bound, possible) if exact is None else exact),
+        least=len(blocks) - (possible if exact is None else exact),
         most=len(blocks) - (exact or 0),
     )
 
@@ -113,23 +110,18 @@ def _show(request: Said, i: int, limit: int = 120) -> str:
 class Conversations:
     """The conversations seen so far, each by its latest request, and what the test has announced."""
 
-    tail: Tail = None
+    tail: Tail | None = None
     _open: list[Said] = field(default_factory=list)
     _new: int = 1
-    _new_run: bool = False
     _withdrawal: bool = False
 
-    def expect_new(self, times: int = 1) -> None:
-        """So many coming requests may begin a conversation of their own."""
-        self._new += times
+    def expect_new(self) -> None:
+        """Let a coming request begin a conversation of its own."""
+        self._new += 1
 
     def expect_withdrawal(self) -> None:
         """A coming request may lack messages that the one before it had."""
         self._withdrawal = True
-
-    def expect_new_run(self) -> None:
-        """A coming request may have another system prompt and other tools."""
-        self._new_run = True
 
     def follow(self, body: Mapping[str, Any], flat: list[Flat] | None = None) -> str | None:
         """Take the next request. Why it breaks I7, or ``None``. An announcement is spent only by what needs it.
@@ -144,11 +136,6 @@ class Conversations:
         for before in nearest:
             if broken(before, now) is None:
                 return self._take(now, before)
-        if self._new_run:
-            for before in nearest:
-                if broken(before, now, fixed=False) is None:
-                    self._new_run = False
-                    return self._take(now, before)
         if self._withdrawal and nearest and nearest[0].fixed == now.fixed:
             self._withdrawal = False
             return self._take(now, nearest[0])

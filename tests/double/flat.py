@@ -29,15 +29,7 @@ def flatten(body: Mapping[str, Any]) -> list[Flat]:
     Where one message ends and the next of the same role begins makes no difference, as for the service, which joins
     them. A string is one text block. Expects a body that the rules have accepted, or nearly so.
     """
-    blocks = [*_blocks(body)]
-    if body.get("cache_control") is not None:
-        # Automatic caching: the breakpoint goes to the last block that can have one.
-        for i in range(len(blocks) - 1, -1, -1):
-            if blocks[i].kind not in ("thinking", "redacted_thinking"):
-                last = blocks[i]
-                blocks[i] = Flat(last.part, last.role, last.kind, last.text, True)
-                break
-    return blocks
+    return [*_blocks(body)]
 
 
 def _blocks(body: Mapping[str, Any]) -> Iterator[Flat]:
@@ -55,20 +47,9 @@ def _content(raw: Any) -> Any:
 
 
 def _flat(part: Part, role: str, block: Mapping[str, Any]) -> Flat:
-    marked = block.get("cache_control") is not None
-    kind = block.get("type", "custom") if part != "tools" else "tool"
-    return Flat(part, role, kind, canonical(_bare(block)), marked)
-
-
-def _bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The block without ``cache_control``, also in the parts of a tool result."""
-    content = block.get("content")
-    if "cache_control" not in block and not isinstance(content, list):
-        return block
+    kind = "tool" if part == "tools" else block["type"]
     bare = {k: v for k, v in block.items() if k != "cache_control"}
-    if isinstance(content, list):
-        bare["content"] = [{k: v for k, v in c.items() if k != "cache_control"} for c in content]
-    return bare
+    return Flat(part, role, kind, canonical(bare), "cache_control" in block)
 
 
 def canonical(value: object) -> bytes:

@@ -1,61 +1,59 @@
 """The double in a process of its own: ``python -m double.server --script FILE.json``.
 
-The first line on stdout is the port; the last, when it ends, a report as JSON (meanwhile at ``GET /double/report``).
-It ends when its input does, or at SIGTERM; a parent keeps a pipe open and so leaves no orphan behind.
+    {"lean": false, "repeat": false, "steps": [
+        {"type": "say", "blocks": [{"type": "tool_use", "name": "echo", "input": {}}], "times": 99},
+        {"type": "say", "blocks": [{"type": "text", "text": "done"}]}]}
+
+``lean`` and ``repeat`` may be left out. With ``repeat`` the steps begin again after the last.
+
+The first line on stdout is the port; the last, when its input ends, a report as JSON. A parent keeps a pipe open and so
+leaves no orphan behind.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import trio
 
-from .rules import Policy
-from .script import Setup, setup
-from .serving import RulesBroken, serve
+from .serving import Double, RulesBroken, Script, serve
+from .steps import from_json
 
 
 def main() -> int:
-    """Serve until told to stop; 1 if a rule was broken."""
+    """Serve until the input ends; return 1 if a rule was broken."""
     parser = argparse.ArgumentParser(prog="python -m double.server", description="A strict Messages API for tests.")
     parser.add_argument("--script", type=Path, required=True, metavar="FILE", help="the steps, as JSON")
     arguments = parser.parse_args()
-    return trio.run(_serve, setup(json.loads(arguments.script.read_text(encoding="utf-8"))))
+    return trio.run(_serve, json.loads(arguments.script.read_text(encoding="utf-8")))
 
 
-async def _serve(wanted: Setup) -> int:
-    status, report = 0, ""
-    serving = serve(
-        wanted.script, policy=Policy(key=wanted.key), continuity=wanted.continuity, keep=False, lean=wanted.lean
-    )
+async def _serve(wanted: dict[str, Any]) -> int:
+    steps = from_json(wanted.pop("steps"))
+    script: Script = (lambda _, n: steps[n % len(steps)]) if wanted.pop("repeat", False) else steps
+    status = 0
     try:
-        async with serving as double:
+        async with serve(script, keep=False, **wanted) as double:
             _say(double.url.rsplit(":", 1)[1])
-            await _until_told()
-            report = json.dumps(double.report())
+            async with trio.lowlevel.FdStream(sys.stdin.fileno()) as stream:
+                async for _ in stream:
+                    pass
     except RulesBroken:
         status = 1
-    _say(report)
+    _say(json.dumps(_report(double)))
     return status
 
 
-async def _until_told() -> None:
-    async def read() -> None:
-        async with trio.lowlevel.FdStream(sys.stdin.fileno()) as stream:
-            async for _ in stream:
-                pass
-        nursery.cancel_scope.cancel()
-
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(read)
-            async for _ in signals:
-                break
-            nursery.cancel_scope.cancel()
+def _report(double: Double) -> dict[str, Any]:
+    return {
+        "complaints": [c for r in double.requests for c in r.complaints],
+        "cache_read": sum(a.cache_read for a in double.accounts),
+        "repeatable": sum(a.repeatable for a in double.accounts),
+    }
 
 
 def _say(line: str) -> None:

@@ -5,32 +5,18 @@ without ``signature`` get one from the double, and a ``tool_use`` may have ``inp
 that is streamed as it stands, whether it parses or not.
 
 A stream's events are counted from 0: ``message_start``, the first ``content_block_start``, ``ping``, deltas, and so on.
-``after=n`` means that n events have been sent. A reply that is not streamed is one event.
+``after=n`` means that n events have been sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import trio
 
 Block: TypeAlias = Mapping[str, Any]
-
-KINDS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    500: "api_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-"""The error type that goes with a status: https://docs.anthropic.com/en/api/errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,18 +36,14 @@ class Say:
     """A reply.
 
     ``stop_reason`` is by default what the blocks suggest. ``usage`` overrides fields of the accounted usage.
-    ``text_chunk`` is the length of a delta in characters (0: a block is one delta), ``write_size`` the length of a
-    write in bytes (0: whatever may be sent goes in one write). Delays are in seconds: before the first byte, and
-    between events.
+    ``text_chunk`` is the length of a delta in characters (0: a block is one delta), ``delay_between`` the time in
+    seconds between events. What may be sent goes in one write.
     """
 
     blocks: tuple[Block, ...]
     stop_reason: str | None = None
-    stop_sequence: str | None = None
     usage: Mapping[str, int] = field(default_factory=dict)
     text_chunk: int = 0
-    write_size: int = 0
-    delay_before: float = 0
     delay_between: float = 0
     gates: tuple[Gate, ...] = ()
     pings: bool = True
@@ -83,72 +65,45 @@ class Status:
     body: Mapping[str, Any] | bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = "Scripted error"
-    gates: tuple[Gate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ErrorEvent:
-    """An ``error`` event in mid-stream, and the end of the stream. Not streamed, it is the status for that type."""
+class Broken:
+    """A reply that goes wrong after so many events; ``None``: before any byte of the response."""
 
-    after: int = 3
+    after: int | None = 3
+    reply: Say = field(default_factory=_hello)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent(Broken):
+    """An ``error`` event in mid-stream, and the end of the stream."""
+
     kind: str = "overloaded_error"
     message: str = "Overloaded"
-    reply: Say = field(default_factory=_hello)
+
+
+class Garbage(Broken):
+    """An event whose data does not parse, and the end of the stream."""
+
+
+class Reset(Broken):
+    """The connection is reset (RST)."""
+
+
+class Stall(Broken):
+    """Nothing more comes, until the client goes away."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
-    """The connection is reset (RST), after so many events; ``None``: before any byte of the response."""
-
-    after: int | None = 3
-    reply: Say = field(default_factory=_hello)
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The connection is closed after so many events and ``extra`` bytes of the next.
+class Cut(Broken):
+    """The connection is closed after ``extra`` bytes of the next event.
 
     With ``clean`` the response is ended in order, as a proxy that lost its upstream may do: HTTP sees nothing wrong.
-    ``after`` ``None`` closes before any byte of the response.
     """
 
-    after: int | None = 3
     extra: int = 0
     clean: bool = False
-    reply: Say = field(default_factory=_hello)
-
-
-@dataclass(frozen=True, slots=True)
-class Stall:
-    """After so many events (``None``: before the response) nothing more comes, until the client goes away."""
-
-    after: int | None = 3
-    reply: Say = field(default_factory=_hello)
-
-
-Nonsense: TypeAlias = Literal["sse", "json", "shape", "unknown_event", "orphan_delta"]
-
-
-@dataclass(frozen=True, slots=True)
-class Garbage:
-    """A stream that breaks the protocol, after so many events of ``reply``.
-
-    ``sse``: lines that are no server-sent events. ``json``: data that does not parse. ``shape``: data that is JSON and
-    no event. ``unknown_event``: an event type of the future; the reply then goes on, and a client has to bear it.
-    ``orphan_delta``: a delta for a block that never began. Not streamed, all are a body that does not parse.
-    """
-
-    kind: Nonsense
-    after: int = 3
-    reply: Say = field(default_factory=_hello)
-
-
-@dataclass(frozen=True, slots=True)
-class Html:
-    """A page from a proxy on the way."""
-
-    code: int = 502
-    page: str = "<html><head><title>502 Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +113,7 @@ class Raw:
     data: bytes
 
 
-Step: TypeAlias = Say | Status | ErrorEvent | Reset | Cut | Stall | Garbage | Html | Raw
+Step: TypeAlias = Say | Status | Broken | Raw
 
 
 def text(*texts: str, **options: Any) -> Say:
@@ -182,22 +137,15 @@ def nothing() -> Say:
     return Say(())
 
 
-def nameless_call() -> Say:
-    """A reply that asks for a tool with an empty name."""
-    return calls(("", {}))
+def html(code: int = 502, page: str = "<html><body><h1>Bad Gateway</h1></body></html>") -> Status:
+    """A page from a proxy on the way."""
+    return Status(code, page.encode(), {"content-type": "text/html"})
 
 
-def twin_calls(name: str, input: Mapping[str, Any]) -> Say:
-    """A reply with two tool calls of one id."""
-    call = {"type": "tool_use", "id": "toolu_twin", "name": name, "input": input}
-    return Say((call, call))
-
-
-def cut_call(name: str, input_json: str) -> Say:
-    """A tool call whose input the token limit cut off."""
-    return Say(({"type": "tool_use", "name": name, "input_json": input_json},), stop_reason="max_tokens")
-
-
-def rate_limited(retry_after: str = "1") -> Status:
-    """429, with how long to wait."""
-    return Status(429, message="Number of requests has exceeded your rate limit", headers={"retry-after": retry_after})
+def from_json(steps: list[dict[str, Any]]) -> list[Step]:
+    """Read a script of replies: each has the type "say", the fields of ``Say``, and how many times it comes."""
+    read: list[Step] = []
+    for raw in steps:
+        fields = {name: value for name, value in raw.items() if name not in ("type", "times")}
+        read += [Say(**{**fields, "blocks": tuple(fields["blocks"])})] * raw.get("times", 1)
+    return read

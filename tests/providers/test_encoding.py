@@ -224,10 +224,6 @@ def test_every_setting() -> None:
     }
 
 
-def test_what_is_not_set_is_not_sent() -> None:
-    assert body().keys() == {"model", "max_tokens", "stream", "messages", "system", "tools"}
-
-
 def test_extra_fields_change_nothing_that_is_said_already() -> None:
     extra = {"model": "other", "stream": False, "max_tokens": 1, "messages": [], "system": "x", "tools": [], "own": 1}
     assert body(with_=parameters(extra_body=extra)) == {**body(), "own": 1}

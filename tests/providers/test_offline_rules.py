@@ -132,20 +132,6 @@ async def test_lines_and_words_of_every_file_are_counted_in_three_iterations(dri
     ]
 
 
-@pytest.mark.parametrize(
-    ("query", "total"),
-    [
-        ("count lines in prompts", "15      19  total of 3"),
-        ("Please count the words in the prompts folder.", "15      19  total of 3"),
-        ("how many lines does prompts/other.md have?", "7       8  total of 1"),
-        ("How many lines are in this folder", "total of 5"),
-        ("count the lines of every file", "total of 5"),
-    ],
-)
-async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -> None:
-    assert total in await driver.run(query)
-
-
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("query", "has"),
@@ -185,12 +171,36 @@ async def test_ways_to_ask_for_a_count(driver: Driver, query: str, total: str) -
         ("Where is sku123.md?", "\nnotes/SKU123.md"),
         ('find the file called "other.md"', "\nprompts/other.md"),
         ("where is the file nowhere.txt", "\nnone"),
+        ("list python files", ".: 1 file named *.py, of 5 files in 4 folders\nprompts/code.py: "),
+        ("list the Python files in prompts", "prompts: 1 file named *.py"),
+        ("which python files are there?", "1 file named *.py"),
+        ("list *.md files", "2 files named *.md"),
+        ("list all *.md", "2 files named *.md"),
+        ("show me the markdown files in the notes folder", "notes: 1 file named *.md"),
+        ("find csv files", "1 file named *.csv"),
+        ("list .yaml files", "1 file named *.yaml"),
+        ("list yaml files", "1 file named *.y*ml"),
+        ("how many md files are there?", "2 files named *.md"),
+        ("list rs files", "0 files named *.rs"),
+        ("how many files are there?", "5 files in 4 folders, in the workspace."),
+        ("how many files are in prompts", "3 files, in prompts."),
+        ("how many files does this folder have?", "5 files in 4 folders"),
+        ("count the files in prompts", "3 files, in prompts."),
+        ("count the files in notes", "1 file, in notes."),
+        ("no, list files", ".: 5 files"),
+        ("actually, search for TODO", "1 matching line"),
+        ("count lines in prompts", "15      19  total of 3"),
+        ("Please count the words in the prompts folder.", "15      19  total of 3"),
+        ("how many lines does prompts/other.md have?", "7       8  total of 1"),
+        ("How many lines are in this folder", "total of 5"),
+        ("count the lines of every file", "total of 5"),
     ],
 )
 async def test_what_can_be_asked(driver: Driver, query: str, has: str) -> None:
     assert has in plain(await driver.run(query))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("query", "first", "rest"),
     [
@@ -250,34 +260,6 @@ async def test_the_largest_of_no_files(driver: Driver) -> None:
     assert await driver.run("which file is the largest in empty") == "There are no files in empty."
 
 
-@pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(
-    ("query", "has"),
-    [
-        ("list python files", ".: 1 file named *.py, of 5 files in 4 folders\nprompts/code.py: "),
-        ("list the Python files in prompts", "prompts: 1 file named *.py"),
-        ("which python files are there?", "1 file named *.py"),
-        ("list *.md files", "2 files named *.md"),
-        ("list all *.md", "2 files named *.md"),
-        ("show me the markdown files in the notes folder", "notes: 1 file named *.md"),
-        ("find csv files", "1 file named *.csv"),
-        ("list .yaml files", "1 file named *.yaml"),
-        ("list yaml files", "1 file named *.y*ml"),
-        ("how many md files are there?", "2 files named *.md"),
-        ("list rs files", "0 files named *.rs"),
-        ("how many files are there?", "5 files in 4 folders, in the workspace."),
-        ("how many files are in prompts", "3 files, in prompts."),
-        ("how many files does this folder have?", "5 files in 4 folders"),
-        ("count the files in prompts", "3 files, in prompts."),
-        ("count the files in notes", "1 file, in notes."),
-        ("no, list files", ".: 5 files"),
-        ("actually, search for TODO", "1 matching line"),
-    ],
-)
-async def test_files_of_a_kind_are_listed_and_counted(driver: Driver, query: str, has: str) -> None:
-    assert has in plain(await driver.run(query))
-
-
 async def test_a_refusal_is_told_with_its_whole_reason(driver: Driver) -> None:
     driver.conversation.append(user_text("run 'rm x'"))
     reply = (await driver.model.reply(Request("s", tuple(driver.conversation)))).message
@@ -287,6 +269,7 @@ async def test_a_refusal_is_told_with_its_whole_reason(driver: Driver) -> None:
     assert told.endswith("- The user refused this: not that\nlist it first")
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("query", "has"),
     [
@@ -299,18 +282,7 @@ async def test_a_refusal_is_told_with_its_whole_reason(driver: Driver) -> None:
         ('where is the file "my file"', "\nwith space/my file.csv"),
         ("summarize all.md", "\nall.md: everything"),
         ("count lines in files.d", "1       1  files.d/a"),
-    ],
-)
-async def test_names_that_look_like_something_else(driver: Driver, query: str, has: str) -> None:
-    for name, text in {"with space/my file.csv": "sku\nA 1\n", "all.md": "everything\n", "files.d/a": "a\n"}.items():
-        (driver.workspace / name).parent.mkdir(exist_ok=True)
-        (driver.workspace / name).write_text(text)
-    assert has in plain(await driver.run(query))
-
-
-@pytest.mark.parametrize(
-    ("query", "has"),
-    [
+        # The sign that sends a file along.
         ("read @prompts/system.yaml", "a: 1\nb: two words"),
         ("read @prompts/other.md:5", "; lines 5 to 7 are shown\n## Use"),
         ('show me @"with space/my file.csv"', "with space/my file.csv: 2 lines, 3 words, 8 bytes\nsku\nA 1"),
@@ -325,9 +297,10 @@ async def test_names_that_look_like_something_else(driver: Driver, query: str, h
         ("where is the file @code.py", "\nprompts/code.py"),
     ],
 )
-async def test_a_path_may_have_the_sign_that_sends_its_file_along(driver: Driver, query: str, has: str) -> None:
-    (driver.workspace / "with space").mkdir()
-    (driver.workspace / "with space/my file.csv").write_text("sku\nA 1\n")
+async def test_names_and_paths_that_look_like_something_else(driver: Driver, query: str, has: str) -> None:
+    for name, text in {"with space/my file.csv": "sku\nA 1\n", "all.md": "everything\n", "files.d/a": "a\n"}.items():
+        (driver.workspace / name).parent.mkdir(exist_ok=True)
+        (driver.workspace / name).write_text(text)
     assert has in plain(await driver.run(query))
 
 
@@ -463,6 +436,7 @@ async def test_an_aside_is_answered_and_the_final_answer_comes_once(
     assert moment == 2 or driver.calls[1] == ["read_file"] * 3 or driver.calls[1] == ["plan_list", *["read_file"] * 3]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("moment", [1, 2])
 @pytest.mark.parametrize(
     ("line", "says"),
@@ -588,6 +562,7 @@ async def test_at_other_moments_the_demonstration_goes_on_and_verifies_too(drive
     assert "SKU123: Pot" in text
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("line", "moment", "says", "read"),
     [

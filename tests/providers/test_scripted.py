@@ -1,6 +1,5 @@
 """The rule-file model: its language, what it answers, how it streams, and where it says that a file is wrong."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -563,33 +562,12 @@ async def test_parameters_are_refused_only_where_they_are_set() -> None:
 # ---------------------------------------------------------------------------------------------- streaming
 
 
-async def test_text_comes_in_pieces_at_the_pace_of_the_rule(autojump_clock: trio.testing.MockClock) -> None:
-    scripted = model("""
-        pace: {chunk: 4, delay_s: 1}
-        rules:
-          - {when: {user: slow}, thinking: hm, text: '0123456789', pace: {delay_s: 5}}
-          - {text: '0123456789'}
-    """)
-    shown: list[tuple[float, str]] = []
-    start = trio.current_time()
-
-    def show(delta: Delta) -> None:
-        shown.append((round(trio.current_time() - start, 3), delta.text))
-
-    await scripted.reply(Request("s", (user_text("fast"),)), show)
-    assert shown == [(1, "0123"), (2, "4567"), (3, "89")]
-    shown.clear()
-    start = trio.current_time()
-    await scripted.reply(Request("s", (user_text("slow"),)), show)
-    assert shown == [(5, "hm"), (10, "0123"), (15, "4567"), (20, "89")]
-    assert math.isclose(trio.current_time() - start, 25)
-
-
 PACES = """
 pace: {chunk: 4}
 terminal_pace: {think_s: 3, delay_s: 1}
 rules:
   - {when: {user: own}, text: abcdefgh, pace: {chunk: 8}}
+  - {when: {user: slow}, thinking: hm, text: abcdefgh, pace: {delay_s: 5}}
   - {when: {user: patient}, text: abcdefgh, terminal_pace: {think_s: 10}}
   - {when: {user: long}, text: abcdefghijkl, pace: {chunk: 1, delay_s: 1, most_s: 4}}
   - {text: abcdefgh}
@@ -602,13 +580,14 @@ rules:
         (False, "x", [(0, "abcd"), (0, "efgh")]),
         (True, "x", [(4, "abcd"), (5, "efgh")]),
         (True, "own", [(0, "abcdefgh")]),
+        (False, "slow", [(5, "hm"), (10, "abcd"), (15, "efgh")]),
         (False, "patient", [(0, "abcd"), (0, "efgh")]),
         (True, "patient", [(11, "abcd"), (12, "efgh")]),
         (False, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
         (True, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
     ],
 )
-async def test_at_a_terminal_it_thinks_and_streams_at_another_pace(
+async def test_text_comes_in_pieces_at_the_pace_of_the_rule_and_of_the_terminal(
     at_terminal: bool,
     query: str,
     expected: list[tuple[int, str]],

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from double.acts import Facts, complete
-from double.acts import events as events_of
-from double.steps import Say, calls, cut_call, nothing, text, thinking
+from double.steps import Say, calls, nothing, thinking
+from double.stream import Facts, complete
+from double.stream import events as events_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.agent.conversation import Conversation
-from chain.errors import ConversationError, ModelError
+from chain.errors import ModelError
 from chain.messages import Message, Opaque, Text, Thinking, ToolCall, Usage, block_to_json, user_text
 from chain.model import Delta, Reply
 from chain.providers.anthropic import stream
@@ -30,7 +30,7 @@ def wire(say: Say, number: int = 1) -> bytes:
     """The reply as a service streams it."""
     blocks = complete(say.blocks, number)
     said = Say(blocks, say.stop_reason, usage=say.usage, text_chunk=say.text_chunk)
-    return b"".join(events_of(said, Facts(number, True, "m", USAGE)))
+    return b"".join(events_of(said, Facts(number, "m", USAGE)))
 
 
 def event(**fields: Any) -> bytes:
@@ -113,11 +113,6 @@ def test_a_whole_reply() -> None:
 def test_byte_by_byte(newline: bytes) -> None:
     data = RICH.replace(b"\n", newline)
     assert read(data, *range(1, len(data))) == read(RICH)
-
-
-@given(st.sets(st.integers(1, len(RICH) - 1)), st.booleans())
-def test_every_chunking(cuts: set[int], crlf: bool) -> None:
-    assert read(RICH.replace(b"\n", b"\r\n") if crlf else RICH, *cuts) == read(RICH)
 
 
 words = st.text(st.characters(codec="utf-8"), min_size=1)
@@ -306,11 +301,6 @@ def test_only_the_last_block_can_have_been_cut_off() -> None:
     broken(START + a_call('{"a') + a_text("x", 1) + done("max_tokens"))
 
 
-def test_the_doubles_own_cut_call() -> None:
-    reply, _ = read(wire(cut_call("look", '{"at": "x')))
-    assert reply.cut_calls == {"toolu_000001_0"}
-
-
 # ------------------------------------------------------------------------------------------------------ what breaks
 
 
@@ -483,15 +473,6 @@ def test_usage_is_counted_as_it_grows(counts: Sequence[Any], expected: Usage) ->
     data = event(type="message_start", message={"usage": first})
     data += b"".join(event(type="message_delta", delta={}, usage=u) for u in later)
     assert read(data + STOP)[0].usage == expected
-
-
-def test_nothing_that_it_reads_is_refused_by_the_conversation_but_what_the_executor_asks_again_for() -> None:
-    """Duplicate ids are the conversation's to find; all else is found here."""
-    twin: Callable[[int], bytes] = lambda n: a_call("{}", n, id="toolu_twin")  # noqa: E731
-    reply, _ = read(START + twin(0) + twin(1) + done("tool_use"))
-    with pytest.raises(ConversationError, match="used before"):
-        Conversation([user_text("Go.")]).check(reply.message)
-    assert text("x").blocks
 
 
 @pytest.mark.parametrize("value", ['{"score": 1e999}', "[" * 101 + "]" * 101, "[" * 980 + "]" * 980])
