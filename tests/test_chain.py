@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import random
 import subprocess
 import sys
 import threading
@@ -16,27 +15,17 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import strategies as st
 from support import (
-    ANOTHER_MODEL,
-    DROP,
-    DROP_FIRST,
-    INTERRUPT,
-    LINES,
-    Acts,
     FullDisk,
     Recorder,
     check_invariants,
-    check_silence,
     open_session,
     settings,
-    sharded,
 )
 from support.disks import SMALL, MemoryFile
 from support.examples import one
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
-from support.models import TOOLS, RandomModel, Step, steps
 from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -88,6 +77,14 @@ async def test_what_cannot_be_dropped_is_told_with_what_waits() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
 
 
+async def test_a_query_is_told_as_it_was_typed() -> None:
+    async with open_session("rules: [{text: Noted.}]") as session:
+        session.chain.submit("context: it is late")
+        await session.chain.wait_idle()
+        assert [e.query for e in session.of(events.RunStarted)] == ["context: it is late"]
+        assert session.model.requests[0].messages[-1].text == "[USER ADDED] it is late"
+
+
 async def test_a_line_that_a_running_tool_has_acted_on_stays() -> None:
     gate = Gate(asks=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -118,33 +115,6 @@ async def test_a_sender_that_waits_for_room_gets_the_place_of_a_dropped_line() -
             assert session.chain.drop("L2") == "use B"
         await finish(session, gate)
         assert session.sent(1).endswith("USER INTERRUPTION: use C")
-
-
-async def test_a_follow_up_that_is_dropped_starts_no_run() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await begin(session, gate, "then: the next")
-        assert session.chain.drop("L2") == "then: the next"
-        await finish(session, gate)
-        assert len(session.of(events.Result)) == 1
-
-
-async def test_a_run_whose_only_line_is_dropped_as_it_begins_asks_nothing() -> None:
-    gate = Gate()
-    use, model = settings(max_iterations=1), TWO_STEPS.replace("step: 1", "turn: 1")
-    async with open_session(model, tools=[gate.tool], use=use, interactive=True) as session:
-        session.chain.listen(
-            lambda e: (
-                session.chain.drop("L2") and None
-                if isinstance(e, events.RunStarted) and not e.query and session.chain.waiting
-                else None
-            )
-        )
-        await begin(session, gate, "use B")
-        await finish(session, gate, max_iterations=1)
-        assert [(r.status, r.iterations) for r in session.of(events.Result)] == [("max_iterations", 1), ("done", 0)]
-        assert len(session.model.requests) == 1
-        assert (await session.run("Go on")).status == "done"
 
 
 # ------------------------------------------------------------------------------------------ lines that wait from before
@@ -474,44 +444,14 @@ trio.run(main)
 """
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("seconds", one([0.0, 0.1, 0.3, 60.0]))
 def test_a_program_may_end_in_the_middle_of_the_import(seconds: float) -> None:
     args = [sys.executable, "-c", LEAVES, str(seconds)]
-    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")
 
 
 # ------------------------------------------------------------------------------------- at any time, whatever happens
-
-DOES = [DROP, DROP_FIRST, INTERRUPT, ANOTHER_MODEL]
-actions = st.lists(st.tuples(st.integers(1, 60), st.sampled_from([*LINES, *DOES])), max_size=14)
-
-
-@sharded(
-    400, st.lists(steps, max_size=6), actions, st.integers(1, 4), st.sampled_from([1, 2, 10]), st.booleans(), shards=2
-)
-def test_the_invariants_hold_whatever_is_dropped_and_changed(
-    drawn: list[Step], at: list[tuple[int, str]], limit: int, size: int, interactive: bool
-) -> None:
-    async def main() -> None:
-        use = settings(max_iterations=limit, inbox_size=size)
-        async with open_session(RandomModel(list(drawn)), tools=TOOLS, use=use, interactive=interactive) as session:
-            acts = Acts(session, at, another=lambda: RandomModel([]))
-            session.chain.listen(acts)
-            for query in ("Do the task", "Do another task"):
-                session.chain.submit(query)
-                await session.chain.wait_idle()
-            check_invariants(session, max_iterations=limit)
-            check_silence(session, session.interrupted_at)
-            acts.at = []
-            await session.run("And one more")
-            check_invariants(session, max_iterations=limit)
-        assert {m.closed for m in (session.model, *session.models)} == {1}
-
-    random.seed(0)  # the jitter of the retries
-    trio.run(main, clock=MockClock(autojump_threshold=0))
-
 
 # ------------------------------------------------------------------------------------- where a line came from it goes
 

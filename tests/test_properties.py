@@ -47,9 +47,6 @@ from trio.testing import MockClock
 from chain import events
 from chain.messages import Text, Thinking, ToolCall
 
-# --------------------------------------------------------------------------------------- a random model and its tools
-
-
 # --------------------------------------------------------------------------------------------------- a random session
 
 HANDLER = """
@@ -295,24 +292,6 @@ def test_what_is_promised_holds_though_the_disk_is_full_or_nearly_full(
 
     random.seed(0)
     trio.run(main, clock=MockClock(autojump_threshold=0))
-
-
-@pytest.mark.parametrize("line", ["!use the other file", "stop"])
-async def test_a_line_in_the_moment_before_a_batch_begins_skips_all_of_it(line: str, autojump_clock: MockClock) -> None:
-    model = RandomModel([Step((ToolCall("a", "slow", {}), ToolCall("b", "look", {}), ToolCall("c", "look", {})))])
-    async with open_session(model, tools=TOOLS) as session, trio.open_nursery() as nursery:
-
-        async def say() -> None:
-            session.chain.submit(line)
-
-        def listen(event: events.Event) -> None:
-            if isinstance(event, events.ToolResult) and event.name == "slow":
-                nursery.start_soon(say)
-
-        session.chain.listen(listen)
-        await session.run("Do the task")
-        started = [r["name"] for r in session.records if r["type"] == "tool_started"]
-        assert started == ["slow"]
 
 
 # ----------------------------------------------------------------- models of all kinds, and a line at every moment

@@ -13,7 +13,6 @@ from support.sessions import INTERRUPTED, SKIPPED, at, settings
 from chain import events
 from chain.errors import ModelError
 from chain.model import Request
-from chain.tools.tool import ToolContext, tool
 
 
 def so_far(agents: Family) -> tuple[int, int]:
@@ -296,39 +295,6 @@ async def test_usage_is_that_of_the_whole_tree() -> None:
         assert agents.session.result.usage.total_tokens == 11 * 5
         ended = {r["name"]: r["usage"]["input_tokens"] for r in agents.session.records if r["type"] == "agent_ended"}
         assert ended == {"explore-1": 10, "agent-1": 30}
-
-
-async def test_a_stop_that_comes_while_a_sibling_still_works_waits_for_it() -> None:
-    """A running tool finishes: the run is over when the last agent is."""
-    async with family() as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
-        agents.session.chain.submit("stop")
-        agents.waiters.let_go("explore-1")
-        await agents.quiet()
-        assert agents.session.chain.is_running
-        assert agents.at_work == ["main", "plan-1"]
-        agents.waiters.let_go("plan-1")
-        await agents.session.chain.wait_idle()
-        assert agents.session.result.status == "cancelled_with_partial"
-
-
-async def test_an_interrupt_reaches_a_tool_that_shields_itself_and_all_others() -> None:
-    started = trio.Event()
-
-    @tool(read_only=True)
-    async def stubborn(ctx: ToolContext) -> str:
-        """Finish whatever happens."""
-        with trio.CancelScope(shield=True):
-            started.set()
-            await trio.lowlevel.checkpoint()
-            for _ in range(20):
-                await trio.lowlevel.checkpoint()
-        return "done"
-
-    async with family(tools=[stubborn]) as agents:
-        await agents.begin([starts("explore", [["stubborn", {}], WAIT]), starts("plan", [WAIT])])
-        result = await silent(agents, agents.session.interrupt)
-        assert result.status == "interrupted"
 
 
 async def test_a_model_that_fails_in_a_child_is_an_error_result_and_the_parent_goes_on() -> None:

@@ -345,7 +345,6 @@ async def test_the_time_that_a_childs_question_takes_is_nobodys(autojump_clock: 
         assert agents.session.result.status == "done"
 
 
-@pytest.mark.spec("8", "the clocks of all calls above stand still")
 async def test_a_call_that_waits_for_an_agent_has_its_time_while_that_is_asking(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -370,7 +369,6 @@ async def test_a_call_that_waits_for_an_agent_has_its_time_while_that_is_asking(
         assert second.text == "team was stopped after 10 s, its time limit; it may have had effects."
 
 
-@pytest.mark.spec("8", "what is allowed waits for nobody's answer")
 async def test_a_call_that_is_allowed_does_not_wait_for_anothers_question() -> None:
     @tool(needs_approval=True)
     async def change(ctx: ToolContext) -> str:

@@ -17,7 +17,7 @@ from support.sessions import at, open_session, settings, wait_quiet
 from chain import events
 from chain.errors import ModelError
 from chain.messages import TOO_LONG, Message, Text, ToolCall, Usage, assistant
-from chain.model import Delta, Reply, Request, Window
+from chain.model import Delta, Model, Reply, Request, Window
 from chain.session.resume import read_back
 from chain.text.wording import WORDS
 from chain.tools import ask, plan_tools
@@ -39,7 +39,7 @@ def is_asked_for_summary(request: Request) -> bool:
 
 
 @dataclass
-class SmallModel:
+class SmallModel(Model):
     """A model with a window, which counts four characters a token, and refuses what is longer.
 
     ``acts`` makes its replies, in turn, ``None`` is a refusal; ``summary`` the text of one that is asked for, as well.
@@ -82,10 +82,6 @@ class SmallModel:
         return Reply(
             message, reason, Usage(tokens, sum(len(b.text) for b in message.blocks if isinstance(b, Text)) // 4)
         )
-
-    async def prepare(self) -> None: ...
-
-    async def aclose(self) -> None: ...
 
 
 def reads(n: int) -> Callable[[Request], Message]:
@@ -197,21 +193,41 @@ async def test_what_cannot_be_made_to_fit_says_what_fills_the_window() -> None:
     assert "2,200 tokens" in result.result
 
 
-async def test_lines_that_come_meanwhile_are_delivered_right_after_it() -> None:
-    model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done"), says("done")], gate=trio.Event())
+@pytest.mark.parametrize("point", ["A", "D"])
+async def test_lines_that_come_meanwhile_are_delivered_right_after_it(point: str) -> None:
+    """At A where it comes before the first request of a run."""
+    first = [says(f"{n} " * 700) for n in range(4)] if point == "A" else [reads(n) for n in range(4)]
+    model = SmallModel([*first, *[says("done")] * 2])
     async with open_session(model, tools=[read]) as session:
-        session.chain.submit("count the rows")
+        for n in range(4 if point == "A" else 0):
+            await session.run(f"question {n}")
+        model.gate = trio.Event()
+        session.chain.submit("count the rows " + "of this long file " * 200 * (point == "A"))
         await model.asked.wait()
         session.chain.submit("mind the empty ones")
         await trio.testing.wait_all_tasks_blocked()
         assert not session.of(events.UserInterruption)
-        assert model.gate is not None
         model.gate.set()
         await wait_quiet(session)
         check_invariants(session, one_in=1)
-    assert session.of(events.UserInterruption)[0].message == "mind the empty ones"
+    [entered] = session.of(events.UserInterruption)
+    assert (entered.message, entered.point) == ("mind the empty ones", point)
     compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
     assert "mind the empty ones" in session.sent(compacted + 1)
+
+
+async def test_a_compaction_that_the_user_asks_for_and_interrupts_leaves_no_note() -> None:
+    model = SmallModel([says("hi")], gate=trio.Event())
+    async with open_session(model, interactive=True) as session:
+        await session.run("a greeting")
+        said = [r for r in session.records if r["type"] == "message"]
+        session.chain.compact("")
+        await model.asked.wait()
+        session.interrupt()
+        await wait_quiet(session)
+        assert session.result.status == "interrupted"
+        assert [r for r in session.records if r["type"] == "message"] == said
+        check_invariants(session, one_in=1)
 
 
 async def test_a_stop_and_an_interrupt_leave_the_conversation_as_it_was() -> None:

@@ -20,7 +20,7 @@ from chain import events
 from chain.app.open import open_chain
 from chain.errors import ParameterRefused
 from chain.messages import Text, ToolCall, Usage, assistant
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.tools.tool import Tool, ToolContext, tool
 
@@ -46,8 +46,6 @@ async def say_while_tool_runs(session: Session, gate: Gate, *lines: str, max_ite
     check_invariants(session, max_iterations=max_iterations)
 
 
-@pytest.mark.spec("4", "end_turn")
-@pytest.mark.spec("4", "tool_use")
 async def test_a_query_is_answered_with_the_tools_results() -> None:
     gate = Gate()
     gate.open.set()
@@ -59,21 +57,6 @@ async def test_a_query_is_answered_with_the_tools_results() -> None:
         check_invariants(session)
 
 
-@pytest.mark.spec("3", "any text")
-@pytest.mark.spec("7", "soft")
-@pytest.mark.seed("004", "free text as guidance")
-async def test_a_line_typed_while_a_tool_runs_is_delivered_after_it_at_point_d() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "use the other file")
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.iteration, entered.ids) == ("D", 1, ("L2",))
-        assert entered.remaining == 19
-        assert session.sent(1).endswith("user: waited\nuser: USER INTERRUPTION: use the other file")
-
-
-@pytest.mark.spec("3", "refused: full")
-@pytest.mark.seed("000", "several rapid interjections")
 async def test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -87,37 +70,6 @@ async def test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused
         assert message == "\n\n".join(f"USER INTERRUPTION: line {n}" for n in range(1, 11))
 
 
-@pytest.mark.spec("4", "B: before going idle")
-@pytest.mark.seed("002", "while text streams, no tools: B")
-async def test_a_line_that_comes_while_the_final_answer_streams_is_answered_in_the_same_run() -> None:
-    model = "rules:\n  - {when: {interruption: .}, text: More of it.}\n  - {text: The answer.}"
-    async with open_session(model) as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("tell me more"))
-        result = await session.run("Do the task")
-        assert (result.status, result.result) == ("done", "More of it.")
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.iteration) == ("B", 1)
-        assert len(session.of(events.Result)) == 1
-        check_invariants(session)
-
-
-async def test_a_question_in_mid_task_is_answered_and_the_task_goes_on_to_its_own_answer() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "how is it going?")
-        assert session.result.result == "The answer."
-        assert session.result.replies == ("Looking.", "It is going well.", "The answer.")
-        assert "Your reply was shown to the user." in session.sent()
-
-
-async def test_a_redirect_in_mid_task_may_end_the_run() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "forget the task and say hello")
-        assert session.result.status == "done"
-        assert "Your reply was shown" not in session.sent()
-
-
 async def test_a_handler_with_resume_false_does_not_come_back() -> None:
     gate = Gate()
     use = settings(handler="messages: [{role: system, content: Be brief.}]\nresume: false")
@@ -126,16 +78,6 @@ async def test_a_handler_with_resume_false_does_not_come_back() -> None:
         assert session.result.result == "It is going well."
 
 
-async def test_a_question_after_the_answer_leaves_the_answer_the_result() -> None:
-    model = "rules:\n  - {when: {interruption: .}, text: Because.}\n  - {text: The answer.}"
-    async with open_session(model) as session:
-        at(session, events.Reply, lambda: session.chain.submit("why is that?"))
-        result = await session.run("Do the task")
-        assert (result.result, result.replies) == ("The answer.", ("The answer.", "Because."))
-        check_invariants(session)
-
-
-@pytest.mark.spec("3", "todo: ..., plan: ...")
 async def test_a_todo_line_is_carried_out_by_code_and_the_model_is_told() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -147,7 +89,6 @@ async def test_a_todo_line_is_carried_out_by_code_and_the_model_is_told() -> Non
         assert (changed.by, changed.tasks[0].state) == ("user", "PENDING")
 
 
-@pytest.mark.spec("3", "a number that does not exist")
 async def test_a_task_number_that_does_not_exist_is_told_to_the_user_and_the_model() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
@@ -178,7 +119,6 @@ async def test_the_post_prompt_and_settings_hold_for_the_one_call_that_answers()
         assert before.system == answering.system == after.system == "You are a test."
 
 
-@pytest.mark.spec("4", "max_tokens, under a handler's limit")
 async def test_a_reply_cut_off_by_the_handlers_limit_is_asked_for_again_without_it() -> None:
     gate = Gate()
     handler = "config: {max_tokens: 3}\nmessages: [{role: system, content: Be brief.}]"
@@ -235,17 +175,13 @@ class DetailedUsage(Usage):
     reasoning_tokens: int = 9
 
 
-class DetailedModel:
+class DetailedModel(Model):
     """A user's own, which replies at once."""
 
     name = "detailed"
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         return Reply(assistant([Text("The answer.")]), "end_turn", DetailedUsage(1, 2, 3, 4, 0.5))
-
-    async def prepare(self) -> None: ...
-
-    async def aclose(self) -> None: ...
 
 
 async def test_a_model_may_say_more_of_its_usage_than_is_counted() -> None:
@@ -255,19 +191,6 @@ async def test_a_model_may_say_more_of_its_usage_than_is_counted() -> None:
         assert (told.input_tokens, told.cache_write_tokens, told.cost_usd) == (1, 4, 0.5)
 
 
-@pytest.mark.spec("3", "then: text")
-async def test_then_starts_the_next_run_and_the_first_ends_done() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "then: Do the next task", "then: And one more")
-        first, second, third = session.of(events.Result)
-        assert [r.status for r in (first, second, third)] == ["done", "done", "done"]
-        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "Do the next task", "And one more"]
-        assert session.state("L2") == "delivered"
-
-
-@pytest.mark.spec("3", "a line that races with the end of a run")
-@pytest.mark.seed("004", "a race at completion")
 async def test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run() -> None:
     async with open_session("rules: [{text: Answer.}]") as session:
         again: list[str] = []
@@ -279,9 +202,6 @@ async def test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run() -> None:
         check_invariants(session)
 
 
-@pytest.mark.spec("3", "handled")
-@pytest.mark.spec("3", "a todo command")
-@pytest.mark.seed("004", "cancel when nothing runs")
 async def test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called() -> None:
     async with open_session("rules: [{text: unused}]") as session:
         done = session.chain.submit("todo: add buy milk")
@@ -309,7 +229,6 @@ async def test_a_todo_before_a_run_is_in_the_first_requests_tail() -> None:
 # ---------------------------------------------------------------------------------------------- the last iteration
 
 
-@pytest.mark.spec("4", "the last iteration delivers nothing; todo lines are carried out")
 async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_so() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
@@ -320,7 +239,6 @@ async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_s
         assert [t.text for t in session.chain.plan.tasks] == ["check the SKU"]
 
 
-@pytest.mark.spec("4", "max_iterations even if the reply was a final one")
 async def test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_iterations() -> None:
     async with open_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
         at(session, events.Reply, lambda: session.chain.submit("more"))
@@ -330,19 +248,6 @@ async def test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_itera
         check_invariants(session, max_iterations=1)
 
 
-@pytest.mark.spec("4", "A: lines carried over")
-async def test_at_the_limit_an_interactive_chain_carries_lines_over_into_the_next_run() -> None:
-    gate = Gate()
-    use = settings(max_iterations=1)
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:
-        await say_while_tool_runs(session, gate, "use the other file", max_iterations=1)
-        assert [r.status for r in session.of(events.Result)] == ["max_iterations", "done"]
-        [entered] = session.of(events.UserInterruption)
-        assert entered.point == "A"
-        assert session.of(events.RunStarted)[1].query == ""
-
-
-@pytest.mark.spec("7", "max_iterations: carried over; headless with no run to follow: returned")
 async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
@@ -351,7 +256,6 @@ async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> 
         assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered")
 
 
-@pytest.mark.spec("4", "the limit's result is the last text, or a sentence of its own")
 async def test_without_any_text_the_limit_has_a_sentence_of_its_own() -> None:
     model = "rules: [{tools: [{name: plan_list, input: {}}]}]"
     async with open_session(model, use=settings(max_iterations=3)) as session:
@@ -392,7 +296,6 @@ async def danger(ctx: ToolContext) -> str:
     return "done"
 
 
-@pytest.mark.spec("4", "an unknown tool, bad input, a timeout, an exception")
 @pytest.mark.parametrize("fault", TOOL_FAULTS)
 async def test_a_tool_fault_is_a_result_and_the_loop_goes_on(fault: str, autojump_clock: MockClock) -> None:
     call, expected = TOOL_FAULTS[fault]
@@ -407,17 +310,9 @@ async def test_a_tool_fault_is_a_result_and_the_loop_goes_on(fault: str, autojum
         check_invariants(session)
 
 
-async def test_an_allowed_tool_needs_no_approval() -> None:
-    model = "rules:\n  - {when: {step: 1}, tools: [{name: danger, input: {}}]}\n  - {text: Done.}"
-    async with open_session(model, tools=[danger], use=settings(allow="danger")) as session:
-        await session.run("Do the task")
-        assert session.of(events.ToolResult)[0].text == "done"
-
-
 # ---------------------------------------------------------------------------------------------------- model errors
 
 
-@pytest.mark.spec("4", "a stream that breaks")
 async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(autojump_clock: MockClock) -> None:
     model = (
         "rules: [{text: The whole answer., error: {message: the stream broke, retryable: true, times: 2, after: 5}}]"
@@ -432,7 +327,6 @@ async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(a
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "the last attempt")
 async def test_after_the_last_attempt_the_run_ends_with_the_cause(autojump_clock: MockClock) -> None:
     model = "rules: [{text: x, error: {message: 'the service is overloaded; try later', retryable: true}}]"
     async with open_session(model, use=settings(max_attempts=3)) as session:
@@ -515,14 +409,6 @@ async def test_the_runs_own_time_ends_the_attempts_first(autojump_clock: MockClo
         assert len(session.of(events.Retry)) == 2
 
 
-async def test_retry_after_is_waited_for_on_the_clock(autojump_clock: MockClock) -> None:
-    model = "rules: [{text: Answer., error: {message: too many, retryable: true, retry_after: 2, times: 1}}]"
-    async with open_session(model) as session:
-        begun = trio.current_time()
-        await session.run("Do the task")
-        assert trio.current_time() - begun == pytest.approx(2)
-
-
 async def test_an_error_that_no_attempt_can_mend_is_not_tried_again() -> None:
     async with open_session("rules: [{text: x, error: {message: bad request}}]") as session:
         assert (await session.run("Do the task")).status == "error"
@@ -544,7 +430,6 @@ BROKEN_REPLIES = {
 }
 
 
-@pytest.mark.spec("4", "a reply that could not be sent back")
 @pytest.mark.parametrize("fault", BROKEN_REPLIES)
 async def test_a_reply_that_could_not_be_sent_back_counts_as_a_broken_stream(
     fault: str, autojump_clock: MockClock
@@ -560,7 +445,6 @@ async def test_a_reply_that_could_not_be_sent_back_counts_as_a_broken_stream(
 # ---------------------------------------------------------------------------------------------------- stop reasons
 
 
-@pytest.mark.spec("4", "max_tokens, text")
 async def test_stop_reason_max_tokens_with_text_is_truncated() -> None:
     async with open_session("rules: [{text: Half an, stop_reason: max_tokens}]") as session:
         result = await session.run("Do the task")
@@ -568,8 +452,6 @@ async def test_stop_reason_max_tokens_with_text_is_truncated() -> None:
         check_invariants(session)
 
 
-@pytest.mark.spec("3", "delivered, then returned by a refusal")
-@pytest.mark.spec("4", "refusal")
 async def test_stop_reason_refusal_withdraws_the_messages_and_gives_the_lines_back() -> None:
     model = """
 rules:
@@ -587,7 +469,6 @@ rules:
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "model_context_window_exceeded")
 async def test_stop_reason_context_window_exceeded_is_context_full() -> None:
     model = "rules: [{text: As far as, stop_reason: model_context_window_exceeded}]"
     async with open_session(model) as session:
@@ -597,7 +478,6 @@ async def test_stop_reason_context_window_exceeded_is_context_full() -> None:
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "pause_turn")
 async def test_stop_reason_pause_turn_is_an_error_that_says_why() -> None:
     async with open_session("rules: [{text: wait, stop_reason: pause_turn}]") as session:
         result = await session.run("Do the task")
@@ -605,13 +485,11 @@ async def test_stop_reason_pause_turn_is_an_error_that_says_why() -> None:
         assert "server tools are not supported" in result.result
 
 
-@pytest.mark.spec("4", "stop_sequence")
 async def test_stop_reason_stop_sequence_is_a_final_answer() -> None:
     async with open_session("rules: [{text: Answer., stop_reason: stop_sequence}]") as session:
         assert (await session.run("Do the task")).status == "done"
 
 
-@pytest.mark.spec("4", "a reply without content")
 async def test_an_empty_reply_is_asked_to_continue_once_then_the_run_is_empty() -> None:
     async with open_session("rules: [{text: ''}]") as session:
         result = await session.run("Do the task")
@@ -626,7 +504,6 @@ async def test_an_empty_reply_may_be_followed_by_the_answer() -> None:
         assert (result.status, result.result, result.iterations) == ("done", "Answer.", 2)
 
 
-@pytest.mark.spec("4", "B, after a reply without content")
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_line_that_waits_goes_on_from_an_empty_reply(times: int) -> None:
     model = f"rules: [{{text: '', times: {times}}}, {{text: Answer.}}]"
@@ -650,15 +527,6 @@ async def test_a_line_after_an_empty_reply_leaves_the_nudge_for_the_next() -> No
         check_invariants(session)
 
 
-async def test_a_question_after_an_empty_reply_leads_back_to_the_task() -> None:
-    model = "rules: [{text: '', times: 1}, {when: {interruption: .}, text: Noted.}, {text: Answer.}]"
-    async with open_session(model) as session:
-        at(session, events.UsageReport, lambda: session.chain.submit("how far is it?"))
-        result = await session.run("Do the task")
-        assert (result.result, result.replies) == ("Answer.", ("Noted.", "Answer."))
-        check_invariants(session)
-
-
 @pytest.mark.parametrize("interactive", [True, False])
 async def test_a_line_that_waits_at_the_last_reply_is_carried_over_though_it_was_empty(interactive: bool) -> None:
     use = settings(max_iterations=1)
@@ -676,7 +544,6 @@ async def test_a_line_that_waits_at_the_last_reply_is_carried_over_though_it_was
 # ---------------------------------------------------------------------------------------------------------- limits
 
 
-@pytest.mark.spec("7", "limit_reached: time, tokens")
 async def test_the_token_budget_lets_no_call_start_once_it_is_reached() -> None:
     model = "rules: [{text: On., tools: [{name: plan_list, input: {}}], usage: {input_tokens: 60, output_tokens: 40}}]"
     async with open_session(model, use=settings(budget_tokens=200)) as session:
@@ -686,7 +553,6 @@ async def test_the_token_budget_lets_no_call_start_once_it_is_reached() -> None:
         check_invariants(session)
 
 
-@pytest.mark.spec("7", "limit_reached: time, tokens")
 async def test_the_time_limit_ends_a_run_whose_tool_hangs(autojump_clock: MockClock) -> None:
     @tool(timeout_s=10_000)
     async def hang_on(ctx: ToolContext) -> str:
@@ -704,21 +570,6 @@ async def test_the_time_limit_ends_a_run_whose_tool_hangs(autojump_clock: MockCl
 
 
 # ----------------------------------------------------------------------------------------------- stops and interrupts
-
-
-async def test_a_stop_phrase_while_a_tool_runs_lets_it_finish_and_shows_what_was_found() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "stop")
-        result = session.result
-        assert (result.status, result.termination_reason) == ("cancelled_with_partial", "user_cancelled")
-        assert (result.partial, result.phase_reached, result.partial_results) == (True, "tools", ("waited",))
-        assert "• wait: waited\n[1 done, 0 skipped]" in result.result
-        assert len(session.model.requests) == 1
-        assert session.state("L2") == "handled"
-        assert (await session.run("Do another task")).status == "done"
-        assert "user: [The user stopped the run here]\nuser: Do another task" in session.sent(1)
-        check_invariants(session)
 
 
 async def test_closing_the_chain_interrupts_the_run_and_settles_its_lines() -> None:
@@ -849,64 +700,6 @@ async def test_a_plan_change_while_the_model_answers_is_news_to_the_next_call() 
 # ----------------------------------------------------------------------------------------- disks, closing, listeners
 
 
-async def test_a_disk_that_fills_up_ends_the_run_and_the_next_says_which_tools_ran() -> None:
-    disk = FullDisk()
-    ran: list[str] = []
-
-    @tool
-    async def effect(ctx: ToolContext, n: int) -> str:
-        """Have an effect."""
-        ran.append(str(n))
-        disk.full = n == 2
-        return f"effect {n}"
-
-    model = """
-rules:
-  - when: {turn: 1}
-    tools: [{name: effect, input: {n: 1}}, {name: effect, input: {n: 2}}, {name: effect, input: {n: 3}}]
-  - {text: Done.}
-"""
-    async with open_session(model, tools=[effect], file=disk) as session:
-        result = await session.run("Do the task")
-        assert result.status == "error"
-        assert "No space left" in result.result
-        assert session.chain.submit("more").what == "refused"
-        disk.full = False
-        assert (await session.run("Do another task")).status == "done"
-        assert ran == ["1", "2"]
-        told = [r.text for r in session.model.requests[-1].messages[2].results]
-        assert told[0] == "effect 1"
-        assert told[1].startswith(("effect 2", "[Interrupted"))
-        assert told[2] == "[Skipped: user interrupted]"
-
-
-async def test_an_interrupt_on_a_full_disk_is_told_when_there_is_room_again(
-    autojump_clock: MockClock,
-) -> None:
-    disk = FullDisk()
-    model = """
-rules:
-  - when: {turn: 1}
-    text: Half an answer, and more that is never shown.
-    pace: {chunk: 7, delay_s: 1}
-  - {text: Done.}
-"""
-    async with open_session(model, file=disk) as session:
-
-        def interrupt() -> None:
-            disk.full = True
-            session.chain.interrupt()
-
-        at(session, events.TextDelta, interrupt)
-        session.chain.submit("Do the task")
-        await session.chain.wait_idle()
-        assert session.result.status == "interrupted"
-        disk.full = False
-        assert (await session.run("Do another task")).status == "done"
-        told = [message.text for message in session.model.requests[-1].messages]
-        assert told == ["Do the task", "[The user interrupted the run here]", "Do another task"]
-
-
 async def test_a_sync_that_fails_ends_the_run_with_error_and_gives_back_what_waits() -> None:
     disk, gate = FullDisk(), Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
@@ -970,28 +763,6 @@ async def test_a_run_that_a_receipt_sets_off_is_announced_after_the_result_of_th
         order = [e.type for e in session.of(events.RunStarted, events.Result)]
         assert order == ["run_started", "result", "run_started", "result"]
         check_invariants(session)
-
-
-async def test_each_tool_of_a_reply_hears_the_guidance_that_waits() -> None:
-    heard: list[str] = []
-    gate = Gate()
-
-    @tool
-    async def listen(ctx: ToolContext) -> str:
-        """Listen."""
-        heard.extend(a.value for a in (await ctx.safe_point("here")).adjustments)
-        return "listened"
-
-    model = """
-rules:
-  - when: {step: 1}
-    tools: [{name: wait, input: {}}, {name: listen, input: {}}, {name: listen, input: {}}]
-  - {text: Done.}
-"""
-    async with open_session(model, tools=[gate.tool, listen]) as session:
-        await say_while_tool_runs(session, gate, "focus on prices")
-        assert heard == ["prices", "prices"]
-        assert session.state("L2") == "delivered"
 
 
 async def test_a_handler_file_that_is_broken_is_told_as_the_first_run_begins() -> None:
@@ -1077,7 +848,7 @@ async def test_every_call_that_was_told_has_a_result_that_is_told(room: int) -> 
 
 
 @dataclass
-class Replying:
+class Replying(Model):
     """A model that replies with calls of these ids, a reply each, then with an answer."""
 
     replies: list[list[str]]
@@ -1089,12 +860,6 @@ class Replying:
         blocks = [ToolCall(id, "look", {}) for id in ids] or [Text("The answer.")]
         cut = frozenset(ids[-1:]) if "cut" in ids else frozenset[str]()
         return Reply(assistant(blocks), "max_tokens" if cut else "tool_use" if ids else "end_turn", cut_calls=cut)
-
-    async def prepare(self) -> None:
-        """There is nothing to prepare."""
-
-    async def aclose(self) -> None:
-        """There is nothing to give up."""
 
 
 @tool(read_only=True)
@@ -1123,13 +888,6 @@ async def test_an_id_of_an_earlier_reply_is_rewritten() -> None:
         ids = [e.id for e in session.of(events.ToolCall)]
         assert len(ids) == len(set(ids)) == 3
         assert ids[0] == "a"
-
-
-async def test_two_calls_with_one_id_are_a_broken_reply(autojump_clock: MockClock) -> None:
-    async with open_session(Replying([["a", "a"], ["a"]]), tools=[look]) as session:
-        assert (await session.run("Do the task")).status == "done"
-        [retry] = session.of(events.Retry)
-        assert "the tool call id 'a' was used before" in retry.reason
 
 
 async def test_a_call_that_was_cut_off_stays_so_under_its_new_id() -> None:
@@ -1183,11 +941,10 @@ async def test_threads_that_hang_keep_no_line_from_the_disk(tmp_path: Path) -> N
                 nursery.start_soon(partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True))
             await wait_all_tasks_blocked()
             model = ScriptedModel.parse("rules: [{text: The answer.}]")
-            with trio.fail_after(60):
-                async with open_chain(settings(), workspace=tmp_path, state=tmp_path / "state", model=model) as chain:
-                    chain.submit("Do the task")
-                    await chain.wait_idle()
-                    assert chain.last_status == "done"
+            async with open_chain(settings(), workspace=tmp_path, state=tmp_path / "state", model=model) as chain:
+                chain.submit("Do the task")
+                await chain.wait_idle()
+                assert chain.last_status == "done"
             nursery.cancel_scope.cancel()
     finally:
         gate.set()

@@ -15,15 +15,8 @@ from trio.testing import MockClock
 from chain import events
 from chain.errors import ModelError
 from chain.messages import Message, Text, ToolCall
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 from chain.tools.tool import ToolContext, tool
-
-RETRIES = """
-rules:
-  - {times: 2, error: {message: It is busy, retryable: true, retry_after: 60}}
-  - {when: {interruption: .}, text: Noted.}
-  - {text: The answer.}
-"""
 
 
 def interruption(session: Session) -> events.UserInterruption:
@@ -36,7 +29,6 @@ def told(session: Session, n: int = -1) -> list[str]:
     return session.sent(n).splitlines()
 
 
-@pytest.mark.spec("4", "N: a now line cuts the reply")
 async def test_a_reply_that_streams_is_cut_and_its_text_is_kept_as_no_answer(mock_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
@@ -63,7 +55,6 @@ async def test_a_reply_that_streams_is_cut_and_its_text_is_kept_as_no_answer(moc
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "N: a now line cuts the reply")
 async def test_a_reply_of_which_nothing_was_shown_leaves_nothing(mock_clock: MockClock) -> None:
     model = "rules: [{when: {interruption: .}, text: Noted.}, {thinking: Hm, text: x, pace: {chunk: 9, delay_s: 9}}]"
     async with open_session(model) as session:
@@ -79,42 +70,6 @@ async def test_a_reply_of_which_nothing_was_shown_leaves_nothing(mock_clock: Moc
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "N: a now line cancels the tools")
-@pytest.mark.spec("3", "!!any text")
-async def test_running_tools_are_cancelled_and_the_others_skipped() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a")
-        session.chain.submit("!!use A")
-        await session.chain.wait_idle()
-
-        assert [e.text for e in session.of(events.ToolResult)] == [INTERRUPTED, SKIPPED, SKIPPED]
-        assert gates.did == ["+a", "!a"]
-        entered = interruption(session)
-        assert (entered.point, entered.tools_skipped) == ("N", ("gate", "gate"))
-        assert (session.result.status, session.result.iterations) == ("done", 2)
-        assert "[The user" not in session.sent()
-        check_invariants(session)
-
-
-@pytest.mark.spec("4", "N: a now line during a retry pause")
-async def test_a_retry_pause_ends_and_the_call_is_made_with_the_line_in_the_same_iteration(
-    mock_clock: MockClock,
-) -> None:
-    async with open_session(RETRIES, use=settings(max_iterations=1)) as session:
-        at(session, events.Retry, lambda: session.chain.submit("!!use A"))
-        session.chain.submit("Do the task")
-        mock_clock.autojump_threshold = 0
-        await session.chain.wait_idle()
-
-        entered = interruption(session)
-        assert (entered.point, entered.iteration, entered.remaining) == ("N", 1, 1)
-        assert told(session)[:2] == ["user: Do the task", "user: USER INTERRUPTION: use A"]
-        assert (session.result.status, session.result.iterations) == ("done", 1)
-        check_invariants(session, max_iterations=1)
-
-
-@pytest.mark.spec("4", "N: a now line on the last iteration")
 @pytest.mark.parametrize("interactive", [True, False])
 async def test_on_the_last_iteration_it_cuts_and_is_carried_over(interactive: bool) -> None:
     gates = Gates()
@@ -132,7 +87,6 @@ async def test_on_the_last_iteration_it_cuts_and_is_carried_over(interactive: bo
         check_invariants(session, max_iterations=1)
 
 
-@pytest.mark.spec("4", "N: a now line needs no room")
 async def test_a_full_channel_takes_a_now_line_and_all_are_delivered_in_order() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
@@ -182,18 +136,6 @@ async def test_a_reply_that_was_cut_for_a_line_that_was_dropped_is_asked_to_go_o
         check_invariants(session)
 
 
-async def test_a_question_now_leads_back_to_the_task(mock_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER) as session:
-        session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("!!how far are you?")
-        mock_clock.autojump_threshold = 0
-        await session.chain.wait_idle()
-        assert session.result.replies[0] == "Noted."
-        assert "Your reply was shown to the user." in session.sent()
-        check_invariants(session)
-
-
 @pytest.mark.parametrize("phrase", ["!!stop", "!!Never mind.", "!! cancel"])
 async def test_a_stop_is_stronger(phrase: str) -> None:
     gates = Gates()
@@ -228,7 +170,7 @@ async def last(ctx: ToolContext) -> str:
 
 
 @dataclass
-class Slow:
+class Slow(Model):
     """Breaks off, then asks for two tools, then says nothing, then answers; each call takes a minute."""
 
     name: str = "slow"
@@ -247,12 +189,6 @@ class Slow:
         calls = [ToolCall(f"{name}{self.begun}", "last", {}) for name in "ab"]
         blocks = {1: (Text("Looking."), *calls), 2: ()}.get(len(self.whole), (Text("The whole answer."),))
         return Reply(Message("assistant", blocks), "tool_use" if calls[0] in blocks else "end_turn")
-
-    async def prepare(self) -> None:
-        """There is nothing to prepare."""
-
-    async def aclose(self) -> None:
-        """There is nothing to give up."""
 
 
 HANDLER = """
@@ -280,7 +216,6 @@ async def everywhere(
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.spec("4", "N stands wherever a now line finds the agent")
 @pytest.mark.parametrize("sync_s", [0, 1])
 def test_now_lines_wait_for_the_disk_alone_whichever_event_they_come_in(sync_s: float) -> None:
     nth, came = 0, ["!!"]
@@ -294,18 +229,6 @@ def test_now_lines_wait_for_the_disk_alone_whichever_event_they_come_in(sync_s: 
     assert nth > 20
 
 
-@pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("line", ["!!use A", "!use A", "use A", "stop"])
-def test_on_the_last_iteration_too_a_line_may_come_in_any_event(line: str) -> None:
-    nth, statuses = 0, {"done"}
-    while nth < 25:
-        nth += 1
-        run = partial(everywhere, [line], nth=nth, max_iterations=1)
-        statuses.add(trio.run(run, clock=MockClock(autojump_threshold=0)).result.status)
-    assert statuses <= {"done", "max_iterations", "cancelled", "cancelled_with_partial"}
-
-
-@pytest.mark.spec("4", "N: a now line before the model is asked")
 async def test_a_call_that_has_not_begun_is_made_with_the_line(autojump_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER, use=settings(max_iterations=1)) as session:
         at(session, events.IterationStarted, lambda: session.chain.submit("!!use A"))
@@ -337,7 +260,6 @@ async def test_an_interrupt_beside_a_now_line_before_the_model_is_asked() -> Non
 # ------------------------------------------------------------------------------------------ what the handler says of it
 
 
-@pytest.mark.spec("5", "the post-prompt, until a call has answered")
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -81,7 +81,6 @@ DECISIONS = [
 ]
 
 
-@pytest.mark.spec("8", "y, a, n, or any other text")
 @pytest.mark.parametrize(("text", "decision", "result"), DECISIONS)
 async def test_an_approval_is_answered(text: str, decision: str, result: str, autojump_clock: MockClock) -> None:
     async with asked(CHANGE) as session:
@@ -116,7 +115,6 @@ async def test_always_may_be_this_one_alone(autojump_clock: MockClock) -> None:
         assert [answer.is_for_always for answer in session.of(events.Answer)] == [True, True, False]
 
 
-@pytest.mark.spec("8", "no allowance of edits covers that does not name them")
 async def test_what_has_to_be_named_is_asked_about_each_time(autojump_clock: MockClock) -> None:
     async with asked(OWN, OWN, CHANGE, allow="change_file") as session:
         assert session.of(events.Question)[0].text == "Allow change_file: own (asked each time)"
@@ -130,7 +128,6 @@ async def test_what_has_to_be_named_is_asked_about_each_time(autojump_clock: Moc
         assert [what for _, what, _ in told(session)] == ["allowed", "refused"]
 
 
-@pytest.mark.spec("8", "what the configuration answers")
 async def test_what_the_configuration_allows_is_told_and_not_asked(autojump_clock: MockClock) -> None:
     async with asked(CHANGE, DANGER, allow="change_file(a*)") as session:
         await answer(session, "y")
@@ -154,7 +151,6 @@ async def test_a_tool_without_a_preview_shows_its_input(autojump_clock: MockCloc
         await answer(session, "n")
 
 
-@pytest.mark.spec("8", "approval holds for what was shown")
 async def test_what_has_changed_since_it_was_shown_is_not_run() -> None:
     content = "one"
 
@@ -208,7 +204,6 @@ CHOSEN = [
 ]
 
 
-@pytest.mark.spec("8", "a number, an option, or any other text")
 @pytest.mark.parametrize(("text", "chosen"), CHOSEN)
 async def test_a_choice_is_a_number_an_option_or_another_text(text: str, chosen: str) -> None:
     async with asked(CHOICE) as session:
@@ -266,8 +261,6 @@ async def test_when_the_last_who_could_answer_goes_what_is_open_and_what_waits_i
         check_invariants(session)
 
 
-@pytest.mark.spec("8", "one is open at a time, and the first answer counts")
-@pytest.mark.spec("8", "an answer is no line")
 async def test_questions_queue_and_the_first_answer_counts(autojump_clock: MockClock) -> None:
     async with asked(CHOICE, CHOICE) as session:
         chain = session.chain
@@ -291,7 +284,6 @@ async def test_questions_queue_and_the_first_answer_counts(autojump_clock: MockC
 # ------------------------------------------------------------------------------------------------------------ clocks
 
 
-@pytest.mark.spec("8", "the clocks stand still")
 async def test_clocks_stand_still_while_the_user_thinks(mock_clock: MockClock) -> None:
     dig = "{name: dig, input: {hosts: 1}}"
     async with asked(dig, DANGER, timeout_s=4) as session:
@@ -332,7 +324,6 @@ WITHDRAWS = {
 }
 
 
-@pytest.mark.spec("8", "stops, urgent lines, interrupts and exits withdraw")
 @pytest.mark.parametrize("line", WITHDRAWS)
 async def test_stops_urgent_lines_and_interrupts_withdraw_an_approval(line: str, autojump_clock: MockClock) -> None:
     async with asked(DANGER, CHANGE) as session:
@@ -379,7 +370,6 @@ async def test_a_choice_that_was_withdrawn_says_so_to_the_model(line: str) -> No
         assert result.text.startswith("The question was withdrawn")
 
 
-@pytest.mark.spec("8", "a call starts when the answer is on disk")
 async def test_an_interrupt_between_the_answer_and_the_start_keeps_the_call_from_starting() -> None:
     file = MemoryFile()
     async with asked(CHANGE, file=file) as session:

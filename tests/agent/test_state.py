@@ -1,4 +1,4 @@
-"""How a run ends: each row of the two tables of SPEC section 7."""
+"""How a run ends: each row of the two tables of ``chain/agent/state.py``."""
 
 from typing import get_args
 
@@ -57,7 +57,6 @@ def test_lines_that_wait_stay_only_where_a_next_run_will_take_them(status: Statu
 BY_SIZE = (143, 130, 1, 4, 3, 0)
 
 
-@pytest.mark.spec("7", "several runs: the largest problem")
 @pytest.mark.parametrize("n", range(len(BY_SIZE)))
 def test_of_several_runs_the_largest_problem_gives_the_exit_code(n: int) -> None:
     smaller = list(BY_SIZE[n:])

@@ -41,7 +41,6 @@ rules:
 # ------------------------------------------------------------------------------------------------ where lines enter
 
 
-@pytest.mark.seed("002", "while text streams, no tools: B")
 async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
@@ -59,35 +58,6 @@ async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: Mo
         check_invariants(session)
 
 
-@pytest.mark.spec("4", "D: all waiting lines, after all results")
-@pytest.mark.seed("002", "while tools run: D, after all of them")
-async def test_a_line_in_the_first_of_three_tools_skips_none_of_them() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "shorter")
-        await finish(session, gates)
-        assert started(session) == ["a", "b", "c"]
-        assert results(session) == ["a is done", "b is done", "c is done"]
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.tools_skipped) == ("D", ())
-
-
-@pytest.mark.seed("000", "an interjection after a tool completes")
-@pytest.mark.parametrize("n", [1, 3])
-async def test_a_line_in_the_step_in_which_a_tool_ends_enters_after_all_tools(n: int) -> None:
-    gates = Gates("a", "b", "c")
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        at(session, events.ToolResult, lambda: session.chain.submit("shorter"), n)
-        await session.run("Do the task")
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.iteration) == ("D", 1)
-        assert session.sent(1).endswith("user: a is done, b is done, c is done\nuser: USER INTERRUPTION: shorter")
-        check_invariants(session)
-
-
-@pytest.mark.spec("4", "all lines of one safe point are one message, each with its id")
-@pytest.mark.seed("000", "several rapid interjections")
-@pytest.mark.seed("002", "several messages rapidly: one injection")
 async def test_lines_from_all_over_a_batch_are_one_message() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -106,17 +76,6 @@ async def test_lines_from_all_over_a_batch_are_one_message() -> None:
         assert len(session.model.requests) == 2
 
 
-@pytest.mark.seed("004", "a race at completion")
-async def test_a_line_in_the_step_of_the_last_reply_is_answered_in_the_same_run() -> None:
-    async with open_session("rules:\n  - {when: {interruption: .}, text: Noted.}\n  - {text: The answer.}") as session:
-        at(session, events.Reply, lambda: session.chain.submit("shorter"))
-        result = await session.run("Do the task")
-        assert (result.result, result.replies) == ("Noted.", ("The answer.", "Noted."))
-        assert len(session.of(events.Result)) == 1
-        check_invariants(session)
-
-
-@pytest.mark.seed("000", "state transitions")
 async def test_a_line_passes_through_its_states_in_this_order() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -136,7 +95,6 @@ async def test_a_line_passes_through_its_states_in_this_order() -> None:
         assert (receipt.state, receipt.agent, receipt.iteration, receipt.point) == ("delivered", "main", 1, "D")
 
 
-@pytest.mark.seed("000", "metadata of an interjection")
 async def test_the_record_of_an_interruption_says_where_it_came_in() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -153,7 +111,6 @@ async def test_the_record_of_an_interruption_says_where_it_came_in() -> None:
         assert (entered.target_agent, entered.parent_id, entered.prompt_source) == ("main", "root", "default")
 
 
-@pytest.mark.seed("000", "cleanup after an interjection")
 @pytest.mark.parametrize("line", ["shorter", "!shorter", "why?", "todo: add x", "focus on x", "context: x"])
 async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
     gates = Gates()
@@ -176,10 +133,6 @@ async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
 # ------------------------------------------------------------------------------------------ urgent lines and point C
 
 
-@pytest.mark.spec("3", "!any text")
-@pytest.mark.spec("4", "C: before each tool, the first included")
-@pytest.mark.spec("7", "urgent")
-@pytest.mark.seed("002", "urgent while several are queued: C")
 async def test_an_urgent_line_skips_every_tool_that_has_not_started() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -200,57 +153,6 @@ async def test_an_urgent_line_skips_every_tool_that_has_not_started() -> None:
         )
 
 
-async def test_an_urgent_line_in_the_second_of_three_tools_skips_the_third() -> None:
-    gates = Gates("a")
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "b", "!shorter")
-        await finish(session, gates)
-        assert results(session) == ["a is done", "b is done", SKIPPED]
-        assert session.of(events.UserInterruption)[0].tools_skipped == ("gate",)
-
-
-async def test_an_urgent_line_in_the_last_tool_finds_nothing_to_skip() -> None:
-    gates = Gates("a", "b")
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "c", "!shorter")
-        await finish(session, gates)
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.tools_skipped) == ("D", ())
-        assert results(session) == ["a is done", "b is done", "c is done"]
-
-
-@pytest.mark.spec("4", "C: before each tool, the first included")
-@pytest.mark.parametrize("kind", [events.IterationStarted, events.TextDelta, events.UsageReport, events.Reply])
-async def test_an_urgent_line_before_the_first_tool_skips_all(kind: type[events.Event]) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        at(session, kind, lambda: session.chain.submit("!shorter"))
-        await session.run("Do the task")
-        assert started(session) == []
-        assert results(session) == [SKIPPED] * 3
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.tools_skipped) == ("C", ("gate", "gate", "gate"))
-        check_invariants(session)
-
-
-async def test_an_urgent_line_in_the_step_in_which_a_tool_ends_skips_the_next() -> None:
-    gates = Gates("a", "b", "c")
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        at(session, events.ToolResult, lambda: session.chain.submit("!shorter"))
-        await session.run("Do the task")
-        assert results(session) == ["a is done", SKIPPED, SKIPPED]
-        check_invariants(session)
-
-
-async def test_an_urgent_line_where_no_tool_is_asked_for_is_like_any_other() -> None:
-    async with open_session("rules:\n  - {when: {interruption: .}, text: Noted.}\n  - {text: The answer.}") as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("!shorter"))
-        result = await session.run("Do the task")
-        assert (result.result, session.of(events.UserInterruption)[0].point) == ("Noted.", "B")
-        check_invariants(session)
-
-
-@pytest.mark.spec("4", "an urgent line takes the whole queue with it")
 async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -272,7 +174,6 @@ async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
 
 
-@pytest.mark.spec("3", "Alt-Enter, Shift-Enter")
 @pytest.mark.parametrize(
     ("text", "reads"),
     [
@@ -295,7 +196,6 @@ async def test_any_kind_of_line_can_be_urgent_by_its_key(text: str, reads: str) 
         assert session.of(events.UserInterruption)[0].message == text
 
 
-@pytest.mark.spec("4", "C acts only for urgent lines and stops")
 @pytest.mark.parametrize("line", ["then: x", "!then: x", "shorter", "focus on x", "todo: add x", " !x"])
 async def test_what_is_not_urgent_skips_nothing(line: str) -> None:
     gates = Gates()
@@ -347,7 +247,6 @@ rules:
         assert [(e.point, e.iteration) for e in session.of(events.UserInterruption)] == [("C", 1), ("C", 2)]
 
 
-@pytest.mark.spec("4", "on the last iteration C still skips")
 async def test_on_the_last_iteration_an_urgent_line_skips_tools_and_waits_for_the_ending() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
@@ -374,28 +273,6 @@ messages:
         assert request.tail == ("Left out: gate, gate.",)
 
 
-@pytest.mark.sampled(every=4)
-@pytest.mark.spec("4", "killed while it ran, or never started")
-@pytest.mark.seed("002", "pairing of calls and results")
-@pytest.mark.parametrize("line", ["!shorter", "stop", "(interrupt)", "shorter"])
-@pytest.mark.parametrize("gate", ["a", "b", "c"])
-async def test_whatever_skips_tools_every_call_has_its_result(gate: str, line: str) -> None:
-    gates = Gates(*[name for name in "abc" if name < gate])
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, gate)
-        if line == "(interrupt)":
-            session.chain.interrupt()
-        else:
-            session.chain.submit(line)
-        await finish(session, gates)
-        assert (await session.run("Do another task")).status == "done"
-        done = [f"{name} is done" for name in "abc" if name < gate]
-        here = INTERRUPTED if line == "(interrupt)" else f"{gate} is done"
-        rest = [f"{name} is done" if line == "shorter" else SKIPPED for name in "abc" if name > gate]
-        assert results(session)[:3] == [*done, here, *rest]
-        check_invariants(session)
-
-
 # ---------------------------------------------------------------------------------------------------------- guidance
 
 KINDS = {
@@ -407,8 +284,6 @@ KINDS = {
 }
 
 
-@pytest.mark.spec("3", "focus on, skip, also check, ignore, prefer")
-@pytest.mark.seed("004", "each guidance kind")
 @pytest.mark.parametrize("line", KINDS)
 async def test_guidance_reaches_the_running_tool_and_the_model(line: str) -> None:
     gates = Gates()
@@ -422,16 +297,6 @@ async def test_guidance_reaches_the_running_tool_and_the_model(line: str) -> Non
         assert gates.heard == [KINDS[line]], "a tool is told once"
         assert session.sent(1).endswith(f"user: [3 visited, 0 skipped]\nuser: USER INTERRUPTION: {line}")
         assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "D")
-
-
-@pytest.mark.seed("004", "rapid injections")
-async def test_three_adjustments_at_once_are_all_taken() -> None:
-    gates = Gates()
-    async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 1", "focus on gaming", "what is left?", "skip Amazon", "also check the Wiki")
-        await finish(session, gates)
-        assert gates.heard == [("focus_query", "gaming"), ("skip_source", "Amazon"), ("add_source", "the Wiki")]
-        assert session.of(events.UserInterruption)[0].ids == ("L2", "L3", "L4", "L5")
 
 
 async def test_a_tool_hears_at_each_safe_point_what_came_since_the_last() -> None:
@@ -481,17 +346,6 @@ async def test_what_is_no_guidance_adjusts_nothing() -> None:
         assert gates.heard == []
 
 
-async def test_urgent_guidance_is_heard_and_skips_the_rest() -> None:
-    gates = Gates()
-    model = TOUR.replace("places: 3}}]", "places: 3}}, {name: gate, input: {at: a}}]")
-    async with open_session(model, tools=gates.tools) as session:
-        await begin(session, gates, "place 1", "!skip Amazon")
-        await finish(session, gates)
-        assert gates.heard == [("skip_source", "Amazon")]
-        assert results(session) == ["[3 visited, 0 skipped]", SKIPPED]
-
-
-@pytest.mark.seed("004", "cancel inside a long tool")
 async def test_a_tool_is_told_of_a_stop_at_its_next_safe_point() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools) as session:
@@ -509,7 +363,6 @@ ENDS: dict[str, Callable[[Session], object]] = {
 }
 
 
-@pytest.mark.spec("3", "handled")
 @pytest.mark.parametrize("status", ENDS)
 async def test_a_line_that_a_tool_has_acted_on_ends_handled_if_it_is_never_delivered(status: str) -> None:
     gates = Gates("place 1")
@@ -545,32 +398,6 @@ async def test_a_line_that_a_tool_has_acted_on_is_carried_over_like_any_other() 
 # ----------------------------------------------------------------------------------- redirects, context, the count
 
 
-@pytest.mark.seed("004", "redirect, results and count kept")
-async def test_a_redirect_keeps_the_results_and_the_count() -> None:
-    gates = Gates("a")
-    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
-        await begin(session, gates, "b", "make it gaming laptops")
-        result = await finish(session, gates)
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.iteration, entered.remaining) == ("D", 2, 18)
-        assert iterations(session) == [1, 2, 3, 4]
-        assert results(session) == ["a is done", "b is done", "c is done"]
-        assert (result.status, result.iterations) == ("done", 4)
-
-
-@pytest.mark.spec("3", "context: text")
-@pytest.mark.seed("004", "add context, results and count kept")
-async def test_added_context_keeps_the_results_the_count_and_the_course() -> None:
-    gates = Gates("a")
-    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
-        await begin(session, gates, "b", "context: I have a Mac")
-        result = await finish(session, gates)
-        assert iterations(session) == [1, 2, 3, 4]
-        assert results(session) == ["a is done", "b is done", "c is done"]
-        assert "user: b is done\nuser: USER INTERRUPTION: [USER ADDED] I have a Mac" in session.sent()
-        assert (result.result, result.iterations) == ("The answer.", 4)
-
-
 @pytest.mark.parametrize("line", ["shorter", "!shorter", "context: x", "focus on x", "todo: add x", "why?"])
 async def test_no_line_gives_a_run_more_iterations(line: str) -> None:
     gates = Gates("a", "b", "c")
@@ -597,7 +424,6 @@ async def test_context_after_the_answer_leaves_the_answer_the_result() -> None:
 # ------------------------------------------------------------------------------ questions and the way back to the task
 
 
-@pytest.mark.spec("3", "a line ending in ?, or status")
 @pytest.mark.parametrize("line", ["how is it going?", "status", "Status"])
 async def test_a_question_is_answered_and_the_task_goes_on(line: str) -> None:
     gates = Gates()
@@ -609,8 +435,8 @@ async def test_a_question_is_answered_and_the_task_goes_on(line: str) -> None:
         assert session.sent().count(RESUME) == 1
 
 
-@pytest.mark.parametrize("line", ["context: it is late", "todo: add x"])
-async def test_after_any_aside_the_model_is_led_back(line: str) -> None:
+@pytest.mark.parametrize("line", ["why?", "context: it is late", "todo: add x"])
+async def test_after_any_aside_the_model_is_led_back_once(line: str) -> None:
     gates = Gates()
     model = "rules:\n  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}\n  - {text: 'Reply ${turn}.'}"
     async with open_session(model, tools=gates.tools) as session:
@@ -640,16 +466,6 @@ async def test_the_model_is_led_back_at_most_once_for_each_delivery() -> None:
         assert result.replies == ("Reply 2.", "Reply 4.", "Reply 5.")
         assert session.sent().count(RESUME) == 2
         assert (result.status, result.result) == ("done", "Reply 5.")
-
-
-async def test_a_second_reply_without_tools_after_one_question_ends_the_run() -> None:
-    gates = Gates("a", "b")
-    model = TALK.replace("step: 3", "step: 9")
-    async with open_session(model, tools=gates.tools) as session:
-        at(session, events.ToolResult, lambda: session.chain.submit("why?"))
-        result = await session.run("Do the task")
-        assert (result.replies, result.result) == (("Reply 2.", "Reply 3."), "Reply 3.")
-        check_invariants(session)
 
 
 @pytest.mark.parametrize("line", ["use B", "focus on x", " why?", "!use B"])
@@ -683,7 +499,6 @@ async def test_with_no_iteration_left_to_come_back_in_the_limit_is_reached() -> 
 # -------------------------------------------------------------------------------------- follow-ups and verbatim lines
 
 
-@pytest.mark.spec("3", "then: text")
 async def test_no_safe_point_takes_a_follow_up() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -706,7 +521,6 @@ async def test_a_follow_up_is_dropped_like_any_other_line() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "one", "three"]
 
 
-@pytest.mark.spec("3", "a line that begins with a space")
 @pytest.mark.parametrize(
     "text", ["stop", "!shorter", "todo: add x", "then: the next", "/help", "focus on x", "context: x", "why?", "status"]
 )

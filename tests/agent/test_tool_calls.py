@@ -358,13 +358,18 @@ async def test_an_urgent_line_lets_the_batch_finish_skips_the_rest_and_is_delive
 
 
 @pytest.mark.parametrize("line", ["stop", "!at once"])
-async def test_a_line_that_comes_before_a_batch_skips_all_of_it(line: str) -> None:
-    gates = Gates()
-    async with open_session(asking("look a", "look b"), tools=gates.tools) as session:
-        at(session, events.Reply, lambda: session.chain.submit(line))
+async def test_a_line_in_the_moment_before_a_batch_begins_skips_all_of_it(line: str) -> None:
+    """After its check, as its first task is about to start."""
+    gates = Gates(is_open=True)
+    model = asking("change a", "look b", "look c")
+    async with open_session(model, tools=gates.tools) as session, trio.open_nursery() as nursery:
+
+        async def say() -> None:
+            session.chain.submit(line)
+
+        at(session, events.ToolResult, lambda: nursery.start_soon(say))
         await session.run("Do the task")
-        assert gates.did == []
-        assert results(session) == [SKIPPED, SKIPPED]
+        assert results(session) == ["seen a", SKIPPED, SKIPPED]
         check_invariants(session)
 
 
