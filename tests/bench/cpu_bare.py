@@ -1,8 +1,8 @@
-"""CPU time of bare loops on the SDK's ``messages.stream``: ``python cpu_bare.py URL ITERATIONS...``.
+"""CPU time of bare loops on the SDK's ``messages.stream``: ``python cpu_bare.py URL [ITERATIONS...]``.
 
-It prints what ``cpu_chain.py`` does. The loop has no events, no journal and no checks. Of the ways to append a reply it
-takes the one that costs least, plain dicts: the SDK's own objects, which its documentation appends, make an iteration
-about a third dearer when there are 500.
+It prints what ``cpu_chain.py`` does. Without numbers it is the loop as a process, for one answer without tools. The
+loop has no events, no journal and no checks. Of the ways to append a reply it takes the one that costs least, dicts:
+the SDK's own objects, which its documentation appends, make an iteration about a third dearer when there are 500.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def converse(client: anthropic.AsyncAnthropic, iterations: int) -> None:
 
 
 async def main(url: str, runs: list[int]) -> None:
-    await used(url, WARM_UP)
+    await used(url, WARM_UP if runs else 1)
     sys.stdout.write(json.dumps([await used(url, iterations) / iterations for iterations in runs]) + "\n")
 
 

@@ -1,13 +1,10 @@
 """What late work costs beside early work, in one process: ``python growth.py WHAT NUMBER``.
 
 ``runs N``: CPU of a run near the N-th of a session, a line each, and near the tenth of that. ``iterations N``: CPU of
-an iteration of one run, likewise. ``compacted N``: CPU per iteration of the last tenth of a run whose conversation
-fills a window of 200,000 tokens again and again, and of its first tenth. ``memory N``: the most bytes of objects that
-such a run holds beside what there was at its first call, and those of a window's text. ``bytes N``: what the N-th run
-of a session adds to stream-json and to the traces, and the tenth of that, as two pairs. ``open N``: bytes of memory and
-of the journal that each of the last half of N runs of a session adds, and each of the quarter before it; then the open
-files at these two times. ``chains N``: CPU per chain and iteration of N chains that run at once, and of chains that
-run one after the other.
+an iteration of one run, likewise. ``bytes N``: what the N-th run of a session adds to stream-json and to the traces,
+and the tenth of that, as two pairs. ``chains N``: CPU per chain and iteration of N chains that run at once, and of
+chains that run one after the other. ``commands N``: the seconds of N commands that do nothing, under the guard with
+every protection that this machine has, and by ``trio.run_process``, as pairs.
 
 It prints a list of pairs, the late figure first. The model is in the process and answers at once, so that all of the
 time is the chain's; the journal is on the disk, and somebody reads the events.
@@ -15,48 +12,37 @@ time is the chain's; the journal is on the disk, and somebody reads the events.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import resource
 import sys
 import time
-import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import trio
-from memory import held
 from workload import looked_up, price
 
-from chain import events
-from chain.agent.window import PROMPT
 from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.event_json import to_json
 from chain.messages import Text, ToolCall, assistant
-from chain.model import Delta, Reply, Request, Window
+from chain.model import Delta, Reply, Request
 from chain.session.feed import Feed
+from chain.tools.processes import fence
+from chain.tools.processes.fence import Fence
+from chain.tools.processes.guarded import Guard
+from chain.tools.processes.probe import probe
 
 WIDTH = 20
 """A figure is the mean of the N / WIDTH runs or iterations around it."""
 
 RUNS = 50
 """Runs around the N-th whose bytes a figure is the mean of."""
-
-WINDOW = 200_000
-"""Tokens."""
-
-LONG = "hinge 40x40, " * 250
-"""A call's input, as long as a file that is read."""
-
-ASKS = PROMPT.partition(".")[0]
-"""How a request for a summary begins."""
 
 ITERATIONS = 20
 """Of each of many chains."""
@@ -88,20 +74,6 @@ class Model:
 
     async def aclose(self) -> None:
         """There is nothing to give up."""
-
-
-class FullModel(Model):
-    """Its window is full again and again, since its calls have long inputs."""
-
-    window = Window(WINDOW)
-
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        if request.messages[-1].text.startswith(ASKS):
-            await trio.lowlevel.checkpoint()
-            return Reply(assistant([Text("Many parts were looked up.")]), "end_turn")
-        found = await super().reply(request, on_delta)
-        blocks = (replace(b, input={"part": LONG}) if isinstance(b, ToolCall) else b for b in found.message.blocks)
-        return replace(found, message=assistant(list(blocks)))
 
 
 @cache
@@ -144,39 +116,6 @@ async def iterations(count: int, folder: Path) -> list[tuple[float, float]]:
     return [(mean(marks, count, count // WIDTH), mean(marks, count // 10, count // WIDTH))]
 
 
-async def compacted(count: int, folder: Path) -> list[tuple[float, float]]:
-    marks: list[float] = []
-    await fill_windows(FullModel(count, lambda _: marks.append(time.process_time())), count, folder)
-    return [(mean(marks, count - count // 10, count // 10), mean(marks, 0, count // 10))]
-
-
-async def most_held(count: int, folder: Path) -> list[tuple[float, float]]:
-    most = 0
-
-    def noted(n: int) -> None:
-        nonlocal most
-        if n == 1:
-            tracemalloc.start()
-        if n % 50 == 0:
-            gc.collect()  # what is garbage already depends on when it is looked for
-            most = max(most, tracemalloc.get_traced_memory()[0])
-
-    await fill_windows(FullModel(count, noted), count, folder)
-    return [(most, WINDOW * 3.5)]
-
-
-async def fill_windows(model: Model, count: int, folder: Path) -> None:
-    times: list[events.Event] = []
-    async with opened(folder, model) as chain, trio.open_nursery() as nursery:
-        nursery.start_soon(discard, chain.feed())
-        chain.listen(lambda event: times.append(event) if isinstance(event, events.Compaction) else None)
-        chain.start("Look up the price of every part.")
-        await chain.wait_idle()
-        nursery.cancel_scope.cancel()
-    assert chain.last_status == "done"
-    assert count < 1_000 or len(times) >= 2 * count * len(LONG) // (4 * WINDOW), "it was not compacted"
-
-
 async def runs(count: int, folder: Path) -> list[tuple[float, float]]:
     marks: list[float] = []
     async with opened(folder, Model(0)) as chain:
@@ -199,22 +138,6 @@ async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
             assert chain.trace_path is not None
             traced.append(traced[-1] + taken_away(chain.trace_path))
     return [(mean(of, count, RUNS), mean(of, count // 10, RUNS)) for of in (told, traced)]
-
-
-async def stays_open(count: int, folder: Path) -> list[tuple[float, float]]:
-    at: list[tuple[int, int, int]] = []
-    async with opened(folder, Model(0)) as chain, trio.open_nursery() as nursery:
-        nursery.start_soon(discard, chain.feed())
-        assert chain.journal_path is not None
-        for n in range(count + 1):
-            if n % (count // 4) == 0:
-                gc.collect()
-                at.append((held(), chain.journal_path.stat().st_size, len(os.listdir("/proc/self/fd"))))
-            await one_run(chain, n)
-        nursery.cancel_scope.cancel()
-    _, early, middle, _, late = at
-    halves = [((late[n] - middle[n]) / (count // 2), (middle[n] - early[n]) / (count // 4)) for n in range(2)]
-    return [*halves, (late[2], early[2])]
 
 
 def taken_away(path: str) -> int:
@@ -270,14 +193,34 @@ async def together(count: int, folder: Path) -> float:
         return (time.process_time() - before) / ITERATIONS
 
 
+async def commands(count: int, folder: Path) -> list[tuple[float, float]]:
+    found, command = probe(), ["/bin/true"]
+    box = Fence(
+        writable=[str(folder), *fence.DEVICES] if found.writes else None,
+        network=found.network,
+        signals=found.signals,
+        namespace=found.namespace,
+    )
+    guard, pairs = Guard(), list[tuple[float, float]]()
+    try:
+        for _ in range(count + 1):  # the first starts the guard
+            begun = time.perf_counter()
+            await guard.run(command, cwd=folder, env=os.environ, on_output=lambda _: None, fence=box)
+            guarded = time.perf_counter() - begun
+            begun = time.perf_counter()
+            await trio.run_process(command)
+            pairs.append((guarded, time.perf_counter() - begun))
+    finally:
+        await guard.close()
+    return pairs[1:]
+
+
 WHAT = {
     "runs": runs,
     "iterations": iterations,
-    "compacted": compacted,
-    "memory": most_held,
     "bytes": sizes,
-    "open": stays_open,
     "chains": chains,
+    "commands": commands,
 }
 
 

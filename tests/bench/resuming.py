@@ -1,9 +1,7 @@
-"""What it takes to go on with a long session.
+"""Resume a long session: ``python resuming.py ITERATIONS``.
 
-``python resuming.py open ITERATIONS`` makes the journal of a session of one run with so many iterations, a tool call
-each, opens that session, and prints the seconds until it could be asked, the bytes by which the peak grew, and those of
-the journal. ``python resuming.py read RECORDS`` reads a journal of so many records, of runs of twenty iterations, and
-prints the same; what was said in it stays in memory, what became of it does not.
+Writes the journal of a session of one run with this many iterations, a tool call each, opens it, and prints the seconds
+until it could be used, the bytes by which the peak of the memory grew, and those of the journal.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from chain.journal import records
 from chain.messages import Text, ToolCall, ToolResult, Usage, assistant, tool_results, user_text
 
 ID = "20260101-120000-abcdef"
-ITERATIONS_A_RUN = 20
 RESULT = "docs/products.md:12: SKU 4711 is checked before it is shipped, and once more when it comes back. " * 8
 
 
@@ -45,8 +42,8 @@ class Written:
         raw = {"type": record.type, "seq": self.seq, "time": 1.75e9 + self.seq, **record_json.to_json(record)}
         return json.dumps(raw, separators=(",", ":")).encode() + b"\n"
 
-    def run(self, number: int, iterations: int) -> Iterator[bytes]:
-        id = f"L{number}"
+    def run(self, iterations: int) -> Iterator[bytes]:
+        id = "L1"
         yield self.add(records.Line(id, "look for the SKU", "verbatim", "next", "main"))
         yield self._message(user_text("look for the SKU"), line_ids=(id,), point="start")
         yield self.add(records.Receipt(id, "delivered", "main", 0, "start", 0.001))
@@ -71,12 +68,11 @@ class Written:
         return self.add(records.Message(message, "main", "root", **more))
 
 
-def write(path: Path, workspace: Path, *, runs: int, iterations: int) -> None:
+def write(path: Path, workspace: Path, iterations: int) -> None:
     written = Written()
     with path.open("wb") as file:
         file.write(written.add(records.Session(ID, "0.1.0", "offline", str(workspace))))
-        for number in range(1, runs + 1):
-            file.writelines(written.run(number, iterations))
+        file.writelines(written.run(iterations))
 
 
 async def open_once(workspace: Path, state: Path) -> tuple[float, int]:
@@ -88,31 +84,16 @@ async def open_once(workspace: Path, state: Path) -> tuple[float, int]:
         return took, peak() - before
 
 
-def read(path: Path) -> tuple[float, int]:
-    from chain.journal.reading import Reading
-    from chain.session.projection import retell
-
-    before, began = held(), time.perf_counter()
-    with path.open("rb") as rows:
-        for _ in retell(Reading(rows)):
-            pass
-    return time.perf_counter() - began, peak() - before
-
-
-def main(what: str, count: int) -> None:
+def main(iterations: int) -> None:
     with tempfile.TemporaryDirectory() as place:
         workspace, state = Path(place) / "workspace", Path(place) / "state"
         workspace.mkdir()
         (state / "sessions").mkdir(parents=True)
         path = state / "sessions" / f"{ID}.jsonl"
-        if what == "open":
-            write(path, workspace, runs=1, iterations=count)
-            seconds, grown = trio.run(open_once, workspace, state)
-        else:
-            write(path, workspace, runs=count // (6 * ITERATIONS_A_RUN + 7), iterations=ITERATIONS_A_RUN)
-            seconds, grown = read(path)
+        write(path, workspace, iterations)
+        seconds, grown = trio.run(open_once, workspace, state)
         sys.stdout.write(f"{seconds:.3f} {grown} {path.stat().st_size}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(int(sys.argv[1]))

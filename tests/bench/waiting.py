@@ -1,4 +1,4 @@
-"""How long a line takes from its safe point to the service: ``python waiting.py URL ITERATIONS``.
+"""How long a line takes from its safe point to the service: ``python waiting.py lines URL ITERATIONS``.
 
 A line comes in every iteration of two runs. It prints for each run a list: for each line the number of the request that
 carries it, from 0, and the moment of its safe point by the machine's monotonic clock. That moment is the
@@ -7,6 +7,9 @@ the results, the composing of the message and the journal are counted too.
 
 In the first run, ``waiting``, the line comes while the tool runs, and its record is on the disk before the safe point.
 In the second, ``late``, it comes in the very step before the safe point, so that the model call waits for the disk.
+
+``python waiting.py service ITERATIONS`` is the service, a lean double. It prints its port first; when its input ends it
+prints a list: for each request the moment at which all of it had been read.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import trio
-from workload import looked_up, ready_chain, run
+from double import Say, Step, serve
+from double.rules import Body
+from double.steps import from_json
+from workload import looked_up, ready_chain, replies, run
 
 from chain import events
 from chain.chain import Chain
@@ -82,11 +88,35 @@ async def lines(url: str, iterations: int, when: str) -> list[tuple[int, float]]
     return typist.carried
 
 
-async def main(url: str, iterations: int) -> None:
+async def carried(url: str, iterations: int) -> None:
     found = {"waiting": await lines(url, iterations, "waiting")}
     found["late"] = [(iterations + request, at) for request, at in await lines(url, iterations, "late")]
     sys.stdout.write(json.dumps(found) + "\n")
 
 
+async def service(iterations: int) -> None:
+    steps = from_json(replies(iterations))
+    assert isinstance(steps, list)
+    arrived: list[float] = []
+
+    def answer(_: Body, n: int) -> Step:
+        arrived.append(time.monotonic())
+        step = steps[n % len(steps)]
+        assert isinstance(step, Say)
+        return step
+
+    async with serve(answer, lean=True) as double:
+        sys.stdout.write(double.url.rsplit(":", 1)[1] + "\n")
+        sys.stdout.flush()
+        async with trio.lowlevel.FdStream(sys.stdin.fileno()) as stream:
+            async for _ in stream:
+                pass
+    sys.stdout.write(json.dumps(arrived) + "\n")
+
+
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], int(sys.argv[2]))
+    match sys.argv[1:]:
+        case ["lines", url, count]:
+            trio.run(carried, url, int(count))
+        case ["service", count]:
+            trio.run(service, int(count))
