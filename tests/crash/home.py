@@ -25,9 +25,8 @@ IN_MEMORY = Path("/dev/shm")
 class Home:
     """A context manager; leaving it removes everything."""
 
-    def __init__(self, *, is_separate: bool = False) -> None:
+    def __init__(self) -> None:
         self.counts = Counts()
-        self._is_separate = is_separate
         self._runs = 0
         self._is_named = False
         self._asked: list[tuple[bytes, bool]] = []
@@ -108,7 +107,7 @@ class Home:
                 kill,
                 has_terminal,
             )
-            return program.start(how, is_separate=self._is_separate)
+            return program.start(how)
         finally:
             os.close(errors)
 

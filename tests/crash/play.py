@@ -23,8 +23,7 @@ _SHOWN = 2_000
 class Outcome:
     """What became of a point. The lists are complaints, by what they are about; all are empty if all is well.
 
-    ``kills`` and ``resumed`` count programs. ``was_empty``: the journal held no record when the program was first
-    killed, so there was nothing to resume.
+    ``kills`` and ``resumed`` count programs.
     """
 
     point: str
@@ -32,7 +31,6 @@ class Outcome:
     kills: int = 0
     resumed: int = 0
     acknowledged: int = 0
-    was_empty: bool = False
     lost: list[str] = field(default_factory=list)
     invalid: list[str] = field(default_factory=list)
     unopened: list[str] = field(default_factory=list)
@@ -41,31 +39,31 @@ class Outcome:
 
     @property
     def complaints(self) -> list[str]:
-        """All of them."""
-        return [*self.lost, *self.invalid, *self.unopened, *self.left, *self.wrong]
+        """Return all of them, each with what it is about."""
+        kinds = ("lost", "invalid", "unopened", "left", "wrong")
+        return [f"{kind}: {text}" for kind in kinds for text in getattr(self, kind)]
 
 
 _OF_A_SESSION = (checks.repeated, checks.unallowed, checks.unended, checks.unfinished, checks.withheld)
 
 
-def measure(scenario: Scenario) -> tuple[Reach, list[str]]:
-    """How many calls a scenario has that nobody kills, and what is wrong with it."""
+def measure(scenario: Scenario) -> tuple[Outcome, Reach]:
+    """Play a scenario that nobody kills; return what became of it, and how many calls it has."""
     outcome = Outcome("", scenario.name)
     with Home() as home:
         seen = _run(home, scenario, None, outcome)
         _judge_records(home, [seen], outcome)
-        return Reach(home.counts.writes, home.counts.syncs, seen.pieces), outcome.complaints
+        return outcome, Reach(home.counts.writes, home.counts.syncs, seen.pieces)
 
 
 def play(point: Point) -> Outcome:
     """Play a point and judge it."""
     scenario = BY_NAME[point.scenario]
     outcome = Outcome(point.to_json(), point.scenario)
-    with Home(is_separate=point.is_separate) as home:
+    with Home() as home:
         known = [_run(home, scenario, point.kill, outcome)]
         if known[0].is_killed:
             outcome.wrong += checks.unanswered_effects(home.made(scenario.made), home.records)
-        outcome.was_empty = not home.records
         cut_short = [home.records]
         for n, again in enumerate((*point.again, None), 1):
             before, id = home.records, home.latest.stem if home.latest else None

@@ -55,13 +55,6 @@ class Kill:
     left: float = 0.0
     """The part of the bytes that were not synced that a power cut leaves."""
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Kill:
-        return cls(**json.loads(text))
-
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -71,8 +64,6 @@ class Point:
     kill: Kill
     again: tuple[Kill, ...] = ()
     way: Way = "lines"
-    is_separate: bool = False
-    """Whether the programs are processes of their own, not forked."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

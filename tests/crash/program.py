@@ -1,10 +1,10 @@
-"""The real program, as a child of this process: forked from it, or started from its file.
+"""The real program, as a fork of this process.
 
 Importing the program takes longer than most runs of it. So one process imports it once, and each program is a fork of
 that, made before any thread or trio run exists in it. What then runs is ``console``, the entry point of the installed
 command, with an environment, descriptors, folder and session of its own, up to the end of the interpreter. What differs
 from ``python -m cli`` is when its modules were imported, the layer under its files, and that what the model is asked is
-kept (``asked``). Some points are played with ``cli`` run as a module in a process of its own as well (``separate``).
+kept (``asked``).
 
 This process is a subreaper: whatever a program leaves behind, in whatever session and however often it forked, becomes
 a child of this process, and ``nothing_left`` sees it.
@@ -31,8 +31,6 @@ from typing import NoReturn
 
 from . import layer
 from .point import Kill
-
-ROOT = Path(__file__).parents[2]
 
 GONE_S = 10.0
 """For what a killed program started to be gone; usual are some milliseconds."""
@@ -67,16 +65,14 @@ def become_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def start(how: Start, *, is_separate: bool) -> int:
+def start(how: Start) -> int:
     """Start a program and return its process id."""
     pid = os.fork()
     if pid:
         return pid
     try:
         _enter(how)
-        if is_separate:
-            _run_separate(how)
-        _run_forked(how)
+        _run(how)
     finally:
         os._exit(70)
 
@@ -145,22 +141,19 @@ def _enter(how: Start) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _run_separate(how: Start) -> NoReturn:
-    more = [str(how.counts), str(how.requests), how.kill.to_json() if how.kill else ""]
-    env = {**how.env, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
-    os.execve(sys.executable, [sys.executable, "-m", "crash.separate", *more, *how.argv], env)
-
-
-def _run_forked(how: Start) -> NoReturn:
+def _run(how: Start) -> NoReturn:
     os.environ.clear()
     os.environ.update(how.env)
     tempfile.tempdir = None
     for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         setattr(sys, name, open(fd, mode, encoding="utf-8", errors="surrogateescape", closefd=False))  # noqa: SIM115
     sys.argv = ["chain", *how.argv]
-    begin(how.counts, how.requests, how.kill)
     from cli.main import run_command
 
+    from . import asked
+
+    asked.keep(how.requests)
+    layer.arm(how.counts, how.kill if how.kill is not None and how.kill.call != "seen" else None)
     try:
         run_command()
     except SystemExit as ended:
@@ -175,11 +168,3 @@ def _run_forked(how: Start) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
-
-
-def begin(counts: Path, requests: Path, kill: Kill | None) -> None:
-    """Arm the layer, and keep what the model is asked: the last step before the program begins."""
-    from . import asked
-
-    asked.keep(requests)
-    layer.arm(counts, kill if kill is not None and kill.call != "seen" else None)

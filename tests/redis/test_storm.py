@@ -26,24 +26,13 @@ from chain.redis.redis_server import RedisServer, Unreachable
 from chain.redis.redis_store import RedisStore
 from chain.session.resume import read_back
 
-pytestmark = [
-    pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT),
-    # coredis leaves the streams of a connection that could not be made to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.slow, *redis.MARKS]
 
 DURATION_S = float(os.environ.get("CHAIN_STORM_S", "60"))
 WORKERS, SESSIONS, CLIENTS, LEASE_S = 3, 30, 5, 3.0
 REDIS_KILLS = 5
 SETTLE_S = 120.0
 """How long it may take after the storm until all is done, on a machine that does other things too."""
-
-RULES = Path(__file__).parents[1] / "support/redis_rules.yaml"
-CONFIG = f"""
-models: {{default: test, definitions: {{test: {{provider: scripted, script: {RULES}}}}}}}
-chains: {{default: {{model: test, system_prompt: null, tools: [todo], max_iterations: 50}}}}
-instructions: []
-"""
 
 KINDS = ["work {}"] * 3 + ["note {}"] * 6
 KINDS += ["!urgent {}", "!!now {}", "context: {}", "todo: add {}", "then: work {}"]
@@ -62,7 +51,7 @@ class Storm:
         """The lines that were acknowledged, by session and id."""
         self.refused = self.kills = self.stops = 0
         self.random = random.Random(7)
-        (folder / "config.yaml").write_text(CONFIG)
+        (folder / "config.yaml").write_text(redis.CONFIG)
 
     def steps(self) -> Steps:
         """The calls of the tool that began, by the names of the workspaces."""
@@ -147,7 +136,7 @@ async def storm(folder: Path, server: redis.OwnRedis) -> AsyncIterator[Storm]:
             worker.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.timeout(DURATION_S + SETTLE_S)
 async def test_every_line_that_was_acknowledged_ends_in_one_state_whatever_is_killed(tmp_path: Path) -> None:
     with redis.own_redis(tmp_path / "redis") as server:
         async with storm(tmp_path, server) as raging:
@@ -179,13 +168,12 @@ async def test_every_line_that_was_acknowledged_ends_in_one_state_whatever_is_ki
 
 async def settle(link: RedisServer, store: RedisStore, raging: Storm) -> None:
     """Wait until nothing is left to do."""
-    with trio.fail_after(SETTLE_S):
-        while True:
-            with suppress(SessionError):
-                left = [id for id in raging.taken if not await is_done(link, id)]
-                if not left:
-                    return
-            await trio.sleep(0.5)
+    while True:
+        with suppress(SessionError):
+            left = [id for id in raging.taken if not await is_done(link, id)]
+            if not left:
+                return
+        await trio.sleep(0.5)
 
 
 async def is_done(link: RedisServer, id: str) -> bool:

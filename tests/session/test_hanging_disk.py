@@ -36,15 +36,25 @@ from chain.tools.tool import Tool, ToolContext, tool
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+PATIENT_S, IMPATIENT_S = 1_000.0, 0.001
+"""How long a write is waited for while the gate is open, and while it is closed: no machine is slow or fast enough to
+change what happens."""
+
+
 class Gate:
     """Holds up every write to a journal while it is closed; a write then fails if there is an ``error``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patches = monkeypatch
+        self._passed_s = 0.0
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + self._passed_s)
+        monkeypatch.setattr(journal_module, "time", clock)
+        monkeypatch.setattr(journal_module, "QUICK_S", PATIENT_S)
         self.error: OSError | None = None
         self.writes: list[int] = []
         """The rows of each write."""
-        self.open = threading.Event()
-        self.open.set()
+        self._open = threading.Event()
+        self._open.set()
         self._reached = trio.Event()
         self._write = os.write
         monkeypatch.setattr(os, "write", self.write)
@@ -52,7 +62,14 @@ class Gate:
     def close(self) -> None:
         """Let no write end from now on."""
         self._token = trio.lowlevel.current_trio_token()
-        self.open.clear()
+        self._patches.setattr(journal_module, "QUICK_S", IMPATIENT_S)
+        self._open.clear()
+
+    def open(self) -> None:
+        """Let all writes end, and let so much time pass that the next one is waited for."""
+        self._passed_s += PATIENT_S
+        self._patches.setattr(journal_module, "QUICK_S", PATIENT_S)
+        self._open.set()
 
     async def reached(self) -> None:
         """Wait until a write is held up."""
@@ -61,9 +78,9 @@ class Gate:
     def write(self, fd: int, data: bytes) -> int:
         if not os.readlink(f"/proc/self/fd/{fd}").endswith(".jsonl"):
             return self._write(fd, data)
-        if not self.open.is_set():
+        if not self._open.is_set():
             self._token.run_sync_soon(self._reached.set)
-            self.open.wait()
+            self._open.wait()
         if self.error is not None:
             raise self.error
         self.writes.append(bytes(data).count(b"\n"))
@@ -74,7 +91,7 @@ class Gate:
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate = Gate(monkeypatch)
     yield gate
-    gate.open.set()
+    gate.open()
 
 
 def records(data: bytes) -> list[dict[str, Any]]:
@@ -114,7 +131,7 @@ async def test_a_write_that_hangs_holds_up_nobody_but_those_who_wait_for_it(
         await wait_all_tasks_blocked()
         assert (said, len(records(path.read_bytes()))) == ([], 1)
 
-        gate.open.set()
+        gate.open()
         await journal.flush()
         await wait_all_tasks_blocked()
         assert said == [*(f"L{n}" for n in range(100)), "after", "written", "written"]
@@ -125,33 +142,31 @@ async def test_a_write_that_hangs_holds_up_nobody_but_those_who_wait_for_it(
 
 
 async def test_after_slow_writes_the_next_is_not_waited_for_until_some_time_has_passed(
-    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
+    now, gate, write = 0.0, threading.Event(), os.write
     monkeypatch.setattr(journal_module, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(journal_module, "QUICK_S", 5)
+    monkeypatch.setattr(journal_module, "QUICK_S", PATIENT_S)
+
+    def slowly(fd: int, data: bytes) -> int:
+        nonlocal now
+        now += 0.6 * PATIENT_S
+        return write(fd, data)
+
+    def stand(fd: int, data: bytes) -> int:
+        gate.wait()
+        return write(fd, data)
+
     with closing(DiskFile(tmp_path / "s1.jsonl", is_new=True)) as file:
-
-        def is_late() -> bool:
-            return file.append(b"x\n")
-
-        def slowly(fd: int, data: bytes) -> int:
-            nonlocal now
-            now += 3
-            return write(fd, data)
-
-        write = os.write
         with monkeypatch.context() as disk:
             disk.setattr(os, "write", slowly)
-            assert [is_late(), is_late()] == [False, False]
-        gate.close()
-        begun = time.monotonic()
-        assert is_late()
-        assert time.monotonic() - begun < 4, "it has not waited for as long as a first write may take"
-        gate.open.set()
-        await file.sync()
-        now += 5
-        assert not is_late()
+            assert [file.append(b"x\n"), file.append(b"x\n")] == [False, False]
+            disk.setattr(os, "write", stand)
+            assert file.append(b"x\n"), "else this would wait for the gate, and for ever"
+            gate.set()
+            await file.sync()
+        now += PATIENT_S
+        assert not file.append(b"x\n")
 
 
 async def test_a_flush_waits_for_what_is_late_also_where_nobody_is_to_be_told(
@@ -169,7 +184,7 @@ async def test_a_flush_waits_for_what_is_late_also_where_nobody_is_to_be_told(
             scope.cancel()
             await journal.written()
         assert scope.cancelled_caught
-        gate.open.set()
+        gate.open()
         await journal.written()
         assert len(records(path.read_bytes())) == 1
         await journal.written()
@@ -190,7 +205,7 @@ async def test_a_late_record_that_cannot_be_written_is_a_failure_for_good(
         journal.acknowledge(saying(said, "queued"))
         journal.in_order(saying(said, "returned"))
         gate.error = FULL
-        gate.open.set()
+        gate.open()
         with pytest.raises(JournalError, match=r"s1\.jsonl: No space left on device"):
             await journal.written()
         assert (said, len(failed)) == (["returned"], 1)
@@ -206,7 +221,7 @@ async def test_a_late_failure_is_met_by_the_next_record_before_anybody_waited(tm
         gate.close()
         assert file.append(b"one\n")
         gate.error = FULL
-        gate.open.set()
+        gate.open()
         for _ in range(2):
             with pytest.raises(OSError, match="No space left"):
                 await file.sync()
@@ -223,7 +238,7 @@ async def test_a_file_is_closed_when_its_last_write_has_ended(tmp_path: Path, ga
     file.close()
     with pytest.raises(BlockingIOError):
         DiskFile(path)
-    gate.open.set()
+    gate.open()
     await file._caught_up.wait()
     DiskFile(path).close()
     assert path.read_bytes() == b"one\ntwo\n"
@@ -295,7 +310,7 @@ async def hanging(folder: Path, gate: Gate, *, resume: str = "") -> AsyncIterato
         try:
             yield found
         except BaseException:
-            gate.open.set()  # closing would wait for it
+            gate.open()  # closing would wait for it
             raise
 
 
@@ -314,7 +329,7 @@ async def test_while_the_disk_hangs_lines_come_in_nothing_begins_and_nothing_is_
             await wait_all_tasks_blocked()
         assert session.begun == begun
         assert not [event for event in session.told[count:] if isinstance(event, events.LineQueued)]
-        gate.open.set()
+        gate.open()
         await session.chain.wait_idle()
         assert session.results[-1].status == "done"
         assert {receipt.state for receipt in session.chain.receipts} == {"delivered"}
@@ -329,7 +344,7 @@ async def test_a_now_line_that_comes_before_the_request_is_on_the_disk_spends_no
         await session.hang(events.IterationStarted)
         assert session.chain.submit("use B", urgency="now").what == "queued"
         await wait_all_tasks_blocked()
-        gate.open.set()
+        gate.open()
         await session.chain.wait_idle()
         assert [(result.status, result.iterations) for result in session.results] == [("done", 2)]
         assert len(session.model.requests) == 2
@@ -360,7 +375,7 @@ async def test_an_interrupt_does_not_wait_for_a_disk_that_hangs(
         assert session.chain.submit("go on").what == "started"
         await wait_all_tasks_blocked()
         assert session.begun == begun
-        gate.open.set()
+        gate.open()
         await session.chain.wait_idle()
         assert [result.status for result in session.results] == ["interrupted", "done"]
         session.check_record()
@@ -375,7 +390,7 @@ async def test_a_disk_that_hangs_and_then_is_full_ends_the_run_and_returns_what_
         begun = session.begun
         assert session.chain.submit("use B").what == "queued"
         gate.error = FULL
-        gate.open.set()
+        gate.open()
         await session.chain.wait_idle()
         [result] = session.results
         assert (result.status, result.exit_code) == ("error", 1)
@@ -398,7 +413,7 @@ async def test_what_was_done_at_once_comes_back_if_the_disk_is_full_after_all(
         assert session.chain.submit(line).what == "handled"
         await gate.reached()
         gate.error = FULL
-        gate.open.set()
+        gate.open()
         await session.chain.wait_idle()
         [receipt] = session.chain.receipts
         assert receipt.state == "returned"
@@ -417,7 +432,7 @@ async def test_a_chain_that_is_left_while_its_disk_hangs_waits_for_it_and_loses_
         @nursery.start_soon
         async def open_it() -> None:
             await wait_all_tasks_blocked()
-            gate.open.set()
+            gate.open()
 
     assert [result.status for result in session.results] == ["interrupted"]
     assert {receipt.id: receipt.state for receipt in session.chain.receipts} == {"L1": "delivered", "L2": "returned"}

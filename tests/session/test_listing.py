@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import tracemalloc
@@ -15,7 +14,6 @@ import pytest
 from chain import sessions
 from chain.errors import SessionError
 from chain.session import listing
-from chain.session.store import FileStore
 
 Row = dict[str, Any]
 
@@ -136,10 +134,6 @@ def test_what_is_no_journal_is_passed_over(tmp_path: Path) -> None:
     assert listing.find_journal(tmp_path, "2026").stem == "20260101-real"
 
 
-def test_without_a_folder_there_are_none(tmp_path: Path) -> None:
-    assert listing.summaries(tmp_path / "none") == []
-
-
 def test_the_last_change_decides_the_order(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
@@ -170,22 +164,6 @@ def test_what_a_model_writes_about_sessions_opens_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        ("20260101-a", "20260101-a"),
-        ("20260102", "20260102-c"),
-        ("20260101-ab", "20260101-ab"),
-        ("02-c", "20260102-c"),
-        ("1-ab", "20260101-ab"),
-    ],
-)
-def test_a_unique_beginning_or_end_is_enough(asked: str, found: str, tmp_path: Path) -> None:
-    for id in ("20260101-a", "20260101-ab", "20260102-c"):
-        journal(tmp_path, id, [SESSION])
-    assert listing.find_journal(tmp_path, asked).stem == found
-
-
-@pytest.mark.parametrize(
     ("asked", "says"),
     [
         ("2026", ["20260101-a, 20260101-b", "2 sessions"]),
@@ -205,18 +183,6 @@ def test_whom_nobody_can_tell_is_an_error(asked: str, says: list[str], tmp_path:
         listing.find_journal(tmp_path / "sessions", asked)
     assert all(part in str(caught.value) for part in says)
     assert len(str(caught.value)) < 300
-
-
-def test_one_that_is_open_elsewhere_is_marked_and_stays(tmp_path: Path) -> None:
-    store, path = FileStore(tmp_path), journal(tmp_path / "sessions", "a", [SESSION, *RUN])
-    with path.open("rb+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert store.find("a").is_open
-        with pytest.raises(SessionError, match="open in another process"):
-            store.delete("a")
-    assert not store.find("a").is_open
-    store.delete("a")
-    assert not path.exists()
 
 
 @pytest.mark.slow

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
 import trio
 from hypothesis import strategies as st
-from support import LINES, Acts, Replies, Session, at, open_session, settings, sharded, wait_quiet
+from support import INTERRUPT, LINES, Acts, Replies, Session, at, open_session, settings, sharded, wait_quiet
 from support.agents import WAIT, Obedient, Waiters, both, work
 from support.crashes import left
 from support.gates import THREE_TOOLS, Gates, begin, finish
@@ -18,9 +17,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.events import Event
 from chain.messages import Text, ToolCall
-from chain.session.standing import Standing
 
-_SHOWN = (events.RunStarted, events.AgentStarted, events.PlanChanged, events.LineQueued, events.Question)
+_SHOWN = (
+    *(events.RunStarted, events.AgentStarted, events.PlanChanged, events.LineQueued, events.Question),
+    *(events.TextDelta, events.Retry, events.Result),
+)
 
 
 def told(events_: tuple[Event, ...]) -> list[str]:
@@ -46,31 +47,15 @@ async def test_a_run_its_lines_and_the_plan_are_told() -> None:
         assert told(session.chain.standing) == ["plan_changed"]
 
 
-@pytest.mark.parametrize(
-    "over",
-    [
-        events.Reply(text="The answer.", tool_calls=0),
-        events.Retry(attempt=1, delay_s=1, reason=""),
-        events.Result(status="interrupted", result=""),
-        None,
-    ],
-)
-def test_of_a_reply_that_streams_the_text_so_far_stands(over: Event | None) -> None:
-    standing = Standing()
-    for event in (
-        events.RunStarted(id="L1", query="Do it"),
-        events.TextDelta(text="The "),
-        events.TextDelta(agent="explore-1", text="other"),
-        events.TextDelta(text="answer"),
-    ):
-        standing.update(event)
-    if over is not None:
-        standing.update(over)
-    texts = {e.agent: e.text for e in standing.events if isinstance(e, events.TextDelta)}
-    assert texts.get("main") == ("The answer" if over is None else None)
-    standing.update(events.AgentEnded(name="explore-1", kind="explore", parent_id="c", task="", status="done"))
-    assert texts.get("explore-1") == (None if isinstance(over, events.Result) else "other")
-    assert {e.agent for e in standing.events if isinstance(e, events.TextDelta)} <= {"main"}
+async def test_text_of_a_reply_that_failed_does_not_stand_behind_its_run() -> None:
+    model = "rules: [{text: The answer., error: {message: broken, retryable: false, after: 4}}]"
+    async with open_session(model) as session:
+        shown: list[list[str]] = []
+        at(session, events.TextDelta, lambda: shown.append(told(session.chain.standing)))
+        await session.run("Do the task")
+        assert shown == [["run_started", "text_delta"]]
+        assert session.result.status == "error"
+        assert session.chain.standing == ()
 
 
 async def test_what_a_resumed_session_has_from_before_stands(autojump_clock: MockClock) -> None:
@@ -149,6 +134,7 @@ class _Follower:
         self.agents: dict[str, str] = {}
         self.plan: tuple[object, ...] = ()
         self.question: str = ""
+        self.text = ""
         for event in before:
             self.hear(event)
 
@@ -158,7 +144,11 @@ class _Follower:
                 self.run = (id, query)
                 self.lines.pop(id, None)
             case events.Result():
-                self.run = None
+                self.run, self.text = None, ""
+            case events.TextDelta(text=text):
+                self.text += text
+            case events.Reply() | events.Retry():
+                self.text = ""
             case events.AgentStarted(name=name, parent_id=call):
                 self.agents[name] = call
             case events.AgentEnded(name=name):
@@ -181,10 +171,14 @@ class _Follower:
 
     @property
     def knows(self) -> tuple[object, ...]:
-        return self.run, self.lines, self.agents, self.plan, self.question
+        return self.run, self.lines, self.agents, self.plan, self.question, self.text
 
 
-@sharded(100, st.lists(steps, max_size=5), st.lists(st.tuples(st.integers(0, 60), st.sampled_from(LINES)), max_size=5))
+@sharded(
+    100,
+    st.lists(steps, max_size=5),
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, INTERRUPT])), max_size=5),
+)
 def test_whoever_comes_late_knows_what_those_know_who_were_there(
     drawn: list[Step], said: list[tuple[int, str]]
 ) -> None:
@@ -205,6 +199,7 @@ async def follow(session: Session, said: list[tuple[int, str]]) -> None:
         first.hear(event)
         for follower in late:
             follower.hear(event)
+            assert follower.knows == first.knows
         if isinstance(event, _SHOWN) or len(late) < 5:
             late.append(_Follower(session.chain.standing))
 
@@ -215,5 +210,3 @@ async def follow(session: Session, said: list[tuple[int, str]]) -> None:
     acts.at_once()
     await wait_quiet(session)
     assert late
-    for follower in late:
-        assert follower.knows == first.knows

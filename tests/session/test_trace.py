@@ -19,6 +19,7 @@ from chain.journal.journal import Journal
 from chain.messages import Message, user_text
 from chain.model import Request
 from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.session import trace as trace_module
 from chain.session.trace import Trace
 
 MODEL = """
@@ -149,6 +150,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A disk that takes nothing, until it does at the end: the files that were written to, and are closed then."""
     disk, closed, wrote = threading.Event(), threading.Event(), list[int]()
     write, close = os.write, os.close
+    monkeypatch.setattr(trace_module, "PATIENCE_S", 0.01)
 
     def hang(fd: int, data: bytes) -> int:
         disk.wait(60)

@@ -52,7 +52,6 @@ class Measured:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 async def test_the_last_of_many_runs_takes_what_the_first_ones_did(tmp_path: Path) -> None:
     async with opened(tmp_path, "rules: [{text: The answer.}]") as chain, trio.open_nursery() as nursery:
         feed = chain.feed()

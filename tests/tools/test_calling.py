@@ -17,7 +17,6 @@ from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
 from chain.tools import calling
 from chain.tools.calling import Rules, shortened
-from chain.tools.registry import Registry
 from chain.tools.tool import FunctionTool, Tool, ToolContext, tool
 
 
@@ -72,12 +71,6 @@ async def test_a_long_result_is_cut_with_a_marker_that_says_how_much_is_missing(
     result = await called(giving("x" * 30_500), Rules(result_limit=30_000))
 
     assert result == ToolResult("t1", "x" * 15_000 + "\n[500 of 30,500 characters left out]\n" + "x" * 15_000)
-
-
-async def test_of_a_long_result_the_head_and_the_tail_are_kept() -> None:
-    result = await called(giving("begin" + "…" * 1000 + "🙂end"), Rules(result_limit=9))
-
-    assert result.text == "begin\n[1,000 of 1,009 characters left out]\n🙂end"
 
 
 @given(st.text(max_size=30), st.integers(1, 30))
@@ -192,15 +185,6 @@ async def test_a_tool_that_does_not_say_why_it_cannot_still_has_a_result_with_te
 )
 async def test_any_other_exception_is_told_in_one_sentence(error: Exception, text: str) -> None:
     assert await called(raising(error)) == ToolResult("t1", text, is_error=True)
-
-
-async def test_an_exception_in_a_nursery_of_a_tool_is_told_as_itself() -> None:
-    async def body() -> str:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(raising(ValueError("no such column")))
-            await trio.sleep_forever()
-
-    assert await called(body) == ToolResult("t1", "probe failed: ValueError: no such column", is_error=True)
 
 
 async def test_a_tool_error_in_a_nursery_of_a_tool_is_told_in_its_own_words() -> None:
@@ -319,23 +303,6 @@ async def test_a_tool_that_fails_as_its_time_is_up_has_an_error_for_a_result(
 
     assert result.is_error
     assert result.text.startswith("probe")
-
-
-# ------------------------------------------------------------------------------------------------- finding
-
-
-def find(name: str) -> Tool:
-    registry = Registry.of([named("look", giving("x")), named("write_file", giving("x")), named("shell", giving("x"))])
-    return calling.find(registry, ToolCall("t1", name, {}))
-
-
-def test_a_tool_is_found_by_its_name() -> None:
-    assert find("look").name == "look"
-
-
-def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(ToolError, match=r"There is no tool 'lok'\. The tools are: look, write_file, shell\."):
-        find("lok")
 
 
 class Odd(BaseException):

@@ -124,11 +124,6 @@ async def test_the_content_that_is_there_already_is_not_written(agent: Agent) ->
     assert everything(agent.workspace) == before
 
 
-def test_both_need_approval() -> None:
-    assert [t.name for t in TOOLS] == ["write_file", "edit_file"]
-    assert all(t.needs_approval and not t.read_only for t in TOOLS)
-
-
 # ------------------------------------------------------------------------------------------------------ what was seen
 
 
@@ -199,11 +194,9 @@ async def test_a_part_of_a_file_too_large_to_be_read_whole_does_not_count(
 
 PATHS: dict[str, tuple[str, str]] = {
     "up": ("../secret.txt", "must not contain .."),
-    "absolute": ("/etc/passwd", "absolute path"),
     "a link out": ("out", "leads out of the workspace"),
     "a folder that leads out": ("away/secret.txt", "leads out of the workspace"),
     "a new file behind a folder that leads out": ("away/new.txt", "leads out of the workspace"),
-    "a circle": ("round", "circle"),
     "a broken link": ("gone", "gone is a broken link"),
     "behind a broken link": ("gone/x", "gone is a broken link"),
     "a folder": ("docs", "docs is a folder; only files can be written"),
@@ -211,7 +204,6 @@ PATHS: dict[str, tuple[str, str]] = {
     "a part is a file": ("docs/a.txt/x", "a part of this path is a file"),
     "a pipe": ("pipe", "pipe"),
     "a socket": ("socket", "socket"),
-    "empty": ("", "The path is empty"),
     "too long": ("x" * 300, "File name too long"),
     "binary": ("data.bin", "data.bin is a binary file"),
     "not UTF-8": ("latin.txt", "latin.txt is not UTF-8 (see line 2)"),
@@ -226,7 +218,6 @@ async def test_what_cannot_be_changed_is_told_in_a_sentence_and_stays(agent: Age
     root = agent.workspace
     (root / "out").symlink_to("../secret.txt")
     (root / "away").symlink_to("..")
-    (root / "round").symlink_to("round")
     (root / "gone").symlink_to("nothing")
     os.mkfifo(root / "pipe")
     (root / "data.bin").write_bytes(b"a\0b")
@@ -246,13 +237,8 @@ async def test_what_cannot_be_changed_is_told_in_a_sentence_and_stays(agent: Age
 
 
 EDITS: dict[str, tuple[dict[str, Any], str]] = {
-    "empty": ({"old": "", "new": "x"}, "old_string is empty"),
-    "equal": ({"old": "beta", "new": "beta"}, "are the same"),
     "not there": ({"old": "Beta", "new": "x"}, "old_string is not in docs/a.txt"),
-    "not there, everywhere": ({"old": "Beta", "new": "x", "replace_all": True}, "old_string is not in docs/a.txt"),
-    "more than once": ({"old": "a\n", "new": "x"}, "stands 3 times in docs/a.txt, at the lines 1, 2, 3"),
     "no such file": ({"old": "a", "new": "x", "path": "docs/b.txt"}, "There is no docs/b.txt; did you mean docs/a.txt"),
-    "a NUL": ({"old": "beta", "new": "\0"}, "NUL"),
     "too large": ({"old": "beta", "new": "x" * MAX_WHOLE}, f"more than the {MAX_WHOLE:,} of a text file"),
 }
 
@@ -377,7 +363,6 @@ rules:
         check_invariants(session)
 
 
-@pytest.mark.spec("8", "no allowance of edits covers that does not name them")
 async def test_what_makes_things_happen_is_not_covered_by_an_allowance_that_does_not_name_it() -> None:
     paths = [".git/hooks/pre-commit", "AGENTS.md", "config.yaml", "system.yaml", "rules.yaml", "docs/a.md"]
     use = settings(allow="write_file")
@@ -396,11 +381,9 @@ async def test_what_makes_things_happen_is_not_covered_by_an_allowance_that_does
 
 def test_a_chain_gets_both_by_the_name_of_their_group() -> None:
     chosen = dataclasses.replace(settings().chain(), tools=("edit", "plan_list"))
-    assert [t.name for t in configured_tools(settings(), chosen, (), tool_groups(settings()))] == [
-        "write_file",
-        "edit_file",
-        "plan_list",
-    ]
+    *both, other = configured_tools(settings(), chosen, (), tool_groups(settings()))
+    assert [each.name for each in (*both, other)] == ["write_file", "edit_file", "plan_list"]
+    assert all(each.needs_approval and not each.read_only for each in both)
 
 
 # ------------------------------------------------------------------------------------------------------- the preview

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.steered import Steered
 
-from chain.errors import ConfigError
+from chain.errors import ConfigError, ToolError
+from chain.messages import ToolCall, ToolResult
+from chain.plan import Plan
+from chain.tools import calling
 from chain.tools.registry import Registry
 from chain.tools.tool import ToolContext
 
@@ -17,16 +22,17 @@ class Doubler:
 
     name: Any = "double"
     description = "Double a number."
-    input_schema: Mapping[str, Any] = {"type": "object", "properties": {}}
+    input_schema: Mapping[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}}
     timeout_s: Any = None
     read_only = True
     needs_approval = False
 
     def check(self, input: Mapping[str, Any]) -> None:
-        """Anything fits."""
+        if "n" not in input:
+            raise ToolError("n is missing")
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
-        return "2"
+        return str(2 * input["n"])
 
 
 class OnlyRun:
@@ -47,8 +53,12 @@ def made(**parts: Any) -> Doubler:
 
 
 @pytest.mark.parametrize("tool", [Doubler(), NotAwaitedHere(), made(timeout_s=0.5)])
-def test_any_object_with_the_interface_is_a_tool(tool: Any) -> None:
-    assert Registry.of([tool]).get("double") is tool
+async def test_any_object_with_the_interface_is_a_tool(tool: Any) -> None:
+    registry, context = Registry.of([tool]), ToolContext(Path("."), Plan(), "t1", Steered(), print)
+    call = ToolCall("t1", "double", {"n": 21})
+    assert await calling.run(calling.find(registry, call), call, context, calling.Rules()) == ToolResult("t1", "42")
+    with pytest.raises(ToolError, match="n is missing"):
+        calling.find(registry, ToolCall("t1", "double", {}))
 
 
 REFUSED: dict[str, tuple[Any, str]] = {

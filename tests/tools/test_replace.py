@@ -6,8 +6,6 @@ import errno
 import os
 import stat
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 
 import pytest
 from support.examples import some
-from support.house import ROOT as HOUSE
 
 from chain.tools import paths
 from chain.tools import replace as module
@@ -44,13 +41,19 @@ def give(root: Path, path: str, content: bytes = NEW, check: Callable[[], None] 
     replace(str(root), Path(path).parts, content, file.stat() if file.exists() else None, check)
 
 
-class Calls:
-    """The calls of the system, counted; the one that is named fails."""
+class Killed(BaseException):
+    """The end of a process that does nothing any more, also not to clean up."""
 
-    def __init__(self, fail: tuple[str, int] | None = None, error: int = errno.EIO) -> None:
+
+class Calls:
+    """The calls of the system, counted; the one that is named fails, or with ``is_kill`` it and all after it."""
+
+    def __init__(self, fail: tuple[str, int] | None = None, error: int = errno.EIO, *, is_kill: bool = False) -> None:
         self.made: list[tuple[str, int]] = []
         self._fail = fail
         self._error = error
+        self._is_kill = is_kill
+        self._is_dead = False
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(os, name)
@@ -60,6 +63,11 @@ class Calls:
         def call(*args: Any, **how: Any) -> Any:
             this = name, sum(made == name for made, _ in self.made)
             self.made.append(this)
+            self._is_dead |= self._is_kill and this == self._fail
+            if self._is_dead:
+                if name == "close":
+                    found(*args, **how)  # as the system does when a process ends
+                raise Killed
             if this == self._fail:
                 if name == "close":
                     found(*args, **how)  # the system closes it whatever it says
@@ -120,6 +128,18 @@ def test_an_error_at_any_call_of_the_system_leaves_the_old_or_the_new(
         assert not left or name == "unlink", "only where it could not be removed"
     if name != "close":
         assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+@pytest.mark.parametrize(("path", "name", "n"), [(path, name, n) for path in PATHS for name, n in calls_of(path)])
+def test_a_kill_at_any_call_of_the_system_leaves_the_old_or_the_new(root: Path, path: str, name: str, n: int) -> None:
+    before = everything(root)
+    with through(Calls((name, n), is_kill=True)), pytest.raises(Killed):
+        give(root, path)
+    after = {each: found for each, found in everything(root).items() if ".chain-" not in each}
+    mode, content = after.pop(path, (0, b""))
+    was = before.pop(path, (mode, b""))
+    assert (mode, content) in (was, (was[0], NEW))
+    assert {each: found for each, found in after.items() if each not in ("other", "other/deep")} == before
 
 
 def test_the_steps_are_those_that_were_meant() -> None:
@@ -255,75 +275,3 @@ def test_a_check_that_says_no_leaves_everything_as_it_was(root: Path, path: str)
     with pytest.raises(KeyboardInterrupt):
         give(root, path, check=check)
     assert everything(root) == before
-
-
-KILLS = 40
-
-KILLED = """
-import os, random, signal, sys, time
-from pathlib import Path
-import trio
-from chain.plan import Plan
-from chain.tools.edit import edit_tools
-from chain.tools.files import read_file
-from chain.tools.tool import ToolContext
-
-root, kills = Path(sys.argv[1]), int(sys.argv[2])
-write_file, edit_file = edit_tools()
-contents = [word * 5_000 for word in ("one\\n", "two\\n")]
-(root / "a.txt").write_text(contents[0])
-(root / "a.txt").chmod(0o640)
-
-async def edits(said):
-    context = ToolContext(root, Plan(), "t", None, print)
-    await read_file.run(context, {"path": "a.txt"})
-    n = contents.index((root / "a.txt").read_text())
-    while True:
-        n = 1 - n
-        old, new = contents[1 - n][:4], contents[n][:4]
-        if random.random() < 0.5:
-            await write_file.run(context, {"path": "a.txt", "content": contents[n]})
-        else:
-            await edit_file.run(
-                context, {"path": "a.txt", "old_string": old, "new_string": new, "replace_all": True}
-            )
-        os.write(said, b".")
-
-# What is slow the first time, such as pydantic's import, is done before the forks.
-read_file.check({"path": "a"})
-write_file.check({"path": "a", "content": "b"})
-edit_file.check({"path": "a", "old_string": "b", "new_string": "c"})
-edited = found = 0
-for _ in range(kills):
-    heard, said = os.pipe()
-    child = os.fork()
-    if not child:
-        trio.run(edits, said)
-    os.close(said)
-    edited += len(os.read(heard, 1))  # it edits now, one edit after the other
-    time.sleep(random.uniform(0, 0.02))
-    os.kill(child, signal.SIGKILL)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    edited += len(os.read(heard, 1_000_000))
-    os.close(heard)
-    text = (root / "a.txt").read_text()
-    assert text in contents, (len(text), text[:20])
-    assert (root / "a.txt").stat().st_mode & 0o777 == 0o640
-    found += 1
-print(found, edited)
-"""
-"""Forks, since that costs a few milliseconds and a new Python three hundred; it has no threads of its own."""
-
-
-@pytest.mark.slow
-def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
-    environ = {**os.environ, "PYTHONPATH": str(HOUSE)}
-    command = [sys.executable, "-c", KILLED, str(tmp_path), str(KILLS)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    found, edited = map(int, done.stdout.split())
-    assert found == KILLS
-    assert edited >= KILLS, "the kills struck edits, not what is before them"
-    left = [p.name for p in tmp_path.iterdir() if p.name != "a.txt"]
-    assert all(name.startswith(".chain-") for name in left)
-    assert len(left) <= KILLS

@@ -1,6 +1,5 @@
 """Tools: their schema, the check of their input, the registry, and the plan tools."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,12 +9,10 @@ from support.steered import Steered
 
 from chain.app.toolbox import configured_tools, tool_groups
 from chain.config.load import load_settings
-from chain.errors import ConfigError, PlanError, ToolError
+from chain.errors import ConfigError, ToolError
 from chain.journal.records import PlanChange
 from chain.lines.parse import Adjustment
-from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
-from chain.tools import calling
 from chain.tools.plan_tools import TOOLS
 from chain.tools.registry import Registry
 from chain.tools.tool import FunctionTool, ToolContext, tool
@@ -166,13 +163,6 @@ def test_what_a_tool_may_look_like() -> None:
     assert set(tool(some).input_schema["properties"]) == {"one", "two"}
 
 
-def test_what_is_no_tool_does_not_get_into_a_registry() -> None:
-    with pytest.raises(ConfigError, match="undescribed is no tool: decorate it with @tool"):
-        Registry.of([echo, undescribed])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="'echo' is no tool"):
-        Registry.of(["echo"])  # type: ignore[list-item]
-
-
 def test_what_the_model_cannot_be_told_of_does_not_get_into_a_registry() -> None:
     @tool
     async def wait(ctx: ToolContext, event: trio.Event) -> str:
@@ -277,31 +267,6 @@ async def test_the_model_works_on_the_plan() -> None:
     assert changes == ["main"] * 7
 
 
-@pytest.mark.parametrize(
-    ("name", "input", "says"),
-    [
-        ("plan_mark_done", {"task_number": 2}, "there is no task 2; the plan has 1"),
-        ("plan_mark_failed", {"task_number": 0}, "there is no task 0"),
-        ("plan_add_task", {"task": "  "}, "a task needs a text"),
-        ("plan_set_tasks", {"tasks": ["a", ""]}, "a task needs a text"),
-    ],
-)
-async def test_what_makes_no_sense_is_refused_and_changes_nothing(name: str, input: dict[str, Any], says: str) -> None:
-    plan = Plan()
-    plan.add("one", "user")
-    with pytest.raises(PlanError, match=says):
-        await on(plan, name, **input)
-    assert [t.text for t in plan.tasks] == ["one"]
-
-
-async def test_done_is_final() -> None:
-    plan = Plan()
-    plan.add("one", "user")
-    await on(plan, "plan_mark_done", task_number=1)
-    with pytest.raises(PlanError, match="already DONE, which is final"):
-        await on(plan, "plan_mark_failed", task_number=1)
-
-
 def test_only_looking_at_the_plan_is_read_only() -> None:
     assert [t.name for t in TOOLS if t.read_only] == ["plan_list"]
     assert all(isinstance(t, FunctionTool) and t.description and not t.needs_approval for t in TOOLS)
@@ -319,32 +284,3 @@ def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: 
     assert "plan_list" in [each.name for each in configured_tools(found, chosen, [echo], groups)]
     with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
         configured_tools(found, chosen, (), groups)
-
-
-class Doubler:
-    """A tool that is no function: what a program makes at run time, such as one of another server."""
-
-    name = "double"
-    description = "Double a number."
-    input_schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    timeout_s = None
-    read_only = True
-    needs_approval = False
-
-    def check(self, input: Mapping[str, Any]) -> None:
-        if not isinstance(input.get("n"), int):
-            raise ToolError("n must be an integer")
-
-    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
-        self.check(input)
-        return str(2 * input["n"])
-
-
-async def test_a_tool_may_be_of_any_class() -> None:
-    registry = Registry.of([Doubler(), *TOOLS])
-    found = calling.find(registry, ToolCall("t1", "double", {"n": 21}))
-    assert await calling.run(found, ToolCall("t1", "double", {"n": 21}), context(), calling.Rules()) == ToolResult(
-        "t1", "42"
-    )
-    with pytest.raises(ToolError, match="n must be an integer"):
-        calling.find(registry, ToolCall("t1", "double", {}))

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import trio
 from support.processes import until_async
-from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard
+from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard, without_time_limits
 
 from chain.errors import ToolError
 from chain.tools.mcp import running as life
 from chain.tools.mcp import server_connection, streams
 
-SOON_S = 0.1
-"""Seconds in which a call ends that was cut."""
+_patient = pytest.fixture(autouse=True)(without_time_limits)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _imported() -> None:
-    """The client, whose import takes longer than all that is timed here."""
-    assert server_connection.START_S
+@pytest.fixture
+def _ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for how a server has ended as long as it takes."""
+    monkeypatch.setattr(server_connection, "ENDING_S", math.inf)
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ async def test_a_tool_is_listed_and_called(log: Path) -> None:
     assert heard(log)[:3] == ["initialize", "notifications/initialized", "tools/list"]
 
 
+@pytest.mark.slow
 async def test_two_servers_have_tools_of_the_same_name(log: Path) -> None:
     other = log.with_name("other")
     async with running(log.parent, hostile(log), hostile(other, name="i")) as made:
@@ -58,6 +60,7 @@ async def test_bad_tools_are_left_out_and_the_others_stay(log: Path) -> None:
         assert made.notices[0].isprintable()
 
 
+@pytest.mark.slow
 async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
     async with running(log.parent, hostile(log, "many")) as made:
         assert len(await made.tools()) == 200
@@ -110,6 +113,7 @@ async def test_an_error_of_a_call_is_said(log: Path, tool: str, why: str) -> Non
         assert await made.call("h__echo", text="still there") == "still there"
 
 
+@pytest.mark.slow
 async def test_noise_between_messages_is_passed_over(log: Path) -> None:
     async with running(log.parent, hostile(log, "not-json")) as made:
         await made.tools()
@@ -124,13 +128,12 @@ async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(made.call, f"h__{tool}")
                 await until_heard(log, "tools/call", n)
-                begun = trio.current_time()
                 nursery.cancel_scope.cancel()
-            assert trio.current_time() - begun < SOON_S
             await until_heard(log, "notifications/cancelled", n)
         assert await made.call("h__echo", text="on") == "on"  # and not what came too late
 
 
+@pytest.mark.usefixtures("_ends_by_itself")
 async def test_one_that_dies_in_a_call_is_there_at_the_next(log: Path) -> None:
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
@@ -141,6 +144,7 @@ async def test_one_that_dies_in_a_call_is_there_at_the_next(log: Path) -> None:
         assert await made.call("h__echo", text="again") == "again"
 
 
+@pytest.mark.slow
 async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
@@ -154,6 +158,7 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
         assert await made.call("h__echo", text="x") == "x"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("act", "why"),
@@ -167,16 +172,15 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
 async def test_one_that_does_not_start_is_told_once(
     log: Path, act: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_connection, "START_S", 0.5 if act == "silent" else 30)
+    monkeypatch.setattr(streams, "MAX_ROWS", 100)
+    monkeypatch.setattr(server_connection, "START_S", 0.5 if act == "silent" else math.inf)
+    monkeypatch.setattr(server_connection, "ENDING_S", math.inf if act == "die-first" else 0.1)
     async with running(log.parent, hostile(log, act), hostile(log.with_name("i"), name="i")) as made:
         assert "i__echo" in await made.tools()
         assert "i__echo" in await made.tools()
         assert len(made.notices) == 1
         assert made.notices[0].startswith("The server h is not there: ")
-        with pytest.raises(AssertionError):
-            assert made.servers.views[0].error == ""
-        import re
-
+        assert made.servers.views[0].error
         assert re.search(why, made.notices[0])
 
 
@@ -186,14 +190,7 @@ async def test_a_program_that_there_is_not(log: Path) -> None:
         assert "cannot be started" in made.notices[0]
 
 
-async def test_a_run_goes_without_one_that_is_late(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "FIRST_S", 0.2)
-    async with running(log.parent, hostile(log, "silent")) as made:
-        assert await made.tools() == []
-        assert "has not started within" in made.notices[0]
-        assert await made.tools() == []
-
-
+@pytest.mark.slow
 async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_server_is_told_once(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +205,7 @@ async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_serv
         assert made.notices == ["The server h has not started within 0.2 s: what begins goes without it until it has."]
 
 
+@pytest.mark.slow
 async def test_one_that_failed_at_its_start_is_tried_again_when_a_run_begins(log: Path) -> None:
     program = log.with_name("program")
     program.write_text("#!/bin/sh\nexit 3\n")
@@ -222,6 +220,7 @@ async def test_one_that_failed_at_its_start_is_tried_again_when_a_run_begins(log
         assert len(made.notices) == 1
 
 
+@pytest.mark.slow
 async def test_one_that_always_fails_is_tried_three_times_a_minute(log: Path) -> None:
     async with running(log.parent, hostile(log, "die-first")) as made:
         for _ in range(6):
@@ -231,16 +230,7 @@ async def test_one_that_always_fails_is_tried_three_times_a_minute(log: Path) ->
         assert len(made.notices) == 1
 
 
-async def test_a_list_that_changes_counts_when_the_next_run_begins(log: Path) -> None:
-    async with running(log.parent, hostile(log)) as made:
-        assert "h__look" in await made.tools()
-        await made.call("h__change")
-        await until_async(lambda: made.servers._servers["h"]._is_stale)
-        after = await made.tools()
-        assert "h__new" in after
-        assert "h__look" not in after
-
-
+@pytest.mark.slow
 async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,13 +240,15 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
         await made.call("h__change")
         await until_async(lambda: made.servers._servers["h"]._is_stale)
         assert "h__new" not in await made.tools()
-        monkeypatch.undo()
+        monkeypatch.setattr(life, "LIST_S", math.inf)
         assert "h__new" in await made.tools()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("act", ["gush", "huge"])
-async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) -> None:
+async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_ROWS", 100)
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
         with pytest.raises(ToolError, match="it sent "):
@@ -264,6 +256,7 @@ async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str) ->
         assert await made.call("h__echo", text="on") == "on"
 
 
+@pytest.mark.slow
 async def test_one_that_closes_its_output_but_lives_is_ended(log: Path) -> None:
     async with running(log.parent, hostile(log, "mute")) as made:
         await made.tools()
@@ -272,6 +265,7 @@ async def test_one_that_closes_its_output_but_lives_is_ended(log: Path) -> None:
         assert await made.call("h__echo", text="on") == "on"
 
 
+@pytest.mark.slow
 async def test_one_that_closes_its_input_but_lives_is_ended(log: Path) -> None:
     async with running(log.parent, hostile(log, "deaf")) as made:
         await made.tools()
@@ -281,6 +275,8 @@ async def test_one_that_closes_its_input_but_lives_is_ended(log: Path) -> None:
         assert await made.call("h__echo", text="on") == "on"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_ends_by_itself")
 async def test_noise_is_not_why_it_ended(log: Path) -> None:
     async with running(log.parent, hostile(log, "not-json")) as made:
         await made.tools()
@@ -295,7 +291,7 @@ async def test_nothing_is_left_of_it(log: Path, acts: tuple[str, ...]) -> None:
     async with running(log.parent, hostile(log, *acts)) as made:
         await made.tools()
         await made.call("h__spawn")
-        await until_async(lambda: left_by(log))
+        assert left_by(log)
     assert left_by(log) == []
 
 
@@ -310,9 +306,12 @@ async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
     assert all(offered[name].needs_approval for name in ("mcp__h__echo", "mcp__i__look"))
 
 
+@pytest.mark.slow
 async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    initialize = server_connection.ClientSession.initialize
+
     async def once(session: server_connection.ClientSession) -> object:
-        monkeypatch.undo()
+        monkeypatch.setattr(server_connection.ClientSession, "initialize", initialize)
         raise KeyError
 
     monkeypatch.setattr(server_connection.ClientSession, "initialize", once)

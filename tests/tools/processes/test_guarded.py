@@ -74,7 +74,7 @@ def box(commands: Commands, is_fenced: bool) -> dict[str, Any]:
 # ----------------------------------------------------------------------------------------------------- what it gives
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("is_fenced", FENCED)
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 7", 7), ("kill -9 $$", -9), ("kill -TERM $$", -15)])
 async def test_how_a_program_ended(commands: Commands, command: str, code: int, is_fenced: bool) -> None:
@@ -98,6 +98,7 @@ async def test_its_output_comes_in_order_and_while_it_runs(commands: Commands) -
     assert got == b"one\ntwo\nthree\n"
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_fenced", FENCED)
 async def test_where_and_with_what_it_runs(commands: Commands, is_fenced: bool) -> None:
     before = os.umask(0o27)
@@ -114,6 +115,7 @@ async def test_where_and_with_what_it_runs(commands: Commands, is_fenced: bool) 
     assert rows[1:] == ["MINE=x\udcffy", "0027", "/dev/null"]
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_fenced", FENCED)
 async def test_signals_are_as_at_the_start_of_a_program(commands: Commands, is_fenced: bool) -> None:
     rows = (await commands.output("grep -E '^Sig(Blk|Ign)' /proc/self/status", **box(commands, is_fenced))).split()
@@ -148,6 +150,7 @@ async def test_what_cannot_be_started_is_told(commands: Commands, argv: list[str
 # ------------------------------------------------------------------------------------------------------ when it ends
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_fenced", FENCED)
 async def test_a_child_that_holds_the_output_does_not_hold_up_the_call(commands: Commands, is_fenced: bool) -> None:
     assert await commands.output("sleep 1000 & setsid sleep 1000 & echo hi", **box(commands, is_fenced)) == "hi\n"
@@ -156,13 +159,20 @@ async def test_a_child_that_holds_the_output_does_not_hold_up_the_call(commands:
 
 async def test_all_that_was_written_counts(commands: Commands) -> None:
     """Also when the program has ended before anything of it was read."""
-    for _ in range(10):
+    for _ in range(3):
         assert len(await commands.output("head -c 60000 /dev/zero; exit 3")) == 60_000
 
 
-async def test_time_runs_out_and_the_output_so_far_is_given(commands: Commands) -> None:
+async def test_time_runs_out_and_the_output_so_far_is_given(
+    commands: Commands, mock_clock: trio.testing.MockClock
+) -> None:
     got = bytearray()
-    assert await commands.run("echo begun; sleep 1000", got.extend, timeout_s=0.5) == Ended(None)
+
+    def on_output(chunk: bytes) -> None:
+        got.extend(chunk)
+        mock_clock.jump(60)
+
+    assert await commands.run("echo begun; sleep 1000", on_output, timeout_s=60) == Ended(None)
     assert got == b"begun\n"
     assert commands.left == []
 
@@ -224,9 +234,9 @@ async def test_much_output_quickly_while_other_tasks_go_on(commands: Commands) -
                 await trio.lowlevel.checkpoint()
 
         nursery.start_soon(others)
-        assert await commands.run("head -c 50000000 /dev/zero", on_output) == Ended(0)
+        assert await commands.run("head -c 5000000 /dev/zero", on_output) == Ended(0)
         nursery.cancel_scope.cancel()
-    assert size == 50_000_000
+    assert size == 5_000_000
     assert steps > 100
 
 
@@ -246,13 +256,6 @@ async def test_a_guard_that_is_killed_ends_its_commands_and_the_next_has_a_new_o
     assert await guard_of(commands) != guard
 
 
-async def test_a_command_that_kills_the_guard_ends_with_it(commands: Commands) -> None:
-    with pytest.raises(ToolError, match="guard of the commands was killed"):
-        await commands.run("setsid sleep 1000 & kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat); sleep 1000")
-    assert commands.left == []
-    assert await commands.run("true") == Ended(0)
-
-
 @pytest.mark.parametrize("how", ["KILL", "STOP"])
 async def test_a_command_that_kills_or_stops_its_keeper_ends_and_no_other_does(commands: Commands, how: str) -> None:
     os.mkfifo(commands.folder / "go")
@@ -270,16 +273,6 @@ async def test_a_command_that_kills_or_stops_its_keeper_ends_and_no_other_does(c
         assert marked(f"{commands.mark}-mine") == []
         await trio.to_thread.run_sync((commands.folder / "go").write_text, "\n")
     assert said == ["still here\n"]
-
-
-@pytest.mark.skipif(not probe().signals, reason="this machine cannot refuse signals")
-async def test_in_a_fence_it_can_kill_neither(commands: Commands) -> None:
-    refused = everything_refused(commands.folder)._replace(namespace=False)
-    said = await commands.output(
-        "kill -9 $PPID; kill -STOP $PPID; kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat); echo here", fence=refused
-    )
-    assert said.count("not permitted") == 3
-    assert said.endswith("here\n")
 
 
 LIMIT_WATCHERS = """
@@ -381,7 +374,7 @@ async def test_no_descriptor_and_no_process_stays_in_the_chain(commands: Command
     before, of_guard = sorted(os.listdir("/proc/self/fd")), f"/proc/{guard}/fd"
     await until_async(lambda: len(os.listdir(of_guard)) < 12)
     most = len(os.listdir(of_guard))
-    for _ in range(10):
+    for _ in range(3):
         await commands.run("true")
         with pytest.raises(ToolError):
             await commands.guard.run(["/no/such"], cwd=commands.folder, env={}, on_output=len)

@@ -124,7 +124,7 @@ def test_in_a_folder_where_modules_are_looked_for_nothing_is_added(work: Path) -
         opened.close()
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     ("chosen", "kept", "is_exposed"),
     [
@@ -230,7 +230,8 @@ def test_a_module_in_a_package_without_a_file_is_kept(work: Path, monkeypatch: p
             sys.modules.pop(name)
 
 
-@pytest.mark.parametrize("is_searched", [False, True])
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("is_searched", [True, False])
 def test_nothing_is_added_to_the_users_own_packages(
     work: Path, monkeypatch: pytest.MonkeyPatch, is_searched: bool
 ) -> None:

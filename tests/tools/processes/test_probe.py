@@ -26,6 +26,7 @@ def test_a_probe_leaves_this_process_as_it_is() -> None:
     socket.socket().close()
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
 def test_the_probe_runs_as_any_user(user: int) -> None:
     python = python_of(user)

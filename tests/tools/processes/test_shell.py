@@ -6,7 +6,6 @@ import dataclasses
 import math
 import os
 import sys
-import uuid
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.processes import marked
+import trio.testing
 from support.steered import Steered
 
 from chain.errors import ToolError
@@ -82,7 +81,7 @@ async def shell_(tmp_path: Path) -> AsyncIterator[Shell]:
 # ----------------------------------------------------------------------------------------------------- what it gives
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize(
     ("command", "result"),
     [
@@ -108,10 +107,13 @@ async def test_what_is_left_is_counted_without_a_namespace_too(shell_: Shell) ->
     assert await shell_.run("sleep 1000 & sleep 1000 & true & wait $!") == f"2 {LEFT_MORE}\nexit code 0"
 
 
-async def test_time_that_runs_out_is_an_error_with_the_output_so_far(shell_: Shell) -> None:
+async def test_time_that_runs_out_is_an_error_with_the_output_so_far(
+    shell_: Shell, mock_clock: trio.testing.MockClock
+) -> None:
+    context = dataclasses.replace(shell_._context(), report=lambda text: mock_clock.jump(60))
     with pytest.raises(ToolError) as caught:
-        await shell_.run("echo begun; sleep 1000", timeout_s=0.3)
-    assert str(caught.value) == "begun\nstopped after 0.3 s, its time limit"
+        await shell_.tool.run(context, {"command": "echo begun; sleep 1000", "timeout_s": 60})
+    assert str(caught.value) == "begun\nstopped after 60 s, its time limit"
 
 
 async def test_the_folder_is_one_of_the_workspace(shell_: Shell) -> None:
@@ -162,23 +164,7 @@ async def test_a_flood_is_bounded_in_the_result_and_in_the_reports(shell_: Shell
     assert shell_.said[-1].endswith("the end\n")
 
 
-async def test_a_cancelled_call_leaves_nothing(shell_: Shell) -> None:
-    mark = uuid.uuid4().hex
-    shell_.environ["MARK"] = mark
-    os.mkfifo(shell_.workspace / "up")
-    with trio.CancelScope() as scope:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(shell_.run, "setsid sh -c 'echo $$ > up; exec sleep 1000' & sleep 1000")
-            await trio.to_thread.run_sync((shell_.workspace / "up").read_text)
-            assert marked(mark)
-            scope.cancel()
-    assert scope.cancelled_caught
-    assert marked(mark) == []
-
-
 async def test_a_long_command_is_run_and_one_that_is_too_long_is_not(shell_: Shell) -> None:
-    text = "x" * 100_000
-    assert await shell_.run(f"echo {text} | wc -c") == "100001\nexit code 0"
     longest = "true ".ljust(shell.MAX_COMMAND, "x")
     assert await shell_.run(longest) == "exit code 0"
     with pytest.raises(ToolError, match="131,072 bytes, more than the 131,071"):
@@ -325,7 +311,7 @@ AT_GIT = [
 ]
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize(("command", "files"), AT_GIT)
 async def test_a_command_that_changed_what_git_runs_is_told(shell_: Shell, command: str, files: list[str]) -> None:
     (shell_.workspace / ".git/hooks").mkdir(parents=True)
@@ -361,7 +347,7 @@ AT_WORKTREE = [
 ]
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize(("command", "file"), AT_WORKTREE)
 async def test_that_is_told_of_a_worktree(shell_: Shell, command: str, file: str) -> None:
     for folder in ("docs", "main/.git/hooks", "main/.git/worktrees/docs"):
@@ -380,7 +366,9 @@ async def test_that_is_told_of_a_worktree(shell_: Shell, command: str, file: str
 async def test_a_command_is_in_the_fence_that_was_shown(shell_: Shell, sandbox: Any, tmp_path: Path) -> None:
     shell_.rules = ShellRules(sandbox, writable=(tmp_path / "more", tmp_path / "not there"))
     (tmp_path / "more").mkdir()
-    held = (await shell_.preview("ls")).protections
+    shown = await shell_.preview("ls")
+    held = shown.protections
+    assert (f"A command may also write in {tmp_path}/more" in shown.text) == ("writes" in held)
     assert held == (Sandbox(shell_.rules, probe()).held if sandbox == "auto" else ())
     await shell_.run(f"touch inside {tmp_path}/more/new {tmp_path}/outside $TMPDIR/temporary")
     assert (shell_.workspace / "inside").exists()
@@ -395,22 +383,6 @@ needs_writes = pytest.mark.skipif(not probe().writes, reason="this machine canno
 
 
 @needs_writes
-async def test_a_link_in_the_place_of_a_writable_folder_leads_nowhere(shell_: Shell, tmp_path: Path) -> None:
-    for folder in ("outside", "more"):
-        (tmp_path / folder).mkdir()
-    shell_.rules = ShellRules(writable=(tmp_path / "more/inner", shell_.workspace / "build"))
-    (tmp_path / "more/inner").mkdir()
-    assert f"A command may also write in {tmp_path}/more/inner, build." in (await shell_.preview("ls")).text
-    assert await shell_.run(f"touch {tmp_path}/more/inner/new && ln -s {tmp_path}/outside build") == "exit code 0"
-    (tmp_path / "more/inner").rename(tmp_path / "moved")
-    (tmp_path / "more/inner").symlink_to(tmp_path / "outside")
-    said = await shell_.run("touch build/new || touch ../more/inner/new || touch ../moved/newer")
-    assert said.endswith("exit code 0")
-    assert list((tmp_path / "outside").iterdir()) == []
-    assert (tmp_path / "moved/newer").exists()
-
-
-@needs_writes
 async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(shell_: Shell, tmp_path: Path) -> None:
     own = (shell_.workspace / "chain/sessions", tmp_path / "elsewhere")
     own[0].mkdir(parents=True)
@@ -421,8 +393,7 @@ async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(sh
         "This program needs chain/sessions, which a command cannot change, so it makes, moves and removes nothing "
         "directly in the workspace, chain."
     )
-    for command in ("touch chain/sessions/new", "mv chain/sessions away", "mv chain away", "touch new", "rm file"):
-        assert "exit code 1" in await shell_.run(command)
+    assert "exit code 1" in await shell_.run("touch chain/sessions/new || mv chain away || touch new")
     assert await shell_.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
 
 
@@ -437,12 +408,6 @@ async def test_where_a_command_may_change_this_program_writes_are_not_claimed(sh
     shell_.rules = dataclasses.replace(shell_.rules, sandbox="strict")
     with pytest.raises(ToolError, match=r"strict, but on this machine a command can change this program.* \(writes\);"):
         await shell_.preview("ls")
-
-
-async def test_on_a_machine_that_can_refuse_nothing_it_runs_all_the_same(shell_: Shell, tmp_path: Path) -> None:
-    shell_.found = NOTHING
-    assert await shell_.run(f"touch {tmp_path}/outside; echo $PPID") != ""
-    assert (tmp_path / "outside").exists()
 
 
 async def test_temporary_files_are_the_chain_s_in_a_fence(shell_: Shell) -> None:
@@ -493,18 +458,13 @@ async def test_it_needs_approval_and_bounds_its_time_itself(shell_: Shell) -> No
     assert set(made.input_schema["properties"]) == {"command", "timeout_s", "workdir"}
 
 
-async def test_a_failing_command_is_no_error_result_and_a_timeout_is(shell_: Shell) -> None:
-    async def call(**input: Any) -> tuple[bool, str]:
-        rules = calling.Rules(timeout_s=0.001, result_limit=100)
-        result = await calling.run(shell_.tool, ToolCall("t1", "shell", input), shell_._context(), rules)
-        return result.is_error, result.text
-
-    assert await call(command="exit 1") == (False, "exit code 1")
-    assert await call(command="sleep 1000", timeout_s=0.2) == (True, "stopped after 0.2 s, its time limit")
-    is_error, text = await call(command="seq 1000; false")
-    assert not is_error
-    assert text.startswith("1\n2\n")
-    assert text.endswith("1000\nexit code 1")
+async def test_a_failing_command_is_no_error_result(shell_: Shell) -> None:
+    rules = calling.Rules(timeout_s=0.001, result_limit=100)  # the time is the tool's own to bound
+    call = ToolCall("t1", "shell", {"command": "seq 1000; false"})
+    result = await calling.run(shell_.tool, call, shell_._context(), rules)
+    assert not result.is_error
+    assert result.text.startswith("1\n2\n")
+    assert result.text.endswith("1000\nexit code 1")
 
 
 def test_off_linux_there_is_no_such_tool(monkeypatch: pytest.MonkeyPatch) -> None:
