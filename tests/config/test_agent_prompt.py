@@ -3,11 +3,10 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from support.configuration import Setting
-from support.documents import run
 
 from chain.app.prompt_files import AgentPrompt, agent_prompt
 from chain.config import trust
@@ -64,11 +63,9 @@ def test_without_a_handler_prompt_the_chains_holds(at: Setting, written: str) ->
 @pytest.mark.parametrize(
     ("written", "path"),
     [
-        ("handler.yaml", "work/prompts/handler.yaml"),
         ("../h.yaml", "work/prompts/../h.yaml"),
         ("~/h.yaml", "home/h.yaml"),
         ("'${WHERE}/h.yaml'", "work/prompts/there/h.yaml"),
-        ("${NONE:-h}.yaml", "work/prompts/h.yaml"),
     ],
 )
 def test_a_handler_prompt_is_relative_to_the_prompt_file(at: Setting, tmp_path: Path, written: str, path: str) -> None:
@@ -93,11 +90,9 @@ def test_a_handler_prompt_that_is_gone_is_told_with_what_names_it(at: Setting) -
     [
         ("version: 1\n", 1, "has no messages"),
         (f"{SYSTEM}interruption_promt: x\n", 2, "did you mean interruption_prompt?"),
-        (f"{SYSTEM}interruption_prompt: 3\n", 2, "interruption_prompt: expected text"),
         (f'{SYSTEM}interruption_prompt: "a\\0b"\n', 2, "interruption_prompt: is not a path"),
         (f"{SYSTEM}interruption_prompt: ${{NONE}}\n", 2, "variable NONE is not set"),
         ("messages:\n  - {role: user, content: x}\n", 2, "expected one of system"),
-        ("messages: [\n", 2, "is not valid YAML"),
     ],
 )
 def test_a_mistake_in_a_prompt_file_has_its_line(at: Setting, text: str, line: int, words: str) -> None:
@@ -149,40 +144,25 @@ def linked_folder(at: Setting) -> None:
     (at.work / "prompts").symlink_to(at.home)
 
 
-def linked_handler(at: Setting) -> None:
-    naming(at, "link.yaml")
-    (at.work / "prompts" / "link.yaml").symlink_to(at.home / "handler.yaml")
+LEADING_OUT = {
+    "a link": "link.yaml",
+    "upwards": "../../home/handler.yaml",
+    "with a space": "'\u00a0~/handler.yaml '",
+    "absolute": "HOME/handler.yaml",
+    "by a variable": "${NONE:-..}/../home/handler.yaml",
+}
 
 
-def linked_folder_of_handler(at: Setting) -> None:
-    naming(at, "more/handler.yaml")
-    (at.work / "prompts" / "more").symlink_to(at.home)
+def lead_out(at: Setting, how: str) -> None:
+    """Let the prompt file name the handler prompt that is elsewhere."""
+    link = at.work / "prompts" / "link.yaml"
+    link.unlink(missing_ok=True)
+    link.symlink_to(at.home / "handler.yaml")
+    naming(at, LEADING_OUT[how].replace("HOME", str(at.home)))
 
 
-def upwards(at: Setting) -> None:
-    naming(at, "../../home/handler.yaml")
-
-
-def at_home(at: Setting) -> None:
-    naming(at, "~/handler.yaml")
-
-
-def with_a_space(at: Setting) -> None:
-    naming(at, "'\u00a0~/handler.yaml '")
-
-
-def absolute(at: Setting) -> None:
-    naming(at, str(at.home / "handler.yaml"))
-
-
-def by_a_variable(at: Setting) -> None:
-    naming(at, "${NONE:-..}/../home/handler.yaml")
-
-
-@pytest.mark.parametrize(
-    "prompt", ["../home/r.yaml", "~/r.yaml", "/etc/passwd", "'\u00a0/etc/passwd'", "p/../../r.yaml"]
-)
-@pytest.mark.parametrize("name", ["reviewer", "explore", "script", "thinking", "extra_body", "extra_headers"])
+@pytest.mark.parametrize("prompt", ["~/r.yaml", "'\u00a0/etc/passwd'", "p/../../r.yaml"])
+@pytest.mark.parametrize("name", ["reviewer", "explore", "script", "thinking", "extra_body"])
 def test_a_prompt_that_leads_out_needs_trust_whatever_its_kind_is_called(at: Setting, name: str, prompt: str) -> None:
     got = at.found(f"chains: {{}}\nagents:\n  {name}:\n    description: x\n    prompt: {prompt}\n")
     assert got.untrusted == (f"agents.{name}.prompt",)
@@ -224,37 +204,28 @@ def test_what_a_kind_may_set_without_trust(at: Setting) -> None:
     assert (got.within(KEY), got.within("agents.explore.prompt")) == (at.work, None)
 
 
-LEADING_OUT = [linked_handler, linked_folder_of_handler, upwards, at_home, with_a_space, absolute, by_a_variable]
-
-
-@pytest.mark.parametrize("lead_out", LEADING_OUT)
-def test_a_handler_prompt_that_leads_out_of_the_folder_needs_trust(at: Setting, lead_out: Change) -> None:
-    lead_out(at)
+@pytest.mark.parametrize("how", LEADING_OUT)
+def test_a_handler_prompt_that_leads_out_of_the_folder_needs_trust(at: Setting, how: str) -> None:
+    lead_out(at, how)
     got = at.found(REVIEWER)
     assert got.untrusted == (KEY,)
     (asked,) = got.asked
     assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
     assert asked.place == f"{at.work}/prompts/reviewer.yaml:2"
-    assert asked.leads_to == ("" if lead_out is by_a_variable else str(at.home / "handler.yaml"))
+    assert asked.leads_to == ("" if how == "by a variable" else str(at.home / "handler.yaml"))
     shown = "".join(row.strip() for row in question(at.work / "config.yaml", got.asked, 80))
     assert asked.place in shown
     assert asked.leads_to in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
         agent_prompt(got, "reviewer")
-
-
-@pytest.mark.parametrize("lead_out", LEADING_OUT)
-@pytest.mark.parametrize("way", ["trusted", "named"])
-def test_with_trust_it_is_used_and_not_asked_about(at: Setting, lead_out: Change, way: str) -> None:
-    lead_out(at)
-    remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
-    got = at.load() if way == "trusted" else at.load("config.yaml")
-    assert got.untrusted == ()
-    assert is_used(agent_prompt(got, "reviewer"))
+    remember_trust(got, state_folder({"HOME": str(at.home)}))
+    for trusted in (at.load(), at.load("config.yaml")):
+        assert trusted.untrusted == ()
+        assert is_used(agent_prompt(trusted, "reviewer"))
 
 
 def test_trust_holds_for_what_the_prompt_file_says(at: Setting) -> None:
-    upwards(at)
+    lead_out(at, "upwards")
     remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
     trusted = at.load()
     assert is_used(agent_prompt(trusted, "reviewer"))
@@ -263,13 +234,13 @@ def test_trust_holds_for_what_the_prompt_file_says(at: Setting) -> None:
     # For the session that runs it is another value, that nobody was asked about; the next one asks.
     assert not is_used(agent_prompt(trusted, "reviewer"))
     assert at.load().untrusted == (KEY,)
-    upwards(at)
+    lead_out(at, "upwards")
     assert is_used(agent_prompt(trusted, "reviewer"))
     assert at.load().untrusted == ()
 
 
 def test_trust_in_a_handler_prompt_is_not_trust_in_the_path_of_the_prompt(at: Setting) -> None:
-    upwards(at)
+    lead_out(at, "upwards")
     remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
     got = at.load()
     assert got.within(KEY) == at.work
@@ -298,28 +269,16 @@ def test_a_trusted_prompt_elsewhere_has_its_handler_prompt_judged_as_well(at: Se
     assert not is_used(agent_prompt(got, "reviewer"))
 
 
-@pytest.mark.parametrize("lead_out", LEADING_OUT)
+@pytest.mark.parametrize("how", LEADING_OUT)
 @pytest.mark.parametrize("way", ["found", "named"])
 def test_a_handler_prompt_that_comes_to_lead_out_is_judged_again_when_it_is_read(
-    at: Setting, lead_out: Change, way: str
+    at: Setting, how: str, way: str
 ) -> None:
     naming(at, "handler.yaml")
     got = getattr(at, way)(REVIEWER)
     assert is_used(agent_prompt(got, "reviewer"))
-    lead_out(at)
+    lead_out(at, how)
     assert is_used(agent_prompt(got, "reviewer")) == (way == "named")
-
-
-@pytest.mark.parametrize("way", ["found", "named"])
-def test_a_handler_prompt_that_becomes_a_link_while_an_agent_works_is_judged_again(at: Setting, way: str) -> None:
-    naming(at, "handler.yaml")
-    handler = agent_prompt(getattr(at, way)(REVIEWER), "reviewer").handler
-    assert handler is not None
-    assert handler.current()[1] is None
-    (at.work / "prompts" / "handler.yaml").unlink()
-    (at.work / "prompts" / "handler.yaml").symlink_to(at.home / "handler.yaml")
-    prompt, mistake = handler.current()
-    assert (prompt.source == "default", mistake is not None) == ((way == "found",) * 2)
 
 
 @pytest.mark.parametrize("link", [linked_prompt, linked_folder])
@@ -336,57 +295,39 @@ def test_a_prompt_that_becomes_a_link_is_judged_again_when_it_is_read(at: Settin
         agent_prompt(got, "reviewer")
 
 
-def a_folder(file: Path) -> None:
-    file.mkdir()
-
-
-def a_fifo(file: Path) -> None:
-    os.mkfifo(file)
-
-
-def a_loop(file: Path) -> None:
-    file.symlink_to(file)
-
-
-def nothing(file: Path) -> None:
-    """There is no such file."""
-
-
-def no_yaml(file: Path) -> None:
-    file.write_text("messages: [\n")
-
-
-def no_text(file: Path) -> None:
-    file.write_bytes(b"\xff\xfe\x00")
-
-
-def a_list(file: Path) -> None:
-    file.write_text("[interruption_prompt, /etc/passwd]")
-
-
-def another_type(file: Path) -> None:
-    file.write_text("interruption_prompt: [/etc/passwd]")
-
-
-def very_deep(file: Path) -> None:
-    file.write_text("interruption_prompt: " + "[" * 5_000)
-
-
-def too_large(file: Path) -> None:
-    file.write_text("interruption_prompt: /etc/passwd\n" + "#" * trust.MAX_JUDGED)
+UNUSABLE: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "a device": lambda file: file.symlink_to("/dev/zero"),
+    "a loop of links": lambda file: file.symlink_to(file),
+    "nothing": lambda file: None,
+    "no YAML": lambda file: file.write_text("messages: [\n"),
+    "no text": lambda file: file.write_bytes(b"\xff\xfe\x00"),
+    "a list": lambda file: file.write_text("[interruption_prompt, /etc/passwd]"),
+    "another type": lambda file: file.write_text("interruption_prompt: [/etc/passwd]"),
+    "too large": lambda file: file.write_text("interruption_prompt: /etc/passwd\n" + "#" * trust.MAX_JUDGED),
+}
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(
-    "make", [a_folder, a_fifo, a_loop, nothing, no_yaml, no_text, a_list, another_type, very_deep, too_large]
-)
-def test_what_cannot_be_judged_is_no_error_before_it_is_used(at: Setting, make: Callable[[Path], None]) -> None:
-    file = at.work / "prompts" / "reviewer.yaml"
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_what_cannot_be_judged_is_no_error_before_it_is_used_and_no_device_is_opened_for_that(
+    at: Setting, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, opened = at.work / "prompts" / "reviewer.yaml", list[str]()
     file.unlink()
-    make(file)
+    UNUSABLE[what](file)
+    opening = os.open
+
+    def noted(path: Any, *how: Any, **more: Any) -> int:
+        opened.append(str(path))
+        return opening(path, *how, **more)
+
+    monkeypatch.setattr(os, "open", noted)
     got = at.found(REVIEWER)
-    # A loop of links leads nowhere, so it does not lead into the folder.
-    assert got.untrusted == ((KEY,) if make is a_loop else ())
+    assert (str(file) in opened) == file.is_file()
+    # A link to a device leads out of the folder; a loop of links leads nowhere, so not into it either.
+    assert got.untrusted == ((KEY,) if file.is_symlink() else ())
     with pytest.raises(ConfigError):
         agent_prompt(got, "reviewer")
 
@@ -399,34 +340,12 @@ def test_a_path_that_leads_nowhere_is_a_mistake_of_the_user(at: Setting, path: s
         agent_prompt(at.found(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
 
 
-JUDGING = """
-import sys
-from pathlib import Path
-opened = []
-sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
-from chain.config.load import load_settings
-load_settings(config=None, environ={}, cwd=Path.cwd())
-print(*opened, sep="\\n")
-"""
-
-
-@pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("path", "is_opened"), [("/dev/zero", False), ("fifo", False), ("../home/handler.yaml", True)])
-def test_nothing_but_a_file_is_opened_to_judge_it(at: Setting, path: str, is_opened: bool) -> None:
-    os.mkfifo(at.work / "fifo")
-    (at.work / "config.yaml").write_text(REVIEWER.replace("prompts/reviewer.yaml", path))
-    done = run("-c", JUDGING, cwd=at.work, home=at.home)
-    assert done.returncode == 0, done.stderr
-    assert str(at.work / "config.yaml") in done.stdout.splitlines()
-    assert (str(at.work / path) in done.stdout.splitlines()) == is_opened
-
-
 def test_what_is_too_much_to_judge_is_not_used_either(at: Setting) -> None:
     """A folder of many files must hold nobody up; what nobody was asked about stays in the folder."""
     filler = f"{SYSTEM}description: "
     filler += "x" * (trust.MAX_JUDGED - len(filler))
     (at.work / "prompts" / "filler.yaml").write_text(filler)
-    upwards(at)
+    lead_out(at, "upwards")
     text = REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
     got = at.found(text)
     assert got.untrusted == ()

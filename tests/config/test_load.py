@@ -86,11 +86,6 @@ def test_a_named_file_that_does_not_exist_is_an_error(at: Setting, environ: dict
         at.load(None if environ else "none.yaml", environ)
 
 
-@pytest.mark.parametrize("text", ["services: {web: {}}", "- a list", "{{ a template }}\nb: [", "", "a: !!int x"])
-def test_the_config_file_of_another_program_is_passed_over(at: Setting, text: str) -> None:
-    assert at.found(text).file is None
-
-
 def test_a_broken_file_that_was_meant_for_us_is_an_error(at: Setting) -> None:
     with pytest.raises(ConfigError, match=r"config\.yaml:3: is not valid YAML"):
         at.found("chains:\n  default: [\n")
@@ -117,12 +112,6 @@ def test_a_definition_with_another_provider_replaces_the_shipped_one(at: Setting
     model = at.named(definition("provider: anthropic, model: m", "offline"), KEY).model("offline")
     assert (model.label, model.files) == ("m", {})
     assert at.refusal(definition("provider: scripted", "claude")).line == 3  # its script is not there to be inherited
-
-
-def test_a_key_never_goes_to_an_address_that_it_was_not_written_for(at: Setting) -> None:
-    model = at.named(definition("base_url: 'http://localhost:8080'", "claude"), KEY).model("claude")
-    assert (model.values["base_url"], model.values["api_key"]) == ("http://localhost:8080", None)
-    assert not model.missing_key
 
 
 def test_a_chain_of_a_new_name_takes_the_rest_from_the_shipped_default(at: Setting) -> None:
@@ -162,32 +151,7 @@ def test_paths_are_relative_to_the_file_that_names_them(at: Setting) -> None:
 
 
 def test_every_setting_of_a_model_is_read(at: Setting) -> None:
-    text = """
-models:
-  definitions:
-    full:
-      provider: anthropic
-      model: m-1
-      api_key: k
-      base_url: https://example.org/v1
-      max_tokens: 10
-      effort: low
-      temperature: 0
-      thinking: {type: enabled, budget_tokens: 1024}
-      stop_sequences: ["END", "\\n\\nHuman:"]
-      timeout_s: 30
-      idle_timeout_s: 5.5
-      max_attempts: 1
-      retry_s: 90
-      context_window: 100000
-      system_messages: true
-      extra_body: {top_k: 3, metadata: {user_id: "${WHO}", tags: ["${WHO}", 1]}}
-      extra_headers: {X-Team: "${WHO}"}
-      price: {input: 3, output: 15, cache_write: 4}
-"""
-    model = at.named(text, {"WHO": "me"}).model("full")
-    assert model.retries == Retries(1, 90)
-    assert model.values == {
+    plain = {
         "provider": "anthropic",
         "model": "m-1",
         "api_key": "k",
@@ -196,13 +160,21 @@ models:
         "effort": "low",
         "temperature": 0.0,
         "thinking": {"type": "enabled", "budget_tokens": 1024},
-        "stop_sequences": ("END", "\n\nHuman:"),
         "timeout_s": 30.0,
         "idle_timeout_s": 5.5,
         "max_attempts": 1,
         "retry_s": 90.0,
         "context_window": 100_000,
         "system_messages": True,
+    }
+    body = {"top_k": 3, "metadata": {"user_id": "${WHO}", "tags": ["${WHO}", 1]}}
+    more = {"stop_sequences": ["END", "\n\nHuman:"], "extra_body": body, "extra_headers": {"X-Team": "${WHO}"}}
+    written = {**plain, **more, "price": {"input": 3, "output": 15, "cache_write": 4}}
+    model = at.named(yaml.safe_dump({"models": {"definitions": {"full": written}}}), {"WHO": "me"}).model("full")
+    assert model.retries == Retries(1, 90)
+    assert model.values == {
+        **plain,
+        "stop_sequences": ("END", "\n\nHuman:"),
         "extra_body": {"top_k": 3, "metadata": {"user_id": "me", "tags": ["me", 1]}},
         "extra_headers": {"X-Team": "me"},
         "price": Price(input=3.0, output=15.0, cache_read=pytest.approx(0.3), cache_write=4.0),
@@ -260,10 +232,6 @@ def test_a_missing_variable_is_an_error_only_when_its_value_is_needed(at: Settin
         got.model("mine")
 
 
-def test_what_begins_like_a_variable_and_is_none_is_refused(at: Setting) -> None:
-    assert at.refusal(definition("provider: anthropic, model: 'a ${1}'")).line == 3
-
-
 def test_an_error_shows_a_value_as_it_was_written(at: Setting) -> None:
     for text in ("base_url: '${SECRET}'", "max_tokens: '${SECRET}'", "api_key: '${SECRET}\n\n  x'"):
         error = at.refusal(definition(f"provider: anthropic, model: m, {text}"), {"SECRET": "hunter2"})
@@ -282,32 +250,28 @@ def test_a_missing_key_is_told_when_it_is_asked_for(at: Setting, environ: dict[s
     with pytest.raises(ConfigError) as caught:
         model.require_key()
     assert str(caught.value) == "no API key: set ANTHROPIC_API_KEY or use --model offline"
-
-
-def test_the_sentence_names_the_variable_that_the_file_names(at: Setting) -> None:
     model = at.named(definition("provider: anthropic, model: m, api_key: '${TEAM_KEY}'"), KEY).model("mine")
     with pytest.raises(ConfigError, match="set TEAM_KEY or use"):
         model.require_key()
 
 
-def test_a_definition_without_key_and_address_uses_the_usual_variable(at: Setting) -> None:
-    assert at.named(definition("provider: anthropic, model: m"), KEY).model("mine").values["api_key"] == "sk-secret"
-
-
-def test_no_key_is_needed_offline_or_with_an_address(at: Setting) -> None:
-    at.load().model("offline").require_key()
-    local = at.named(definition("provider: anthropic, model: m, base_url: 'http://localhost:1'")).model("mine")
-    local.require_key()
-    assert local.values["api_key"] is None
-
-
-@pytest.mark.parametrize("name", ["claude", "mine"])
-@pytest.mark.parametrize("key", ["", ", api_key: null", ", api_key: ''"])
-def test_an_address_without_a_key_gets_none_from_the_environment(at: Setting, name: str, key: str) -> None:
-    text = definition(f"provider: anthropic, model: m, base_url: '${{URL}}'{key}", name)
+@pytest.mark.parametrize(
+    ("name", "more", "key"),
+    [
+        ("mine", "", "sk-secret"),
+        ("mine", ", base_url: 'http://localhost:1'", None),
+        ("claude", ", base_url: '${URL}', api_key: null", None),
+        ("claude", ", base_url: '${URL}', api_key: ''", None),
+        ("claude", ", base_url: 'http://localhost:1'", None),
+    ],
+)
+def test_the_usual_key_goes_to_the_usual_address_alone(at: Setting, name: str, more: str, key: str | None) -> None:
+    text = definition(f"provider: anthropic, model: m{more}", name)
     model = at.named(text, {**KEY, "URL": "http://localhost:1"}).model(name)
-    assert (model.values["base_url"], model.values["api_key"]) == ("http://localhost:1", None)
-    assert not model.missing_key
+    assert model.values["api_key"] == key
+    assert model.values["base_url"] == (None if key else "http://localhost:1")
+    model.require_key()
+    at.load().model("offline").require_key()
 
 
 def test_a_key_for_an_address_of_its_own_is_needed(at: Setting) -> None:
@@ -342,12 +306,6 @@ def test_flags_beat_environment_beats_file_beats_defaults(at: Setting) -> None:
     assert seen(at.named(text, environ, **nothing)) == ("claude", "other", 4, ("b", "c"))
 
 
-def test_a_flag_for_the_model_beats_what_a_chain_names(at: Setting) -> None:
-    got = at.named("chains: {a: {model: claude}}", model="offline")
-    assert got.chain("a").model == "offline"
-    assert got.model().values["provider"] == "scripted"
-
-
 @pytest.mark.parametrize(
     ("flags", "environ", "message"),
     [
@@ -368,10 +326,14 @@ def test_a_wrong_flag_or_variable_is_told(
 
 
 def test_an_unknown_name_is_told_with_the_nearest(at: Setting) -> None:
-    with pytest.raises(ConfigError, match="did you mean claude"):
-        at.load().model("clade")
-    with pytest.raises(ConfigError, match="the only chain is default"):
-        at.load().chain("xyz")
+    got = at.load()
+    for ask, name, meant in (
+        (got.model, "clade", "claude"),
+        (got.chain, "defalt", "default"),
+        (got.kind, "explorer", "explore"),
+    ):
+        with pytest.raises(ConfigError, match=f"did you mean {meant}"):
+            ask(name)
 
 
 def test_the_source_of_a_value_is_told(at: Setting) -> None:
@@ -394,38 +356,57 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
     ("text", "line", "words"),
     [
         ("chains:\n  default:\n    max_iterations: 0\n", 3, "chains.default.max_iterations: must be at least 1"),
-        ("chains:\n  default:\n    max_iterations: many\n", 3, "expected a whole number"),
         ("chains:\n  default:\n    max_iteration: 3\n", 3, "did you mean max_iterations?"),
-        ("chains:\n  default:\n    tools: todo\n", 3, "chains.default.tools: expected a list"),
         ("chains:\n  default:\n    tools:\n      - todo\n      - 3\n", 5, "chains.default.tools[1]: expected text"),
         ("chains:\n  default:\n    timeout_s: 0\n", 3, "chains.default.timeout_s: must be"),
         ("chains:\n  default:\n    model: cluade\n", 3, "did you mean claude?"),
-        ("chains:\n  default:\n    budget: {max_tokens: 0}\n", 3, "budget.max_tokens: must be at least 1"),
-        ("chains:\n  default: 3\n", 2, "chains.default: expected a mapping"),
-        ("chains: [a]\n", 1, "chains: expected a mapping"),
         ("\nchain: {}\n", 2, "unknown key chain: did you mean chains?"),
-        ("inbox:\n  size: 0\n", 2, "inbox.size: must be at least 1"),
         ("tools:\n  result_limit: -1\n", 2, "tools.result_limit: must be at least 1"),
         ("models:\n  default: cluade\n", 2, "models.default: there is no model 'cluade': did you mean claude?"),
-        ("models:\n  definitions: [a]\n", 2, "models.definitions: expected a mapping"),
         (definition("model: m"), 3, "models.definitions.mine: needs a provider"),
         (definition("provider: openai, model: m"), 3, "provider: must be one of anthropic, scripted"),
         (definition("provider: anthropic"), 3, "needs a model"),
         (definition("provider: scripted"), 3, "needs a script"),
         (definition("provider: anthropic, model: m, basurl: x"), 3, "did you mean base_url?"),
         (definition("provider: anthropic, model: m, base_url: 'ftp://x'"), 3, "base_url: must be an address"),
-        (definition("provider: anthropic, model: m, base_url: 'localhost:80'"), 3, "base_url: must be an address"),
-        (definition("provider: anthropic, model: m, base_url: 'http://['"), 3, "base_url: must be an address"),
         (definition("provider: anthropic, model: m, base_url: 'http://'"), 3, "base_url: must be an address"),
+        (definition("provider: anthropic, model: m, base_url: 'http://['"), 3, "base_url: must be an address"),
         ("notify: beep", 1, "notify: must be one of bell, off"),
-        (definition("provider: anthropic, model: m, max_attempts: 0"), 3, "max_attempts: must be at least 1"),
-        (definition("provider: anthropic, model: m, retry_s: 0"), 3, "retry_s: must be a number of at least 0.01"),
+        ("tools: {timeout_s: 0}\n", 1, "tools.timeout_s: must be"),
+        ("tools:\n  allow:\n    - ' '\n", 3, "is blank"),
+        ("tools:\n  shell:\n    sandbox: on\n", 3, "must be one of"),
+        ("instructions: AGENTS.md\n", 1, "instructions: expected a list"),
+        ("instructions:\n  - AGENTS.md\n  - docs/rules.md\n", 3, "the name of a file, without a folder"),
+        ("instructions: [..]\n", 1, "the name of a file, without a folder"),
+        ("instructions: [' ']\n", 1, "is blank"),
+        ("agents: [a]\n", 1, "agents: expected a mapping"),
+        ("agents:\n  max_depth: 0\n", 2, "agents.max_depth: must be at least 1"),
+        ("agents:\n  max_dept: 2\n", 2, "unknown key agents.max_dept: did you mean max_depth?"),
+        ("agents:\n  explore:\n    tools:\n      - files\n      - ' '\n", 5, "is blank"),
+        ("agents:\n  explore:\n    model: cluade\n", 3, "did you mean claude?"),
+        ("agents:\n  plan:\n    max_iterations: 0\n", 3, "agents.plan.max_iterations: must be at least 1"),
+        ("agents:\n  plan:\n    description: [a]\n", 3, "agents.plan.description: expected text"),
+        ('agents:\n  plan:\n    prompt: "a\\0b"\n', 3, "agents.plan.prompt: is not a path"),
+        ("agents:\n  plan:\n    prompt: ${NOT-THERE}\n", 3, "write $${ for a plain ${"),
+        ("agents:\n  reviewer:\n    tools: [files]\n", 2, "agents.reviewer: a kind of your own needs a descr"),
+        ("agents:\n  reviewer:\n    tools: []\n    description: ' '\n", 4, "needs a description"),
+        ("agents:\n  exlpore:\n    tools: [files]\n", 2, "did you mean explore?"),
+        ("agents:\n  main: {description: x}\n", 2, "main cannot be a kind of agent"),
+        ("agents:\n  Root: {description: x}\n", 2, "Root cannot be a kind of agent"),
+        ("agents:\n  code review: {description: x}\n", 2, "'code review' cannot be a kind of agent"),
+        ('agents:\n  "\\e[2J": {description: x}\n', 2, "cannot be a kind of agent"),
+        (f"agents:\n  {'a' * 57}: {{description: x}}\n", 2, "1 to 56"),
+        ("chains:\n  default:\n    compact: 0.9\n", 3, "must be off, or have at and keep"),
+        ("chains:\n  default:\n    compact:\n      att: 0.9\n", 4, "did you mean at?"),
         (
-            definition("provider: scripted, script: r.yaml, retry_s: long"),
-            3,
-            "retry_s: expected a number, found 'long'",
+            "chains:\n  default:\n    compact:\n      at: 1.5\n",
+            4,
+            "compact.at: is a share of the window",
         ),
-        (definition("provider: anthropic, model: m, thinking: true"), 3, "thinking: expected a mapping"),
+        ("chains:\n  default:\n    compact:\n      at: off\n", 4, "`compact: off` leaves it to /compact"),
+        ("chains:\n  default:\n    compact:\n      at: 0.5\n      keep: 0.6\n", 5, "must be less than at (0.5)"),
+        (definition("provider: scripted, script: r.yaml, context_window: -1"), 3, "context_window"),
+        (definition("provider: anthropic, model: m, retry_s: 0"), 3, "retry_s: must be a number of at least 0.01"),
         (definition("provider: anthropic, model: m, price: {input: 1}"), 3, "price: needs input and output"),
         (definition("provider: anthropic, model: m, extra_headers: {A: 1}"), 3, "extra_headers.A: expected text"),
         (definition('provider: anthropic, model: m, extra_headers: {A: "b\\r\\nC: d"}'), 3, "cannot be in a header"),
@@ -453,31 +434,21 @@ def test_a_secret_of_the_wrong_type_is_not_shown(at: Setting) -> None:
     ("text", "keys"),
     [
         (definition("base_url: 'https://evil.example'", "claude"), ["models.definitions.claude.base_url"]),
-        (
-            definition("provider: anthropic, model: m, base_url: 'https://e.example'"),
-            ["models.definitions.mine.base_url"],
-        ),
-        (definition("api_key: stolen", "claude"), ["models.definitions.claude.api_key"]),
         (definition("api_key: '${AWS_SECRET:-x}'", "claude"), ["models.definitions.claude.api_key"]),
         (definition("extra_headers: {X-Key: a}", "claude"), ["models.definitions.claude.extra_headers"]),
         (definition("extra_body: {mcp_servers: []}", "claude"), ["models.definitions.claude.extra_body"]),
         (definition("provider: anthropic, model: m", "offline"), ["models.definitions.offline.provider"]),
-        (definition("model: '${ANTHROPIC_API_KEY}'", "claude"), ["models.definitions.claude.model"]),
         (definition("model: 'a-${HOME:-x}'", "claude"), ["models.definitions.claude.model"]),
         (definition("thinking: {a: {b: '${HOME}'}}", "claude"), ["models.definitions.claude.thinking"]),
         (definition("stop_sequences: ['${HOME}']", "claude"), ["models.definitions.claude.stop_sequences"]),
         (definition("provider: scripted, script: ../rules.yaml"), ["models.definitions.mine.script"]),
         ("tools: {shell: {sandbox: off}}", ["tools.shell.sandbox"]),
-        ("tools: {shell: {sandbox: strict}}", ["tools.shell.sandbox"]),
         ("tools: {shell: {network: true, env: [GH_TOKEN]}}", ["tools.shell.network", "tools.shell.env"]),
         ("tools: {shell: {writable: [..]}}", ["tools.shell.writable"]),
         ("tools: {research: {hosts: [example.org]}}", ["tools.research.hosts"]),
         ("chains: {default: {system_prompt: /etc/passwd}}", ["chains.default.system_prompt"]),
-        ("chains: {default: {system_prompt: ~/.ssh/id_rsa}}", ["chains.default.system_prompt"]),
         ("chains: {default: {interruption_prompt: p/../../x}}", ["chains.default.interruption_prompt"]),
-        ("chains: {default: {system_prompt: ' ~/prompt.yaml'}}", ["chains.default.system_prompt"]),
         ("chains: {default: {system_prompt: '\u00a0/etc/passwd\u3000'}}", ["chains.default.system_prompt"]),
-        (definition("provider: scripted, script: '\u00a0~/rules.yaml'"), ["models.definitions.mine.script"]),
         ("tools: {allow: [write_file]}", ["tools.allow"]),
         (
             definition("base_url: 'https://e.example'", "claude") + "tools: {allow: [shell]}",
@@ -578,24 +549,6 @@ def _or_raise(file: PromptFile) -> None:
         raise error
 
 
-def test_a_folder_on_the_way_that_becomes_a_link_is_judged_too(at: Setting) -> None:
-    (at.work / "prompts").mkdir()
-    (at.work / "prompts" / "handler.yaml").write_text(GOOD_FILES["handler.yaml"])
-    got = at.found("chains: {default: {interruption_prompt: prompts/handler.yaml}}")
-    file = prompt_file(got, got.chain())
-    assert file.current()[1] is None
-    (at.work / "prompts").rename(at.work / "moved")
-    (at.work / "prompts").symlink_to(at.home)
-    (at.home / "handler.yaml").write_text(GOOD_FILES["handler.yaml"])
-    prompt, error = file.current()
-    assert (prompt.source, error is not None) == ("default", True)
-
-
-def test_a_key_of_the_file_cannot_steer_the_terminal_in_the_question(at: Setting) -> None:
-    text = "chains: {}\n" + definition('thinking: {"\\e[2J": "${HOME}"}', "claude")
-    assert at.found(text).untrusted == ("models.definitions.claude.thinking",)
-
-
 def test_the_users_own_file_needs_no_trust(at: Setting) -> None:
     folder = at.home / ".config" / "chain"
     folder.mkdir(parents=True)
@@ -661,16 +614,13 @@ def test_trust_that_cannot_be_noted_is_told(at: Setting) -> None:
 
 # Anything at all
 
-words = [
-    *["models", "chains", "inbox", "tools", "default", "definitions", "claude", "offline", "provider", "model"],
-    *["script", "api_key", "base_url", "max_tokens", "effort", "temperature", "thinking", "stop_sequences"],
-    *["timeout_s", "idle_timeout_s", "max_attempts", "retry_s", "system_messages", "extra_body", "extra_headers"],
-    "price",
-    *["input", "output", "system_prompt", "interruption_prompt", "max_iterations", "budget", "max_cost_usd"],
-    *["size", "result_limit", "allow", "review"],
-    *["agents", "max_depth", "max_running", "max_kept", "explore", "plan", "agent", "description", "prompt"],
-]
-names = st.sampled_from(words)
+WORDS = """
+models chains inbox tools default definitions claude offline provider model script api_key base_url max_tokens effort
+temperature thinking stop_sequences timeout_s idle_timeout_s max_attempts retry_s system_messages extra_body
+extra_headers price input output system_prompt interruption_prompt max_iterations budget max_cost_usd size result_limit
+allow review agents max_depth max_running max_kept explore plan agent description prompt
+"""
+names = st.sampled_from(WORDS.split())
 values = st.recursive(
     st.none()
     | st.booleans()

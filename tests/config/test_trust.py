@@ -52,11 +52,8 @@ def test_each_value_is_shown_as_it_was_written_by_its_dotted_key(tmp_path: Path)
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
-        ("plain", "plain"),
         ("''", '""'),
-        ("' outer '", '" outer "'),
         ('"two\\nrows"', '"two\\nrows"'),
-        ('"tab\\there"', '"tab\\there"'),
         ('"row\\u2028end"', '"row\u2028end"'),
         ("12", "12"),
         ("null", "null"),

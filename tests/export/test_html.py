@@ -1,19 +1,20 @@
-"""The exported page: what is on it, that nothing of a session can run in it, and that a real browser shows it well."""
+"""The exported page: what is on it, and that nothing of a session can run in it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 from support import trying
-from support.browser import CHROMIUM, browser
 from support.eventful import FIRST, eventful, with_text
 from support.house import ROOT
+from support.tellers import MAIN
 
 from chain import events
 from chain.export.escaping import prose
@@ -175,10 +176,6 @@ def test_every_text_has_enough_contrast() -> None:
                 assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (text, paper, colors[text], colors[paper])
 
 
-def test_the_session_with_everything_is_safe() -> None:
-    check_safe(html_of(whole()))
-
-
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_of_a_session_is_more_than_text(text: str) -> None:
@@ -212,8 +209,8 @@ def test_a_reply_links_to_pages_and_letters_only(text: str, link: str | None) ->
     assert (None if node is None else node.attributes["href"]) == link
 
 
-def test_an_empty_session_is_a_page_too() -> None:
-    for told in ([], whole()[:1], whole()[:2], whole()[:5]):
+def test_a_session_is_a_page_also_while_it_is_empty() -> None:
+    for told in ([], whole()[:1], whole()[:2], whole()[:5], whole()):
         check_safe(html_of(told))
 
 
@@ -221,7 +218,7 @@ def long(iterations: int) -> Iterator[events.Event]:
     """A run with a line every fifth iteration and three calls in each."""
     yield events.RunStarted(id="L1", query="A long task", time=0.0)
     for n in range(1, iterations + 1):
-        at = {"iteration": n, "time": 10.0 * n}
+        at: Any = {"iteration": n, "time": 10.0 * n}
         yield events.IterationStarted(max_iterations=iterations, **at)
         yield events.Reply(text=f"Part *{n}*.", tool_calls=3, **at)
         for call in range(3):
@@ -230,17 +227,7 @@ def long(iterations: int) -> Iterator[events.Event]:
                 id=f"c{n}-{call}", name="read_file", text="row\n" * 20, is_error=False, seconds=0.1, **at
             )
         if n % 5 == 0:
-            yield events.UserInterruption(
-                ids=(f"L{n}",),
-                message="on",
-                point="D",
-                prompt_source="default",
-                target_agent="main",
-                parent_id="root",
-                waited_s=1.0,
-                remaining=1,
-                **at,
-            )
+            yield replace(MAIN.interruption("on", f"L{n}"), **at)
 
 
 def test_a_long_session_draws_no_more_than_can_be_seen() -> None:
@@ -248,41 +235,3 @@ def test_a_long_session_draws_no_more_than_can_be_seen() -> None:
     assert len(parser.css(".step")) == 1000
     assert len(parser.css(".track > *")) < 1_200
     assert "more signs of main" in parser.css_first(".timeline").text()
-
-
-@pytest.mark.slow  # a browser takes 17 s
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
-def test_a_browser_shows_it_without_a_complaint_a_request_or_a_scroll_bar(tmp_path: Path) -> None:
-    pages = {
-        "whole": html_of(whole()),
-        "hostile": html_of(with_text("\n\n".join(HOSTILE))),
-        "unbroken": html_of(with_text("W" * 300)),
-        "long": html_of(list(long(1000))),
-    }
-    with browser(tmp_path / "home") as seen:
-        for name, html in pages.items():
-            path = tmp_path / f"{name}.html"
-            path.write_text(html, encoding="utf-8")
-            for width in (1280, 400):
-                seen.open(path, width=width, dark=width == 400)
-                assert seen.too_wide() == [], (name, width)
-                assert seen.value("String(window.hit)") == "undefined"
-            # What a pin says is shown when it is hovered over, and must not stand out either.
-            seen.value("document.querySelectorAll('.tip').forEach((each) => { each.style.display = 'block'; })")
-            assert seen.too_wide() == [], name
-        seen.open(tmp_path / "whole.html", width=1280)
-        # A link of the timeline opens what its place is folded in.
-        place = seen.value(
-            "document.querySelectorAll('main details').forEach((each) => { each.open = false; });"
-            "const inside = document.querySelector('.work .landed'); location.hash = inside.id; inside.id"
-        )
-        assert seen.value(
-            f"new Promise((done) => setTimeout(() => done(document.querySelector('#{place}')"
-            ".getBoundingClientRect().height > 0), 50))"
-        )
-        folds = "document.querySelectorAll('main details:not([open])').length"
-        seen.value("document.querySelector('.tools button').click()")
-        assert seen.value(folds) == 0
-        assert seen.complaints == []
-        assert {url for url in seen.requests if not url.startswith("file:")} == set()
-        assert len(seen.requests) == 2 * len(pages) + 1

@@ -90,18 +90,6 @@ def test_every_key_is_read() -> None:
     )
 
 
-def test_a_file_may_have_no_rules() -> None:
-    assert parse_prompt("rules: []", FILE).rules == ()
-
-
-def test_zero_is_a_temperature_and_not_the_lack_of_one() -> None:
-    assert told(parse_prompt("config: {temperature: 0}", FILE), "x").overrides.temperature == 0.0
-
-
-def test_a_file_without_a_system_message_has_no_post_prompt() -> None:
-    assert parse_prompt("config: {effort: high}", FILE).post_prompt == ""
-
-
 def test_the_built_in_prompt_has_a_post_prompt_and_the_specified_texts() -> None:
     assert BUILT_IN.source == "default"
     assert BUILT_IN.user_template == "USER INTERRUPTION: ${message}"
@@ -135,37 +123,21 @@ def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
     ("text", "line", "words"),
     [
         ("", 1, "is empty"),
-        ("# only a comment\n", 1, "is empty"),
-        ("just words", 1, "expected a mapping"),
         ("- role: user", 1, "expected a mapping"),
         ("messages: [", 1, "not valid YAML"),
         ("version: '1.0'\nmesages: []", 2, "did you mean messages?"),
-        ("rule: []", 1, "did you mean rules?"),
         ("rules:", 1, "rules: expected a list, found nothing"),
-        ("rules: {match: x}", 1, "rules: expected a list, found a mapping"),
-        ("rules:\n  - deploy", 2, "rules[0]: expected a mapping, found 'deploy'"),
         ("rules:\n  -\n", 2, "rules[0]: has no match"),
         ("rules:\n  - match: x\n  - action: stop", 3, "rules[1]: has no match"),
         ("rules:\n  - match: x\n    acton: stop", 3, "unknown key rules[0].acton: did you mean action?"),
         ("rules:\n  - match: 5", 2, "rules[0].match: expected text, found 5"),
-        ("rules:\n  - match: [x]", 2, "rules[0].match: expected text, found a list"),
         ("rules:\n  - match: ' '", 2, "rules[0].match: is empty"),
         ("rules:\n  - match: '(a'", 2, "rules[0].match: is not a regular expression: missing )"),
         ("rules:\n  - match: 'a{99999999999999999999}'", 2, "rules[0].match: is not a regular expression"),
         ("rules:\n  - match: x\n    action: halt", 3, "rules[0].action: expected one of deliver, urgent, stop"),
-        ("rules:\n  - match: x\n    action: [stop]", 3, "rules[0].action: expected one of deliver, urgent, stop"),
-        ("rules:\n  - match: x\n    action:", 3, "rules[0].action: expected one of deliver, urgent, stop"),
         ("rules:\n  - match: x\n    resume: 1", 3, "rules[0].resume: expected a text, or false"),
         ("rules:\n  - match: x\n    resume: ${mesage}", 3, "rules[0].resume: unknown name ${mesage}"),
-        ("rules:\n  - match: x\n    config: low", 3, "rules[0].config: expected a mapping"),
-        (
-            "rules:\n  - match: x\n    config: {efort: low}",
-            3,
-            "unknown key rules[0].config.efort: did you mean effort?",
-        ),
-        ("rules:\n  - match: x\n    config:\n      max_tokens: 0", 4, "rules[0].config.max_tokens: must be at least 1"),
-        ("rules:\n  - match: x\n    messages: []", 3, "rules[0].messages: is empty"),
-        ("rules:\n  - match: x\n    messages: [{role: user}]", 3, "rules[0].messages[0]: has no content"),
+        ("rules:\n  - match: x\n    config: {efort: low}", 3, "key rules[0].config.efort: did you mean effort?"),
         (
             "rules:\n  - match: x\n    messages:\n      - role: user\n        content: |\n          a\n          $bad",
             7,
@@ -178,32 +150,25 @@ def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
         ("config:\n  max_tokens: 0", 2, "config.max_tokens: must be at least 1"),
         ("config:\n  max_tokens: 1.5", 2, "config.max_tokens: expected a whole number"),
         ("config:\n  max_tokens: true", 2, "config.max_tokens: expected a whole number"),
-        ("config:\n  max_tokens:", 2, "config.max_tokens: expected a whole number, found nothing"),
         ("config:\n  temperature: -1", 2, "config.temperature: must be"),
         ("config:\n  temperature: .nan", 2, "config.temperature: must be"),
-        ("config:\n  temperature: warm", 2, "config.temperature: expected a number, found 'warm'"),
         ("config:\n  effort: 3", 2, "config.effort: expected text"),
-        ("config:\n  effort: ' '", 2, "config.effort: is empty"),
+        ("config:\n  effort: ' '", 2, "config.effort: is empty; take the key away"),
         ("messages:", 1, "messages: expected a list, found nothing"),
         ("messages: []", 1, "messages: is empty"),
-        ("messages: {role: user}", 1, "messages: expected a list"),
         ("messages:\n  - hello", 2, "messages[0]: expected a mapping"),
         ("messages:\n  - role: user", 2, "messages[0]: has no content"),
         ("messages:\n  - content: x", 2, "messages[0]: has no role"),
         ("messages:\n  - role: assistant\n    content: x", 2, "messages[0].role: expected one of user, system"),
-        ("messages:\n  - role: [user]\n    content: x", 2, "messages[0].role: expected one of user, system"),
         ("messages:\n  - role: user\n    text: x", 3, "unknown key messages[0].text"),
-        ("messages:\n  - role: user\n    content:", 3, "messages[0].content: expected text, found nothing"),
         ("messages:\n  - role: user\n    content: 5", 3, "messages[0].content: expected text, found 5"),
         ("messages:\n  - role: user\n    content: |\n\n\nversion: '1'", 3, "messages[0].content: is empty"),
-        ("resume:", 1, "resume: expected a text, or false"),
         ("resume: 0", 1, "resume: expected a text, or false"),
         ("resume: ' '", 1, "resume: is empty"),
         ("resume: ${mesage}", 1, "unknown name ${mesage}"),
         ("commands: direct", 1, "commands: expected a mapping"),
         ("commands:\n  todo: both", 2, "commands.todo: expected one of direct, model"),
         ("commands:\n  plan: direct", 2, "unknown key commands.plan"),
-        ("version: '1'\nversion: '1'", 2, "version is there twice"),
     ],
 )
 def test_a_mistake_is_told_with_file_line_and_key(text: str, line: int, words: str) -> None:
@@ -371,15 +336,6 @@ def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template
 
     assert composed.text.strip()
     assert composed.resume is None or composed.resume.strip()
-
-
-@given(st.text())
-def test_parsing_gives_a_prompt_or_a_config_error(text: str) -> None:
-    try:
-        prompt = parse_prompt(text, FILE)
-    except ConfigError:
-        return
-    assert told(prompt, "x").text
 
 
 def test_a_call_that_answers_earlier_lines_too_has_what_they_ask_for() -> None:

@@ -480,7 +480,6 @@ def settled(desk: Desk, state: State) -> Accepted:
     return accepted
 
 
-@pytest.mark.spec("3", "which state may follow which")
 @pytest.mark.parametrize(("old", "new"), sorted(LEGAL))
 async def test_what_may_become_of_a_line(desk: Desk, old: State, new: State) -> None:
     accepted = settled(desk, old)
@@ -491,7 +490,6 @@ async def test_what_may_become_of_a_line(desk: Desk, old: State, new: State) -> 
     assert [r["state"] for r in desk.records if r["type"] == "receipt"][-1] == new
 
 
-@pytest.mark.spec("3", "which state may follow which")
 @pytest.mark.parametrize(
     ("old", "new"), [(old, new) for old in ("queued", *FINAL) for new in STATES if (old, new) not in LEGAL]
 )

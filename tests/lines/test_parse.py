@@ -70,7 +70,6 @@ def test_the_kind_of_a_line_and_what_the_model_reads_of_it(text: str, kind: Kind
     assert (line.command, line.adjustment, line.problem) == (None, None, "")
 
 
-@pytest.mark.spec("3", "stop and the other phrases")
 @pytest.mark.parametrize("phrase", STOP_PHRASES)
 @pytest.mark.parametrize(
     "written", ["{}", "{} ", "\t{}", "{}.", "{}!!!", "{} …", "{}...", "!{}", "! {} !", "!!{}", "!! {}"]
@@ -288,7 +287,6 @@ def test_a_leading_space_makes_any_text_verbatim(text: str) -> None:
     assert line.message == text.strip()
 
 
-@pytest.mark.spec("3", "case does not matter in keywords, and is kept after them")
 @given(
     st.sampled_from(["TODO: ADD ", "then: ", "Context: ", "Prefer ", "skip "]), st.text().filter(lambda t: t.strip())
 )

@@ -1,13 +1,14 @@
 """What people see of each event, and what they must never see."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.examples import some
 from support.renderers import above_a_prompt
+from support.tellers import MAIN
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
@@ -37,18 +38,7 @@ def queued(text: str, agent: str = "main", urgency: Urgency = "next") -> events.
 
 
 def interruption(**changes: Any) -> events.UserInterruption:
-    fields: dict[str, Any] = {
-        "iteration": 3,
-        "ids": ("L1",),
-        "message": "use B",
-        "point": "D",
-        "prompt_source": "default",
-        "target_agent": "main",
-        "parent_id": "root",
-        "waited_s": 3.21,
-        "remaining": 4,
-    }
-    return events.UserInterruption(**{**fields, **changes})
+    return replace(MAIN.interruption(id="L1"), **{"iteration": 3, "waited_s": 3.21, **changes})
 
 
 def receipt(state: events.State, text: str = "use B", reason: str = "") -> events.Receipt:
@@ -74,15 +64,6 @@ RESULT = events.Result(
 )
 
 
-def test_a_refused_call_keeps_what_would_allow_it() -> None:
-    text = "shell needs approval, and nobody can be asked here; allow it with --allow 'shell(ls -la)'."
-    assert shown(tool_result(text, is_error=True, seconds=0)) == [
-        "✗ search_files: shell needs approval, and nobody can be asked here; allow it",
-        "with --allow 'shell(ls -la)'.",
-    ]
-    assert len(shown(tool_result("word " * 100, is_error=True))) == 2
-
-
 @pytest.mark.parametrize(
     ("event", "rows"),
     [
@@ -104,6 +85,8 @@ def test_a_refused_call_keeps_what_would_allow_it() -> None:
          ["✗ search_files: [Skipped: user interrupted]"]),
         (tool_result(""), ["✓ search_files (0.3 s)"]),
         (queued("use B"), ["📤 Interrupting: use B ⏳ Will inject at next safe point"]),
+        (queued("skip docs"), ["📤 Interrupting: skip docs ↪ skip: docs ⏳ Will inject at next safe point"]),
+        (queued("prefer X"), ["📤 Interrupting: prefer X ↪ prefer: X ⏳ Will inject at next safe point"]),
         (queued("!use B"), ["📤 Interrupting: !use B ⚡ Will inject ASAP (may skip tools)"]),
         (queued("!todo: add x"), ["📤 Interrupting: !todo: add x ⚡ Will inject ASAP (may skip tools)"]),
         (queued("use B", urgency="urgent"), ["📤 Interrupting: use B ⚡ Will inject ASAP (may skip tools)"]),
@@ -124,6 +107,7 @@ def test_a_refused_call_keeps_what_would_allow_it() -> None:
         (receipt("dropped"), ["↩ Dropped: use B"]),
         (receipt("handled", "todo: add x"), ["✓ Done: todo: add x"]),
         (receipt("handled", "stop"), ["⏹ stop"]),
+        (receipt("handled", "halt at once", STOPPED_BY_RULE), ["⏹ halt at once"]),
         (receipt("queued"), []),
         (receipt("delivered"), []),
         (receipt("refused"), []),
@@ -135,29 +119,12 @@ def test_a_refused_call_keeps_what_would_allow_it() -> None:
         (events.Error(message="no key", kind="model", file="c.yaml"), ["✗ c.yaml: no key"]),
         (USAGE, []),
         (events.TextDelta(text="The"), []),
+        (events.Result(status="done", result="", iterations=1, usage=Usage(1, 1, cost_usd=0.01234), trace_path="/t/1"),
+         ["✓ done, 1 iteration, 2 tokens, $0.0123", "  trace: /t/1"]),
     ],
 )  # fmt: skip
 def test_what_an_event_looks_like(event: Event, rows: list[str]) -> None:
     assert shown(event) == rows
-
-
-@pytest.mark.spec("3", "focus on, skip, also check, ignore, prefer")
-@pytest.mark.parametrize(
-    ("line", "row"),
-    [
-        ("focus on Docs", "↪ focus: Docs"),
-        ("skip wikipedia", "↪ skip: wikipedia"),
-        ("also check the wiki", "↪ also check: the wiki"),
-        ("ignore prices", "↪ ignore: prices"),
-        ("prefer short names", "↪ prefer: short names"),
-    ],
-)
-def test_guidance_shows_the_adjustment(line: str, row: str) -> None:
-    assert shown(queued(line)) == [f"📤 Interrupting: {line} {row} ⏳ Will inject at next safe point"]
-
-
-def test_a_verbatim_line_that_looks_like_guidance_is_none() -> None:
-    assert shown(queued(" focus on Docs")) == ["📤 Interrupting:  focus on Docs ⏳ Will inject at next safe point"]
 
 
 def test_a_line_is_shown_as_its_event_describes_it_whatever_its_text_looks_like() -> None:
@@ -201,10 +168,6 @@ def test_an_injection_names_the_tool_that_ran_before_it() -> None:
     assert shown(tool(), ITERATION, interruption(point="C"))[-1].endswith(" ✓ Message injected (before a tool, 3.2 s)")
 
 
-def test_a_run_ends_with_a_summary() -> None:
-    assert shown(RUN, RESULT) == ["▶ count the SKUs", "✓ done, 2 iterations, 1,234 tokens, 3.2 s"]
-
-
 @pytest.mark.parametrize(
     ("status", "start"),
     [
@@ -219,16 +182,10 @@ def test_the_sign_of_a_summary_says_how_the_run_went(status: events.Status, star
     assert shown(events.Result(status=status, result=""))[0].startswith(start)
 
 
-def test_a_summary_has_the_cost_and_the_trace_where_they_are_known() -> None:
-    result = events.Result(
-        status="done", result="", iterations=1, usage=Usage(1, 1, cost_usd=0.01234), trace_path="/t/1.json"
-    )
-
-    assert shown(result) == ["✓ done, 1 iteration, 2 tokens, $0.0123", "  trace: /t/1.json"]
-
-
 def test_the_answer_is_left_to_the_caller() -> None:
-    assert "There are 5." not in shown(RUN, ITERATION, ANSWER, USAGE, receipt("handled"), RESULT)
+    rows = shown(RUN, ITERATION, ANSWER, USAGE, receipt("handled"), RESULT)
+    assert "There are 5." not in rows
+    assert rows[-1] == "✓ done, 2 iterations, 1,234 tokens, 3.2 s"
 
 
 @pytest.mark.parametrize(
@@ -359,6 +316,8 @@ def test_clean_takes_linear_time(piece: str) -> None:
 
 def every_event(text: str, agent: str) -> list[Event]:
     """One of each, with the text wherever somebody else can put one."""
+    line: Any = {"id": text, "text": text, "urgency": text, "target_agent": text, "waiting": 1, "origin": "json"}
+    line["adjustment"] = AdjustmentView(text, text)
     return [
         events.Init(agent=agent, session=text, version=text, model=text, workspace=text),
         events.RunStarted(agent=agent, id=text, query=text),
@@ -371,29 +330,8 @@ def every_event(text: str, agent: str) -> list[Event]:
         events.ToolProgress(agent=agent, id=text, name=text, text=text),
         interruption(agent=agent, target_agent=text, message=text, tools_skipped=(text,)),
         events.ToolResult(agent=agent, id=text, name=text, text=text, is_error=True, seconds=1),
-        events.LineQueued(
-            agent=agent,
-            id=text,
-            text="focus on " + text,
-            kind="guidance",
-            urgency=text,
-            target_agent=text,
-            waiting=1,
-            origin="json",
-            adjustment=AdjustmentView(text, text),
-        ),
-        events.LineRefused(
-            agent=agent,
-            id=text,
-            text=text,
-            kind="",
-            urgency=text,
-            target_agent=text,
-            waiting=1,
-            origin="json",
-            reason=text,
-            adjustment=AdjustmentView(text, text),
-        ),
+        events.LineQueued(agent=agent, kind="guidance", **line),
+        events.LineRefused(agent=agent, kind="", reason=text, **line),
         events.Receipt(agent=agent, id=text, text=text, state="returned", reason=text),
         events.PlanChanged(agent=agent, tasks=(TaskView(1, text, text, text),), by="user"),
         events.Retry(agent=agent, attempt=1, delay_s=1, reason=text),
@@ -493,9 +431,9 @@ BLOCKS = {
 }
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("color", [False, True])
-@pytest.mark.parametrize("kind", some([*BLOCKS], every=10))
+@pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("width", [20, 80])
 def test_other_rows_wait_for_the_end_of_a_block(kind: str, color: bool, size: int, width: int) -> None:
@@ -579,10 +517,6 @@ def test_an_error_is_told_once() -> None:
 def test_text_that_was_cut_without_a_reply_is_not_lost() -> None:
     shown, tail = live(delta("Half a"), result("Stopped after 5 s, the time limit.", "limit_reached"))
     assert (shown[:2], tail) == (["Half a", "Stopped after 5 s, the time limit."], "")
-
-
-def test_a_line_that_a_rule_makes_a_stop_shows_as_one() -> None:
-    assert shown(receipt("handled", "halt at once", STOPPED_BY_RULE)) == ["⏹ halt at once"]
 
 
 def test_a_line_that_is_queued_does_not_cut_a_thought() -> None:

@@ -111,10 +111,5 @@ def test_what_is_nested_deeper_than_the_screen_is_wide_is_still_shown() -> None:
     assert [word for word in words if word.isdigit()] == [str(n) for n in range(9)]
 
 
-def test_a_hundred_items_keep_their_numbers() -> None:
-    rows = rows_of("".join(f"{n}. item\n" for n in range(1, 101)))
-    assert rows == [f"{n}. item" for n in range(1, 101)]
-
-
 def test_the_lines_of_a_paragraph_are_joined_where_they_mean_nothing() -> None:
     assert MarkdownPage("One\ntwo", 40, Look(reflow=True)).rows == ["One two"]

@@ -54,10 +54,6 @@ def test_columns_too_narrow_to_read_become_lines() -> None:
     ]
 
 
-def test_lines_are_ascii_where_only_that_is_shown() -> None:
-    assert rows_of(["a", "b"], [["c", "d"]], 80, ascii=True) == ["a | b", "--+--", "c | d"]
-
-
 def test_wide_characters_are_counted_as_the_terminal_does() -> None:
     rows = rows_of(["漢字", "b"], [["c", "🙂"], ["e\u0301", "f"]], 80)
     assert [columns(row.split("│")[0]) for row in (rows[0], *rows[2:])] == [5, 5, 5]

@@ -35,6 +35,18 @@ def test_a_preview_can_be_put_together_again_from_its_rows(text: str, width: int
     assert lines == ([line.expandtabs(4) for line in text.split("\n")] if text.strip() else [])
 
 
+@pytest.mark.parametrize(
+    ("text", "what"), [("\n".join(map(str, range(1, 100))), "lines"), ("1" + "x" * 2_000 + "99", "rows")]
+)
+def test_of_a_long_preview_the_beginning_and_the_end_are_shown(text: str, what: str) -> None:
+    rows = [row for _, row in preview_rows(text, 40, "…")]
+    (note,) = [row for row in rows if f" more {what}; /diff shows all" in row]
+    left_out = len(preview_rows(text, 40, "…", whole=True)) - (len(rows) - 1)
+    assert note == f"  … {left_out} more {what}; /diff shows all"
+    assert rows[0].startswith("  1")
+    assert rows[-1].endswith("99")
+
+
 def test_a_row_of_a_difference_that_goes_on_has_its_colour() -> None:
     diff = "a.txt +1 −0\n@@ -0,0 +1 @@\n+" + "x" * 30
     assert preview_rows(diff, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]

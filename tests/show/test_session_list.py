@@ -43,11 +43,8 @@ def test_a_row_has_what_a_session_is_known_by() -> None:
     assert row.split() == ["today", "14:30", "20261122-222103-a7431e", "3", "123k", *KEPT.query.split()]
 
 
-def test_without_sessions_there_are_no_rows() -> None:
-    assert table([]) == []
-
-
 def test_what_some_session_has_is_a_column() -> None:
+    assert table([]) == []
     head, plain, full, _, mark = table([KEPT, FULL], 130)
     assert head.split() == ["changed", "session", "runs", "tokens", "cost", "waiting", "query"]
     assert full.startswith("● ")

@@ -21,16 +21,11 @@ def test_rows_between_words_fit_and_lose_only_spaces(line: list[tuple[str, str]]
 
 
 @given(lines, st.integers(2, 40))
-def test_rows_cut_hard_fit_and_lose_nothing(line: list[tuple[str, str]], width: int) -> None:
+def test_rows_cut_hard_fit_and_each_character_keeps_its_style(line: list[tuple[str, str]], width: int) -> None:
     rows = wrap_hard(line, width)
     assert all(columns(plain(row)) <= width for row in rows)
-    assert "".join(plain(row) for row in rows) == plain(line)
-
-
-@given(lines, st.integers(2, 40))
-def test_each_character_keeps_its_style(line: list[tuple[str, str]], width: int) -> None:
     before = [(sgr, char) for sgr, text in line for char in text]
-    assert [(sgr, char) for row in wrap_hard(line, width) for sgr, text in row for char in text] == before
+    assert [(sgr, char) for row in rows for sgr, text in row for char in text] == before
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,6 @@ def test_a_long_word_among_others_is_cut_to_fit() -> None:
     assert table([("a", "b " + "x" * 70)], 40) == ["  a  b", "     " + "x" * 35, "     " + "x" * 35]
 
 
-def test_no_rows_are_no_table() -> None:
-    assert table([], 80) == []
-
-
 @pytest.mark.parametrize(("width", "beside"), [(10, 1), (25, 1), (26, 2), (50, 3), (500, 3)])
 def test_entries_run_down_their_columns(width: int, beside: int) -> None:
     shown = side_by_side([(str(n), f"about {n}") for n in range(6)], width, term=2, text=8)

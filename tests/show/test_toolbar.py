@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
+from support.drawn import drawn
 
 from chain import events
 from chain.events import Event, TaskView
@@ -279,13 +280,6 @@ def test_a_narrow_row_leaves_out_the_least_important_first(width: int, shown: st
     assert columns(got) <= width
 
 
-def test_the_number_of_agents_goes_before_the_queue() -> None:
-    happened = (RUN, ITERATION, call("explore"), STARTED, started("explore-2", "t3"))
-    assert "2 agents" in row(*happened, width=60)
-    assert "2 agents" not in row(*happened, width=45)
-    assert "queue 0/10" in row(*happened, width=45)
-
-
 def test_without_signs_the_row_is_ascii() -> None:
     assert sides(RUN, ITERATION, call("søk"), STOP, PLAN, ascii=True, typed="stop") == (
         "3/20 - Stopping after s?k (3 s); Esc kills it - queue 0/10 - plan 1/3", "stops the run",
@@ -293,12 +287,6 @@ def test_without_signs_the_row_is_ascii() -> None:
     assert sides(RUN, ascii=True, typed="!x")[1] == "! main, skips tools"
     assert sides(RUN, ascii=True)[1] == "-> main"
     assert sides(ascii=True, typed="x")[1] == "Enter starts a run"
-
-
-def test_a_tools_name_cannot_steer_the_terminal() -> None:
-    name = "a\x1b[2J\x1b]0;title\x07b\nc\u202ed\u200de\u0301" + "x" * 60
-    assert sides(RUN, ITERATION, call(name))[0] == "3/20 · ab cdexxxxxxxxxxxxxxxxx… 3 s · queue 0/10"
-    assert sides(RUN, ITERATION, call("\x1b[2J"))[0] == "3/20 · a tool 3 s · queue 0/10"
 
 
 def columns(text: str) -> int:
@@ -312,23 +300,20 @@ TYPED = st.one_of(
     st.sampled_from([*STOP_PHRASES, "!x", "todo: ", "todo: add x", "then: x", "/x", "x?", "status", "x" * 3000]),
 )
 NAMES = st.one_of(st.text(max_size=40), st.sampled_from(["shell", "検索" * 20, "\x1b[31mred", "a\u00adb", "é" * 30]))
-AGENTS = st.sampled_from(["main", "explore"])
-IDS = st.sampled_from(["t1", "t2"])
+AGENTS, IDS = st.sampled_from(["main", "explore"]), st.sampled_from(["t1", "t2"])
 HAPPENINGS = st.one_of(
-    st.builds(events.RunStarted, id=IDS, query=NAMES, time=TIMES, agent=AGENTS),
-    st.builds(events.IterationStarted, iteration=st.integers(1, 10**6), max_iterations=st.integers(1, 10**6),
-              time=TIMES, agent=AGENTS),
-    st.builds(events.ThinkingDelta, text=NAMES, time=TIMES, agent=AGENTS),
-    st.builds(events.TextDelta, text=NAMES, time=TIMES, agent=AGENTS),
-    st.builds(events.ToolCall, id=IDS, name=NAMES, input=st.just({}), time=TIMES, agent=AGENTS),
-    st.builds(events.ToolResult, id=IDS, name=NAMES, text=NAMES, is_error=st.booleans(), seconds=st.just(1.0),
-              time=TIMES, agent=AGENTS),
-    st.builds(events.Retry, attempt=st.just(1), delay_s=st.floats(0, 1e6), reason=NAMES, time=TIMES, agent=AGENTS),
-    st.builds(events.Receipt, id=IDS, text=TYPED, state=st.sampled_from(["handled", "dropped"]), time=TIMES),
     st.sampled_from([USAGE, PLAN, RESULT]),
-    st.builds(events.AgentStarted, name=AGENTS, kind=NAMES, parent_id=IDS, task=NAMES, agent=AGENTS),
-    st.builds(events.AgentEnded, name=AGENTS, kind=NAMES, parent_id=IDS, task=NAMES, status=st.just("done")),
-)  # fmt: skip
+    drawn(events.ToolCall, id=IDS, name=NAMES, time=TIMES, agent=AGENTS),
+    drawn(events.AgentStarted, name=AGENTS, parent_id=IDS, time=TIMES, agent=AGENTS),
+    drawn(events.AgentEnded, name=AGENTS, parent_id=IDS, time=TIMES, agent=AGENTS),
+    *(
+        drawn(kind, id=IDS, text=TYPED, time=TIMES, agent=AGENTS)
+        for kind in (
+            *(events.RunStarted, events.IterationStarted, events.ThinkingDelta, events.TextDelta, events.ToolResult),
+            *(events.Retry, events.Receipt),
+        )
+    ),
+)
 
 
 @given(st.lists(HAPPENINGS, max_size=12), st.integers(10, 300), TIMES, st.integers(0, 12), TYPED, NAMES, st.booleans())

@@ -1,8 +1,10 @@
 """What the guide through the demonstration says, and when it says nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.tellers import MAIN
 
 from chain import events
 from chain.events import Event
@@ -15,23 +17,11 @@ DONE = events.Result(status="done", result="5")
 
 
 def queued(id: str, kind: str = "redirect", urgency: str = "next") -> events.LineQueued:
-    return events.LineQueued(
-        id=id, text="x", kind=kind, urgency=urgency, target_agent="main", waiting=1, origin="prompt"
-    )
+    return replace(MAIN.queued(id=id), kind=kind, urgency=urgency)
 
 
 def delivered(*ids: str, point: Any = "D", skipped: tuple[str, ...] = ()) -> events.UserInterruption:
-    return events.UserInterruption(
-        ids=ids,
-        message="x",
-        point=point,
-        prompt_source="default",
-        target_agent="main",
-        parent_id="root",
-        waited_s=1.0,
-        remaining=3,
-        tools_skipped=skipped,
-    )
+    return replace(MAIN.interruption(), ids=ids, point=point, tools_skipped=skipped)
 
 
 def said(*happened: Event) -> list[str]:

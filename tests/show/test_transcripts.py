@@ -1,15 +1,13 @@
 """A child shown whole, as if it were the main agent."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from support.painted import bare, check_row
+from support.painted import bare
 from support.renderers import above_a_prompt
 from support.tellers import BELOW, DEEPEST, ONE, RUN, TWO, Teller, usage
+from support.work import calls_of
 
 from chain import events
 from chain.events import Event
@@ -191,40 +189,10 @@ def test_events_of_the_main_agent_are_not_kept() -> None:
     assert kept(RUN, events.Reply(text="x", tool_calls=0)).kept == {}
 
 
-TEXTS = st.sampled_from(["use B", "漢字" * 30, "word " * 40, "\x1b[2J\x1b]0;t\x07x\ny", "| a |\n|---|\n| b |", " ", ""])
-FAMILY = [ONE, TWO, BELOW, DEEPEST]
-STEPS = st.one_of(
-    *(
-        st.one_of(
-            st.builds(one.writes, TEXTS), st.builds(one.thinks, TEXTS), st.builds(one.reply, TEXTS, st.integers(0, 1)),
-            st.builds(one.tool, st.just("t1"), TEXTS), st.builds(one.progress, TEXTS), st.builds(one.result, TEXTS),
-            st.builds(one.iteration), st.builds(one.queued, TEXTS), st.builds(one.interruption, TEXTS),
-            st.builds(one.question, TEXTS), st.builds(one.retry), st.builds(one.notice, TEXTS), st.builds(one.started),
-            st.builds(one.ended), st.builds(usage, st.just(one.name), st.integers(0, 99)),
-        )
-        for one in FAMILY
-    )
-)  # fmt: skip
-
-
-@given(st.lists(STEPS, max_size=40), st.sampled_from([20, 40, 80]), st.booleans(), st.booleans())
-def test_whatever_happens_each_row_fits(happened: list[Event], width: int, color: bool, ascii: bool) -> None:
-    transcripts = kept(*happened)
-    for name in transcripts.kept:
-        for row in transcripts.rows(name, width, color=color, ascii=ascii):
-            check_row(row, width)
-
-
-@pytest.mark.slow
-def test_events_cost_the_same_however_many_came_before() -> None:
-    def cost(count: int) -> float:
+def test_events_are_the_same_work_however_many_came_before() -> None:
+    def work(count: int) -> int:
         transcripts = kept(ONE.started(), ONE.iteration())
         deltas = [ONE.writes("some words\n"), ONE.progress("a row\n"), ONE.notice()]
-        begun = time.process_time()
-        for _ in range(count):
-            for delta in deltas:
-                transcripts.update(delta)
-        return (time.process_time() - begun) / count
+        return calls_of(lambda: [transcripts.update(delta) for _ in range(count) for delta in deltas])
 
-    cost(200)
-    assert min(cost(6_000) for _ in range(2)) < 3 * min(cost(600) for _ in range(3))
+    assert work(2_000) < 11 * work(200)

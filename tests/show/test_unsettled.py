@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.painted import bare
+from support.tellers import MAIN
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
@@ -30,30 +31,13 @@ def result(name: str, text: str, seconds: float = 0.1, *, is_error: bool = False
 def queued(id: str, text: str, urgency: str = "next", kind: str = "redirect", to: str = "main") -> events.LineQueued:
     adjustment = AdjustmentView("focus_query", "tests") if kind == "guidance" else None
     return events.LineQueued(
-        id=id,
-        text=text,
-        kind=kind,
-        urgency=urgency,
-        target_agent=to,
-        waiting=1,
-        origin="prompt",
-        adjustment=adjustment,
-        time=10,
-    )
+        id=id, text=text, kind=kind, urgency=urgency, target_agent=to, waiting=1, origin="prompt",
+        adjustment=adjustment, time=10,
+    )  # fmt: skip
 
 
 def landed(*ids: str, message: str) -> events.UserInterruption:
-    return events.UserInterruption(
-        ids=ids,
-        message=message,
-        point="D",
-        prompt_source="default",
-        target_agent="main",
-        parent_id="root",
-        waited_s=2.4,
-        remaining=3,
-        iteration=3,
-    )
+    return replace(MAIN.interruption(message), ids=ids, waited_s=2.4, iteration=3)
 
 
 CALLS = [
@@ -327,13 +311,6 @@ def test_a_command_that_ran_too_long_says_so_in_one_row() -> None:
     assert row == "✗ shell (5.0 s): stopped after 5 s, its time limit · two"
 
 
-def test_the_last_of_many_rows_of_a_command_is_not_said_twice() -> None:
-    text = "".join(f"row {n}\n" for n in range(1, 28))
-    progress = events.ToolProgress(id="c1", name="shell", text=text)
-    rows, _ = shown(call("shell", command="make"), progress, result("shell", f"{text}exit code 0"))
-    assert rows[-2:] == ["  row 26", "✓ shell  make · row 27"]
-
-
 @pytest.mark.parametrize("whole_at_first", [False, True])
 def test_of_a_thought_nothing_is_lost_when_it_is_switched_amid_it(whole_at_first: bool) -> None:
     renderer = Renderer(color=False, ascii=False, streams=True, collapses=True, updates=True)
@@ -418,21 +395,11 @@ def test_a_call_is_not_left_out_for_a_child_of_a_child_that_was_stopped() -> Non
 
 def test_what_went_along_with_a_line_is_said_below_it() -> None:
     line = queued("L1", "see @a.txt")
-    entered = events.UserInterruption(
-        ids=("L1",),
-        message="see @a.txt",
-        point="D",
-        prompt_source="default",
-        target_agent="main",
-        parent_id="root",
-        waited_s=1.0,
-        remaining=3,
-        iteration=2,
-    )
+    entered = landed("L1", message="see @a.txt")
     why = "with a.txt (2 lines); without ../secret: outside the workspace"
     receipt = events.Receipt(id="L1", text="see @a.txt", state="delivered", point="D", waited_s=1.0, reason=why)
     settled, left = shown(line, entered, receipt, width=50)
-    assert "INTERRUPTION at iteration 2: see @a.txt" in settled[0]
+    assert "INTERRUPTION at iteration 3: see @a.txt" in settled[0]
     assert " ".join(" ".join(settled).split()).endswith(f"↪ {why}")
     assert not left
 
