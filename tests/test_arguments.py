@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
 
 from chain.errors import UserError
-from cli.arguments import COMMANDS, command_of
+from cli.arguments import COMMANDS, command_of, read_job
 from cli.options import HELP, USAGE, Information, parse_arguments
 
 
@@ -118,6 +119,12 @@ def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
 
     assert (args.print, args.verbose, args.model, args.say) == (True, True, "offline", ["@done x", "y"])
     assert args.words == ["hello"]
+
+
+def test_with_stdin_it_is_waited_for_however_long_that_takes() -> None:
+    job = read_job(parse_arguments(["-p", "hello", "--stdin"]), "hello")
+
+    assert job.piped_within == math.inf
 
 
 # ---------------------------------------------------------------------------------------------------------------- help

@@ -12,11 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.examples import one
 from support.house import ROOT
 from support.program import environ
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, ESC, idle, send
+from support.terminal import CTRL_D, ESC, idle, send
 
 from chain.errors import UserError
 from cli.show.renderer import Renderer
@@ -38,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(*args: str, env: dict[str, str] | None = None) -> Screen:
-            argv = [sys.executable, str(ROOT / "tests/forks/demo_program.py"), str(rules), *args]
+            argv = [sys.executable, str(ROOT / "tests/support/demo_program.py"), str(rules), *args]
             more = {"TMPDIR": str(tmp_path / "tmp"), **(env or {})}
             return stack.enter_context(
                 Screen(argv, home=tmp_path / "home", cwd=tmp_path / "work", rows=60, columns=200, env=more)
@@ -102,6 +101,7 @@ def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
     gone(screen)
 
 
+@pytest.mark.slow
 def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start) -> None:
     screen = start("--no-gates")
 
@@ -120,37 +120,29 @@ def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start
     gone(screen)
 
 
-@pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(
-    ("keys", "number", "code"),
-    [(CTRL_D, None, 0), (CTRL_C + CTRL_C, None, 130), ("", signal.SIGTERM, 143), ("", signal.SIGHUP, 143)],
-)
-def test_however_it_is_left_its_folder_is_removed(
-    start: Start, keys: str, number: signal.Signals | None, code: int
-) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, None])
+def test_however_it_is_left_its_folder_is_removed(start: Start, number: signal.Signals | None) -> None:
     screen = in_tool(start(), "list_files")
+    screen.type(ESC)
+    screen.until("│ The work in hand was cut.")
+    send(idle(screen), "analyze SKU122").until("▶ analyze SKU122")
+    in_tool(screen, "list_files")
 
-    screen.type(keys)
-    if number is not None:
+    if number is None:
+        screen.hang_up()
+    else:
         screen.kill(number)
 
-    assert screen.wait() == code
-    gone(screen)
+    assert screen.wait(reads=number is not None) == 143
+    if number is None:
+        assert made(screen) == []
+    else:
+        gone(screen)
 
 
-@pytest.mark.started
-def test_its_folder_is_removed_when_the_window_is_closed(start: Start) -> None:
-    screen = in_tool(start(), "list_files")
-
-    screen.hang_up()
-
-    assert screen.wait(reads=False) == 143
-    assert made(screen) == []
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("number", one([signal.SIGTERM, signal.SIGHUP, signal.SIGINT]))
-def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(tmp_path: Path) -> None:
     env = environ(tmp_path, {"TMPDIR": str(tmp_path)})
     argv = [sys.executable, "-m", "cli", "demo"]
     with subprocess.Popen(
@@ -159,7 +151,7 @@ def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(number: sign
         assert demo.stdout is not None
         while demo.stdout.readline().strip() != b"[1/50]":
             assert list(tmp_path.glob("chain-demo-*"))
-        demo.send_signal(number)
+        demo.send_signal(signal.SIGINT)
         demo.stdout.read()
         assert demo.wait() in (0, 130, 143)
     assert not list(tmp_path.glob("chain-demo-*"))
@@ -171,19 +163,7 @@ def test_without_a_temporary_folder_it_says_what_to_do(tmp_path: Path, monkeypat
         by_itself(Renderer(color=False, ascii=True))
 
 
-def test_the_users_own_configuration_does_not_matter(start: Start, tmp_path: Path) -> None:
-    for path in (tmp_path / "work/config.yaml", tmp_path / "named.yaml"):
-        path.write_text("chains: {default: {model: nowhere}}\n")
-
-    screen = start("--no-gates", env={"CHAIN_CONFIG": str(tmp_path / "named.yaml"), "CHAIN_MODEL": "nowhere"})
-
-    screen.until("✓ done").until(LAST)
-    send(idle(screen), "/quit")
-    assert screen.wait() == 0
-    assert made(screen) == []
-
-
-@pytest.mark.started
+@pytest.mark.slow
 def test_the_command_puts_up_a_prompt_that_can_be_left_at_once(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     with Screen([sys.executable, "-m", "cli", "demo"], home=tmp_path, env={"TMPDIR": str(tmp_path / "tmp")}) as screen:
@@ -192,23 +172,3 @@ def test_the_command_puts_up_a_prompt_that_can_be_left_at_once(tmp_path: Path) -
         assert screen.wait() == 0
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "state").exists()
-
-
-def test_an_interrupted_demonstration_says_what_happened(start: Start) -> None:
-    screen = in_tool(start(), "list_files")
-    screen.type(ESC)
-    screen.until("│ The work in hand was cut.")
-    send(idle(screen), "/quit")
-    assert screen.wait() == 0
-    gone(screen)
-
-
-@pytest.mark.slow
-def test_a_dumb_terminal_and_one_without_unicode_have_it_too(start: Start) -> None:
-    for args, env in (((), {"TERM": "dumb"}), (("--ascii",), {})):
-        screen = start("--no-gates", *args, env=env)
-        screen.until("Travel kettle").until(LAST)
-        assert ("│" in screen.everything) == (not args)
-        screen.type("/quit\r")
-        assert screen.wait() == 0
-        assert made(screen) == []

@@ -48,7 +48,6 @@ def connected(port: int) -> socket.socket:
             found = socket.create_connection(("127.0.0.1", port))
         except ConnectionRefusedError:
             continue
-        found.settimeout(120)
         return found
 
 

@@ -21,14 +21,13 @@ import pytest
 import trio
 from support import check_invariants, open_session, settings
 from support.crashes import left
-from support.examples import fewer
 from support.killed import killed
 from support.models import ASKING_TOOLS
 from support.stages import Printing, line
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.config.load import Settings, load_settings
+from chain.config.load import Settings
 from chain.lines.parse import MAX_LINE
 from chain.messages import from_json
 from chain.tools.tool import ToolContext, tool
@@ -41,8 +40,6 @@ from cli.show.renderer import Renderer
 
 RULES = """
 rules:
-  - {when: {interruption: '\\?$'}, text: It goes well.}
-  - {when: {interruption: '^then again'}, tools: [{name: wait, input: {}}]}
   - {when: {interruption: '.'}, text: "Heard: ${interruption}."}
   - {when: {user: ^task, step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
   - {when: {user: ^task, tool: wait}, text: "The answer to ${query}."}
@@ -51,10 +48,6 @@ rules:
   - {when: {user: ^stream}, text: "abcdefghij", pace: {chunk: 5, delay_s: 5}}
   - {when: {user: ^busy}, text: So far, error: {message: try later, retryable: true, retry_after: 1000, after: 3}}
   - {when: {user: ^fail}, error: {message: the service is gone}}
-  - {when: {user: ^refuse}, text: No., stop_reason: refusal}
-  - {when: {user: ^cut}, text: So lo, stop_reason: max_tokens}
-  - {when: {user: ^empty}, text: ""}
-  - {when: {user: ^full}, text: Too much., stop_reason: model_context_window_exceeded}
   - {when: {user: ^loop, step: 1}, tools: [{name: quick, input: {}}]}
   - {when: {user: ^loop, tool: quick}, text: "Step ${step}.", tools: [{name: quick, input: {}}]}
   - when: {user: ^change, step: 1}
@@ -65,9 +58,6 @@ rules:
   - {when: {user: ^which, tool: ask_user_question}, text: "${result}"}
   - {text: "Done: ${query}"}
 """
-
-GUARD_S = 60
-"""A test that takes longer waits for something that does not come."""
 
 
 @dataclass
@@ -166,7 +156,7 @@ async def opened(
         stage.news.set()
 
     try:
-        with FileIO(writing, "w") as stdin, trio.fail_after(GUARD_S):
+        with FileIO(writing, "w") as stdin:
             chosen = use or settings(max_iterations=max_iterations)
             async with (
                 open_session(RULES, tools=[wait, quick, *ASKING_TOOLS], use=chosen, file=file, resume=read) as session,
@@ -190,7 +180,7 @@ INTERRUPT = {"type": "interrupt"}
 
 @pytest.fixture
 def clock(mock_clock: MockClock) -> MockClock:
-    """Time as it is, which a test can move on: paced text takes no real time, and guards still work."""
+    """Time as it is, which a test can move on, so that paced text takes no real time."""
     mock_clock.rate = 1
     return mock_clock
 
@@ -214,7 +204,6 @@ async def test_without_reading_standard_input_it_is_left_alone(tmp_path: Path) -
         assert stage.states == {"hello": "delivered"}
 
 
-@pytest.mark.spec("3", "a query given as an argument")
 async def test_a_query_is_not_parsed(tmp_path: Path) -> None:
     async with opened(tmp_path, "todo: add x", reads=False) as stage:
         assert await stage.ended() == 0
@@ -246,15 +235,6 @@ async def test_a_run_is_told_before_what_interrupts_it(tmp_path: Path) -> None:
         assert told.index("run_started") < told.index("line_queued")
 
 
-async def test_lines_after_a_query_interrupt_it(tmp_path: Path) -> None:
-    async with opened(tmp_path, "task") as stage:
-        stage.send("use B")
-        await stage.until("line_queued")
-        assert await stage.end() == 0
-
-        assert stage.states == {"task": "delivered", "use B": "delivered"}
-
-
 async def test_the_end_of_the_input_means_no_more_lines(tmp_path: Path) -> None:
     async with opened(tmp_path, "task") as stage:
         await stage.until("tool_call")
@@ -267,17 +247,8 @@ async def test_the_end_of_the_input_means_no_more_lines(tmp_path: Path) -> None:
         assert stage.last["result"] == "The answer to task."
 
 
-async def test_a_last_line_without_an_end_counts(tmp_path: Path) -> None:
-    async with opened(tmp_path) as stage:
-        stage.stdin.write(b"hello")
-        assert await stage.end() == 0
-
-        assert stage.last["result"] == "Done: hello"
-
-
-@pytest.mark.parametrize("count", [11, 24])
-async def test_from_a_pipe_a_full_channel_holds_the_rest_back(tmp_path: Path, count: int) -> None:
-    lines = [f"line {n}" for n in range(1, count + 1)]
+async def test_from_a_pipe_a_full_channel_holds_the_rest_back(tmp_path: Path) -> None:
+    lines = [f"line {n}" for n in range(1, 25)]
     async with opened(tmp_path, "task") as stage:
         await stage.until("tool_call")
         stage.send(*lines)
@@ -289,64 +260,6 @@ async def test_from_a_pipe_a_full_channel_holds_the_rest_back(tmp_path: Path, co
         assert first.message.split("\n\n") == lines[:10]
         assert [text for text, _ in stage.delivered] == ["task", *lines]
         assert stage.session.of(events.LineRefused) == []
-
-
-async def test_who_does_not_hold_back_has_the_eleventh_line_refused(tmp_path: Path) -> None:
-    lines = [f"line {n}" for n in range(1, 12)]
-    async with opened(tmp_path, "task", reads=False) as stage:
-        await stage.until("tool_call")
-        whats = [stage.session.chain.submit(text).what for text in lines]
-        assert whats == ["queued"] * 10 + ["refused"]
-        await stage.until("line_queued", count=10)
-        assert await stage.end() == 3
-
-        (entered,) = stage.session.of(events.UserInterruption)
-        assert entered.message.split("\n\n") == lines[:10]
-        (refused,) = stage.session.of(events.LineRefused)
-        assert refused.reason == "Interruption channel full, try again"
-
-
-async def test_a_line_while_the_answer_streams_is_answered_in_the_same_run(tmp_path: Path, clock: MockClock) -> None:
-    async with opened(tmp_path, "stream") as stage:
-        await stage.until("iteration_started")
-        await wait_all_tasks_blocked()
-        clock.jump(5)
-        await stage.until("text_delta")
-        stage.send("use B")
-        await stage.until("line_queued")
-        await wait_all_tasks_blocked()
-        clock.jump(5)
-        await wait_all_tasks_blocked()
-        clock.jump(5)
-        assert await stage.end() == 0
-
-        assert stage.statuses == ["done"]
-        assert stage.delivered == [("stream", "start"), ("use B", "B")]
-        assert stage.last["replies"] == ["abcdefghij", "Heard: use B."]
-        assert stage.last["result"] == "Heard: use B."
-
-
-async def test_a_question_in_mid_task_is_answered_and_the_task_goes_on(tmp_path: Path) -> None:
-    async with opened(tmp_path, "task") as stage:
-        await stage.until("tool_call")
-        stage.send("how is it going?")
-        await stage.until("line_queued")
-        assert await stage.end() == 0
-
-        assert stage.last["replies"] == ["Looking.", "It goes well.", "The answer to task."]
-        assert stage.last["result"] == "The answer to task."
-        assert stage.statuses == ["done"]
-
-
-async def test_a_follow_up_starts_the_next_run(tmp_path: Path) -> None:
-    async with opened(tmp_path, "task", output="text") as stage:
-        await stage.until("tool_call")
-        stage.send("then: hello", "then: again")
-        await stage.until("line_queued", count=2)
-        assert await stage.end() == 0
-
-        assert stage.statuses == ["done"] * 3
-        assert stage.stdout == "The answer to task.\nDone: hello\nDone: again\n"
 
 
 async def test_todo_and_status_with_no_run_need_no_model(tmp_path: Path) -> None:
@@ -419,14 +332,9 @@ async def test_an_over_long_line_is_refused_with_the_limit(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------------------ moments
 
 
-@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("by", ["say", "pipe", "json"])
-@pytest.mark.parametrize(
-    ("moment", "point", "iteration"),
-    [("@iteration 1", "D", 1), ("@iteration 2", "B", 2), ("@tool wait", "D", 1), ("@answer", "B", 2)],
-)
-async def test_a_line_at_its_moment(tmp_path: Path, by: str, moment: str, point: str, iteration: int) -> None:
-    text = f"{moment} use B"
+async def test_a_line_at_its_moment(tmp_path: Path, by: str) -> None:
+    text = "@iteration 2 use B"
     says = [text] if by == "say" else []
     async with opened(tmp_path, says=says, input="stream-json" if by == "json" else "text") as stage:
         stage.open.set()
@@ -435,73 +343,8 @@ async def test_a_line_at_its_moment(tmp_path: Path, by: str, moment: str, point:
         assert await stage.end() == 0
 
         (entered,) = [o for o in stage.objects if o["type"] == "user_interruption"]
-        assert (entered["message"], entered["point"], entered["iteration"]) == ("use B", point, iteration)
-        assert stage.delivered == [("task", "start"), ("use B", point)]
-
-
-async def test_a_line_said_at_once_is_there_from_the_start(tmp_path: Path) -> None:
-    async with opened(tmp_path, "hello", says=["use B"], reads=False) as stage:
-        assert await stage.ended() == 0
-
-        assert stage.delivered == [("hello", "start"), ("use B", "A")]
-
-
-async def test_a_line_after_the_run_is_a_run_of_its_own(tmp_path: Path) -> None:
-    async with opened(tmp_path, "hello", says=["@done again"], reads=False, output="text") as stage:
-        assert await stage.ended() == 0
-
-        assert stage.statuses == ["done", "done"]
-        assert stage.stdout == "Done: hello\nDone: again\n"
-
-
-async def test_lines_after_the_run_come_all_and_in_order(tmp_path: Path) -> None:
-    says = [f"@done {n}" for n in range(1, 15)]
-    async with opened(tmp_path, "hello", says=says, reads=False) as stage:
-        assert await stage.ended() == 0
-
-        assert [text for text, _ in stage.delivered] == ["hello", *(str(n) for n in range(1, 15))]
-        assert stage.last["unsent"] == []
-
-
-async def test_after_some_seconds_a_line_comes(tmp_path: Path, clock: MockClock) -> None:
-    async with opened(tmp_path, "task", says=["@after 30 use B"], reads=False) as stage:
-        await stage.until("tool_call")
-        assert not stage.session.chain.waiting
-        clock.jump(30)
-        await stage.until("line_queued")
-        assert await stage.end() == 0
-
-        assert stage.delivered == [("task", "start"), ("use B", "D")]
-
-
-@pytest.mark.spec("3", "unsent")
-async def test_a_line_that_is_not_due_at_the_end_is_unsent(tmp_path: Path) -> None:
-    says = ["@after 3000 late", "@iteration 9 never"]
-    async with opened(tmp_path, "hello", says=says, reads=False) as stage:
-        assert await stage.ended() == 3
-
-        assert stage.last["unsent"] == says
-        assert stage.last["exit_code"] == 3
-        assert [o["type"] for o in stage.objects].count("result") == 2
-
-
-async def test_unsent_lines_are_reported_to_people(tmp_path: Path) -> None:
-    async with opened(tmp_path, "hello", says=["@iteration 9 never"], reads=False, output="text") as stage:
-        assert await stage.ended() == 3
-
-        assert stage.stderr.splitlines()[-2] == "↩ Never sent (its moment did not come): @iteration 9 never"
-        assert stage.stdout == "Done: hello\n"
-
-
-async def test_many_lines_for_one_moment_are_held_back_too(tmp_path: Path) -> None:
-    lines = [f"line {n}" for n in range(1, 13)]
-    says = [f"@tool wait {text}" for text in lines]
-    async with opened(tmp_path, "task", says=says, reads=False) as stage:
-        stage.open.set()
-        assert await stage.ended() == 0
-
-        assert [text for text, _ in stage.delivered] == ["task", *lines]
-        assert stage.last["unsent"] == []
+        assert (entered["message"], entered["point"], entered["iteration"]) == ("use B", "B", 2)
+        assert stage.delivered == [("task", "start"), ("use B", "B")]
 
 
 # --------------------------------------------------------------------------------------------------------------- JSON
@@ -541,20 +384,6 @@ async def test_lines_without_an_id_get_one(tmp_path: Path) -> None:
         assert ids[:2] == ["L1", "L2"]
 
 
-async def test_an_id_is_taken_once(tmp_path: Path) -> None:
-    async with opened(tmp_path, input="stream-json", is_checked=False) as stage:
-        stage.send(line("task", "a"))
-        await stage.until("tool_call")
-        stage.send(line("use B", "a"))
-        await stage.until("line_refused")
-        assert await stage.end() == 3
-
-        (refused,) = [o for o in stage.objects if o["type"] == "receipt" and o["state"] == "refused"]
-        assert refused["id"] == "a"
-        assert "used before" in refused["reason"]
-        assert stage.states["task"] == "delivered"
-
-
 @pytest.mark.parametrize(("text", "state"), [("   ", "handled"), ("stop", "handled")])
 async def test_a_line_that_needs_nothing_is_answered_too(tmp_path: Path, text: str, state: str) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
@@ -588,20 +417,6 @@ async def test_urgent_lines_are_marked(tmp_path: Path) -> None:
 
         (entered,) = [o for o in stage.objects if o["type"] == "user_interruption"]
         assert (entered["ids"], entered["point"], entered["tools_skipped"]) == (["u"], "C", ["quick"])
-
-
-async def test_a_now_line_passes_by_what_waits_for_room_and_cuts_the_tool(tmp_path: Path) -> None:
-    async with opened(tmp_path, input="stream-json") as stage:
-        stage.send(line("task", "q"))
-        await stage.until("tool_call")
-        stage.send(*(line(f"line {n}", f"l{n}") for n in range(12)), line("use B", "now", now=True))
-        await stage.until("user_interruption", point="N")
-        assert await stage.end() == 0
-
-        (entered,) = [o for o in stage.objects if o["type"] == "user_interruption" and o["point"] == "N"]
-        assert entered["ids"] == [*(f"l{n}" for n in range(10)), "now"]
-        states = {o["id"]: o["state"] for o in stage.objects if o["type"] == "receipt"}
-        assert set(states.values()) == {"delivered"}
 
 
 async def test_lines_are_dropped_where_they_wait_also_those_that_are_held_back(tmp_path: Path) -> None:
@@ -661,27 +476,6 @@ async def test_an_interrupt_ends_the_run_and_the_next_one_works(tmp_path: Path) 
         assert "[The user interrupted the run here]" in sent
 
 
-async def test_an_interrupt_while_the_answer_streams_keeps_its_text(tmp_path: Path, clock: MockClock) -> None:
-    async with opened(tmp_path, input="stream-json") as stage:
-        stage.send(line("stream", "q"))
-        await stage.until("iteration_started")
-        await wait_all_tasks_blocked()
-        clock.jump(5)
-        await stage.until("text_delta")
-        stage.send(INTERRUPT)
-        await stage.until("result")
-        stage.send(line("hello", "h"))
-        assert await stage.end() == 130
-
-        assert stage.statuses == ["interrupted", "done"]
-        assert stage.session.sent().splitlines() == [
-            "user: stream",
-            "assistant: abcde",
-            "user: [The user interrupted the run here]",
-            "user: hello",
-        ]
-
-
 async def test_what_is_written_behind_an_interrupt_is_for_the_next_run(tmp_path: Path) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
         stage.send(line("task", "q"))
@@ -704,49 +498,14 @@ async def test_an_interrupt_when_nothing_runs_leaves_nothing_behind(tmp_path: Pa
         assert stage.statuses == ["done", "done"]
 
 
-MALFORMED = {
-    "not json": "it is not a JSON object",
-    '{"type":"line","text":': "it is not a JSON object",
-    "[]": "it is not a JSON object",
-    "5": "it is not a JSON object",
-    "null": "it is not a JSON object",
-    "[" * 50_000: "it is not a JSON object",
-    "{}": "it is not a JSON object",
-    '{"text":"x"}': "it has no type",
-    '{"type":"line"}': "its text is missing or is not a string",
-    '{"type":"line","text":5}': "its text is missing or is not a string",
-    '{"type":"line","text":null}': "its text is missing or is not a string",
-    '{"type":"line","text":"x","urgent":"yes"}': "urgent and now must be true or false",
-    '{"type":"line","text":"x","now":1}': "urgent and now must be true or false",
-    '{"type":"line","text":"x","id":5}': "its id must be a string",
-    '{"type":"line","text":"x","to":5}': "its to must be the name of an agent, a string",
-    '{"type":"nonsense","text":"x"}': "the type 'nonsense' is unknown",
-    '{"type":["line"],"text":"x"}': "the type \"['line']\" is unknown",
-    '{"type":"drop"}': "its id must be a string",
-    '{"type":"line","text":"x","id":"a\\u001bb"}': "its id cannot be printed, or is too long",
-    f'{{"type":"line","text":"x","id":"{"i" * 201}"}}': "its id cannot be printed, or is too long",
-    '{"type":"watch"}': "the type 'watch' is unknown",
-    '{"type":"watch","x":1}': "the type 'watch' is unknown",
-    '{"type":"line","text":"x","To":"main"}': "the key 'To' is unknown; did you mean 'to'?",
-    '{"type":"line","text":"x","urgnet":true}': "the key 'urgnet' is unknown; did you mean 'urgent'?",
-    '{"type":"line","text":"x","parent":"main"}': "the key 'parent' is unknown",
-    '{"type":"interrupt","now":true}': "the key 'now' is unknown",
-    '{"type":"answer","id":"Q1","txt":"y"}': "the key 'txt' is unknown; did you mean 'text'?",
-}
-
-
-@pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("text", MALFORMED, ids=[text[:24] for text in MALFORMED])
-async def test_input_that_is_not_understood_is_told_of_and_stops_nothing(tmp_path: Path, text: str) -> None:
+async def test_input_that_is_not_understood_is_told_of_and_stops_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path, input="stream-json") as stage:
-        stage.send(text, "", line("hello"))
+        stage.send("not json", "", line("hello"))
         assert await stage.end() == 3
 
         (refused,) = [o for o in stage.objects if o["type"] == "line_refused"]
-        assert refused["origin"] == "json"
-        assert refused["reason"].startswith(f"line 1 of the input was not understood ({MALFORMED[text]}); write ")
-        assert '{"type":"interrupt"}' in refused["reason"]
-        assert len(refused["text"]) <= 200
+        assert (refused["origin"], refused["text"]) == ("json", "not json")
+        assert refused["reason"].startswith("line 1 of the input was not understood (it is not a JSON object); write ")
         assert stage.last["result"] == "Done: hello"
 
 
@@ -757,17 +516,6 @@ async def test_a_malformed_line_with_an_id_is_answered(tmp_path: Path) -> None:
 
         (refused,) = [o for o in stage.objects if o["type"] == "receipt" and o["id"] == "mine"]
         assert (refused["state"], refused["text"]) == ("refused", "x")
-
-
-async def test_after_malformed_input_the_last_object_is_still_a_result(tmp_path: Path) -> None:
-    async with opened(tmp_path, input="stream-json") as stage:
-        stage.send(line("hello"))
-        await stage.until("result")
-        await stage.session.chain.wait_idle()
-        stage.send("not json")
-        assert await stage.end() == 3
-
-        assert stage.last["status"] == "done"
 
 
 async def test_nothing_but_malformed_input_is_wrong_usage(tmp_path: Path) -> None:
@@ -787,10 +535,9 @@ async def test_a_json_line_may_be_as_long_as_any_other_however_it_is_written(tmp
         assert {r["id"]: r["state"] for r in stage.last["receipts"]} == {"long": "delivered"}
 
 
-@pytest.mark.parametrize("size", [100_001, 2_000_000])
-async def test_an_over_long_json_line_is_refused_with_the_limit(tmp_path: Path, size: int) -> None:
+async def test_an_over_long_json_line_is_refused_with_the_limit(tmp_path: Path) -> None:
     async with opened(tmp_path, "hello", input="stream-json") as stage:
-        await trio.to_thread.run_sync(stage.send, {"type": "line", "id": "long", "text": "x" * size})
+        await trio.to_thread.run_sync(stage.send, {"type": "line", "id": "long", "text": "x" * 2_000_000})
         await stage.end()
 
         (receipt,) = [o for o in stage.objects if o["type"] == "receipt" and o["state"] == "refused"]
@@ -814,61 +561,31 @@ async def test_a_json_line_may_have_lines(tmp_path: Path) -> None:
         assert stage.last["result"] == "Done: hello\nstop\nworld"
 
 
-async def test_json_in_and_text_out(tmp_path: Path) -> None:
-    async with opened(tmp_path, input="stream-json", output="text") as stage:
-        stage.send(line("hello"))
-        assert await stage.end() == 0
-
-        assert stage.stdout == "Done: hello\n"
-
-
 # --------------------------------------------------------------------------------------------------------- exit codes
 
 
-@pytest.mark.sampled(every=5)
-@pytest.mark.spec("7", "3: a line was not sent")
 @pytest.mark.parametrize(
     ("query", "says", "code", "status"),
     [
         ("hello", [], 0, "done"),
         ("fail", [], 1, "error"),
-        ("refuse", [], 1, "refused"),
-        ("cut", [], 1, "truncated"),
-        ("empty", [], 1, "empty"),
-        ("full", [], 1, "context_full"),
         ("hello", ["@iteration 9 x"], 3, "done"),
-        ("task", ["@tool wait x", "@tool wait stop"], 3, "cancelled_with_partial"),
-        ("task", ["@tool wait stop"], 0, "cancelled_with_partial"),
-        ("loop", [], 4, "max_iterations"),
-        ("loop", ["@iteration 9 x"], 4, "max_iterations"),
-        ("loop", ["@iteration 3 x"], 4, "max_iterations"),
-        ("fail", ["@iteration 9 x"], 1, "error"),
-        ("fail", ["@done hello"], 1, "done"),
-        ("hello", ["@done fail"], 1, "error"),
-        ("loop", ["@done fail"], 1, "error"),
-        ("fail", ["@done loop"], 1, "max_iterations"),
         ("loop", ["@done hello"], 4, "done"),
+        ("loop", ["@done fail"], 1, "error"),
     ],
 )
-@pytest.mark.parametrize("output", ["text", "stream-json"])
-async def test_exit_codes(tmp_path: Path, query: str, says: list[str], code: int, status: str, output: Format) -> None:
-    async with opened(tmp_path, query, says=says, reads=False, output=output, max_iterations=3) as stage:
-        stage.open.set()
+async def test_exit_codes(tmp_path: Path, query: str, says: list[str], code: int, status: str) -> None:
+    async with opened(tmp_path, query, says=says, reads=False, max_iterations=3) as stage:
         assert await stage.ended() == code
 
-        assert stage.statuses[-1] == status
-        if output == "stream-json":
-            assert (stage.last["status"], stage.last["exit_code"]) == (status, code)
+        assert (stage.last["status"], stage.last["exit_code"]) == (status, code)
 
 
-@pytest.mark.spec("7", "2")
-@pytest.mark.parametrize("output", ["text", "json", "stream-json"])
-async def test_no_query_at_all_is_wrong_usage(tmp_path: Path, output: Format) -> None:
-    async with opened(tmp_path, output=output) as stage:
+async def test_no_query_at_all_is_wrong_usage(tmp_path: Path) -> None:
+    async with opened(tmp_path) as stage:
         assert await stage.end() == 2
 
-        told = stage.stderr if output == "text" else stage.last["result"]
-        assert "there is no query" in told
+        assert "there is no query" in stage.last["result"]
         assert stage.session.model.requests == []
 
 
@@ -892,83 +609,6 @@ async def test_an_over_long_first_line_is_wrong_usage(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- stops
 
 
-async def test_a_stop_during_a_tool_shows_what_was_found(tmp_path: Path) -> None:
-    async with opened(tmp_path, "two", output="text") as stage:
-        await stage.until("tool_call", name="wait")
-        stage.send("Never mind...")
-        await stage.until("receipt", state="handled")
-        assert await stage.end() == 0
-
-        assert stage.statuses == ["cancelled_with_partial"]
-        assert stage.stdout.splitlines() == [
-            "Here's what I found before you cancelled:",
-            "• quick: a quick result",
-            "• wait: waited",
-            "[2 done, 1 skipped]",
-            "",
-            "What would you like to do instead?",
-        ]
-
-
-async def test_a_stop_before_any_text(tmp_path: Path, clock: MockClock) -> None:
-    async with opened(tmp_path, "stream") as stage:
-        await stage.until("iteration_started")
-        await wait_all_tasks_blocked()
-        stage.send("stop")
-        assert await stage.end() == 0
-
-        assert (stage.last["status"], stage.last["phase_reached"]) == ("cancelled", "thinking")
-        assert stage.last["result"] == "Cancelled. What would you like to do instead?"
-        assert stage.last["termination_reason"] == "user_cancelled"
-        assert stage.last["partial"]
-
-
-async def test_a_stop_while_the_answer_streams_keeps_its_text(tmp_path: Path, clock: MockClock) -> None:
-    async with opened(tmp_path, "stream") as stage:
-        await stage.until("iteration_started")
-        await wait_all_tasks_blocked()
-        clock.jump(5)
-        await stage.until("text_delta")
-        stage.send("stop")
-        assert await stage.end() == 0
-
-        assert (stage.last["status"], stage.last["phase_reached"]) == ("cancelled", "answering")
-        assert stage.last["result"] == "abcde\n\nWhat would you like to do instead?"
-        texts = [r["message"]["content"][0]["text"] for r in stage.session.records if r["type"] == "message"]
-        assert texts == ["stream", "abcde", "[The user stopped the run here]"]
-
-
-async def test_a_stop_while_an_answer_with_results_streams(tmp_path: Path, clock: MockClock) -> None:
-    async with opened(tmp_path, "two") as stage:
-        stage.open.set()
-        await stage.until("iteration_started", iteration=2)
-        await wait_all_tasks_blocked()
-        clock.jump(5)
-        await stage.until("text_delta", iteration=2)
-        stage.send("stop")
-        assert await stage.end() == 0
-
-        assert stage.last["status"] == "cancelled_during_synthesis"
-        assert stage.last["partial_results"] == ["a quick result", "waited", "a quick result"]
-        for part in ("abcde", "• wait: waited", "[3 done, 0 skipped]", "response generation was cancelled"):
-            assert part in stage.last["result"]
-
-
-async def test_after_a_stop_the_next_run_works(tmp_path: Path) -> None:
-    async with opened(tmp_path, "task", input="stream-json") as stage:
-        await stage.until("tool_call")
-        stage.send(line("stop", "s"))
-        await stage.until("receipt", id="s", state="handled")
-        stage.open.set()
-        await stage.until("result")
-        stage.send(line("hello", "h"))
-        assert await stage.end() == 0
-
-        assert stage.statuses == ["cancelled_with_partial", "done"]
-        assert "[The user stopped the run here]" in stage.session.sent()
-
-
-@pytest.mark.spec("3", "returned, to the report")
 async def test_lines_that_wait_at_a_stop_come_back(tmp_path: Path) -> None:
     async with opened(tmp_path, "task", output="text") as stage:
         await stage.until("tool_call")
@@ -978,34 +618,6 @@ async def test_lines_that_wait_at_a_stop_come_back(tmp_path: Path) -> None:
 
         assert stage.states == {"task": "delivered", "use B": "returned", "stop": "handled"}
         assert "↩ Returned (cancelled_with_partial): use B" in stage.stderr.splitlines()
-
-
-async def test_a_stop_passes_by_the_lines_that_a_pipe_holds_back(tmp_path: Path) -> None:
-    lines = [f"line {n}" for n in range(1, 13)]
-    async with opened(tmp_path, "task") as stage:
-        await stage.until("tool_call")
-        stage.send(*lines, "stop")
-        await stage.until("receipt", state="handled")
-        unsent = [(e.text, e.reason) for e in stage.session.of(events.Receipt) if e.state == "unsent"]
-        assert unsent == [(text, "a stop overtook it while it waited for room") for text in lines[10:]]
-        assert await stage.end() == 3
-
-        (result,) = (o for o in stage.objects if o["type"] == "result")
-        assert [r["text"] for r in result["receipts"] if r["state"] == "returned"] == lines[:10]
-        assert (result["unsent"], result["exit_code"]) == (lines[10:], 3)
-
-
-@pytest.mark.spec("3", "stop and the other phrases")
-@pytest.mark.parametrize("text", ["stop using grep", " stop", "please stop"])
-async def test_what_only_begins_like_a_stop_is_a_redirect(tmp_path: Path, text: str) -> None:
-    async with opened(tmp_path, "task") as stage:
-        await stage.until("tool_call")
-        stage.send(text)
-        await stage.until("line_queued")
-        assert await stage.end() == 0
-
-        assert stage.statuses == ["done"]
-        assert stage.states[text] == "delivered"
 
 
 # ------------------------------------------------------------------------------------------------------------ signals
@@ -1025,7 +637,6 @@ def quiet_after_the_end(stage: Headless) -> bool:
     return not {"run_started", "iteration_started", "tool_call"} & set(told[told.index("result") :])
 
 
-@pytest.mark.spec("7", "143")
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 async def test_a_signal_during_a_tool(tmp_path: Path, number: signal.Signals, code: int) -> None:
     async with opened(tmp_path, "two") as stage:
@@ -1047,63 +658,30 @@ async def test_a_signal_during_a_tool(tmp_path: Path, number: signal.Signals, co
         assert quiet_after_the_end(stage)
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-async def test_a_signal_while_the_answer_streams(
-    tmp_path: Path, clock: MockClock, number: signal.Signals, code: int
-) -> None:
-    async with opened(tmp_path, "stream") as stage:
-        await stage.until("iteration_started")
-        await wait_all_tasks_blocked()
-        clock.jump(5)
-        await stage.until("text_delta")
-        strike(number)
-        assert await stage.ended() == code
-
-        assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
-        texts = [r["message"]["content"][0]["text"] for r in stage.session.records if r["type"] == "message"]
-        assert texts == ["stream", "abcde", "[The user interrupted the run here]"]
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-async def test_a_signal_between_two_attempts(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    async with opened(tmp_path, "busy") as stage:
-        await stage.until("retry")
-        strike(number)
-        assert await stage.ended() == code
-
-        assert stage.last["status"] == "interrupted"
-        texts = [r["message"]["content"][0]["text"] for r in stage.session.records if r["type"] == "message"]
-        assert texts == ["busy", "[The user interrupted the run here]"]
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
 @pytest.mark.parametrize("input", ["text", "stream-json"])
-async def test_a_signal_while_nothing_runs(
-    tmp_path: Path, number: signal.Signals, code: int, input: Literal["text", "stream-json"]
-) -> None:
+async def test_a_signal_while_nothing_runs(tmp_path: Path, input: Literal["text", "stream-json"]) -> None:
     async with opened(tmp_path, "hello", input=input) as stage:
         await stage.until("result")
         await stage.session.chain.wait_idle()
-        strike(number)
-        assert await stage.ended() == code
+        strike(signal.SIGTERM)
+        assert await stage.ended() == 143
 
         assert stage.statuses == ["done"]
-        assert (stage.last["status"], stage.last["exit_code"]) == ("done", code)
+        assert (stage.last["status"], stage.last["exit_code"]) == ("done", 143)
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-async def test_a_signal_before_anything_came(tmp_path: Path, number: signal.Signals, code: int) -> None:
+async def test_a_signal_before_anything_came(tmp_path: Path) -> None:
     async with opened(tmp_path) as stage:
         await wait_all_tasks_blocked()
-        strike(number)
-        assert await stage.ended() == code
+        strike(signal.SIGTERM)
+        assert await stage.ended() == 143
 
         assert stage.session.model.requests == []
-        assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
+        assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", 143)
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("again", range(fewer(25, divided_by=5)))  # in which order the tasks of one step run is drawn
+@pytest.mark.parametrize("again", range(10))  # in which order the tasks of one step run is drawn
 @pytest.mark.parametrize("steps", range(4))
 async def test_no_run_starts_after_a_signal_in_whatever_step_it_comes(tmp_path: Path, steps: int, again: int) -> None:
     async with opened(tmp_path, "hello") as stage:
@@ -1169,6 +747,15 @@ async def test_what_is_piped_in_goes_with_the_query(tmp_path: Path) -> None:
 
         assert stage.last["result"] == "Done: hello\n\n<stdin>\ntodo: add x\nthen: y\n</stdin>"
         assert len(stage.states) == 1, "its lines are no lines"
+
+
+async def test_what_is_piped_in_and_is_not_utf_8_is_replaced_with_a_notice(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", piped_within=FIRST_BYTE_S, output="text") as stage:
+        stage.stdin.write(b"gr\xfc\xdfe")
+        assert await stage.end() == 0
+
+        assert "gr\ufffd\ufffde" in stage.stdout
+        assert "not UTF-8" in stage.stderr
 
 
 async def test_what_is_piped_in_alone_is_the_query(tmp_path: Path) -> None:
@@ -1262,101 +849,40 @@ async def test_the_ids_of_lines_count_for_one_process(tmp_path: Path, c: str) ->
         assert on_record[f"{c}2"] == "use B"
 
 
-@pytest.mark.parametrize("output", ["text", "stream-json"])
-async def test_more_than_a_query_can_be_is_wrong_usage(tmp_path: Path, output: Format) -> None:
-    async with opened(tmp_path, "hello", piped_within=FIRST_BYTE_S, output=output) as stage:
+async def test_more_than_a_query_can_be_is_wrong_usage(tmp_path: Path) -> None:
+    async with opened(tmp_path, "hello", piped_within=FIRST_BYTE_S) as stage:
         await trio.to_thread.run_sync(stage.send, "x" * MAX_LINE)
         assert await stage.end() == 2
 
-        told = stage.stderr if output == "text" else stage.last["result"]
-        assert "the limit is 100,000" in told
+        assert "the limit is 100,000" in stage.last["result"]
         assert stage.session.model.requests == []
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-async def test_a_signal_while_it_waits_for_what_is_piped_in(
-    tmp_path: Path, number: signal.Signals, code: int, has_begun: bool
-) -> None:
+async def test_a_signal_while_it_waits_for_what_is_piped_in(tmp_path: Path, has_begun: bool) -> None:
     async with opened(tmp_path, "hello", says=["@done x"], piped_within=math.inf) as stage:
         if has_begun:
             stage.send("begun")
         await wait_all_tasks_blocked()
-        strike(number)
-        assert await stage.ended() == code
+        strike(signal.SIGTERM)
+        assert await stage.ended() == 143
 
         assert stage.session.model.requests == []
-        assert (stage.last["exit_code"], stage.last["unsent"]) == (code, ["@done x"])
+        assert (stage.last["exit_code"], stage.last["unsent"]) == (143, ["@done x"])
 
 
 # ------------------------------------------------------------------------------------------------- the handler prompt
 
-GOOD = "messages: [{role: user, content: 'Handled: ${message}'}]\n"
 
-
-def settings_with_handler(folder: Path, text: str | None) -> tuple[Settings, Path]:
-    handler = folder / "handler.yaml"
-    if text is not None:
-        handler.write_text(text)
-    (folder / "rules.yaml").write_text("rules: [{text: unused}]")
-    (folder / "config.yaml").write_text(
-        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, interruption_prompt: handler.yaml, tools: [todo], max_iterations: 20}}\n"
-    )
-    return load_settings(config=folder / "config.yaml", environ={}, cwd=folder, flags={}), handler
-
-
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
-        (None, "handler.yaml: "),
-        ("messages: [", "handler.yaml:1"),
-        ("version: '1.0'\nmesages: []\n", "handler.yaml:2"),
-        ("config: 5\n", "handler.yaml:1"),
-        ("messages:\n  - role: user\n    content: ${massage}\n", "handler.yaml:3"),
-        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n", "handler.yaml"),
-    ],
-)
-async def test_a_handler_that_cannot_be_used_is_told_of_and_stops_nothing(
-    tmp_path: Path, text: str | None, where: str
-) -> None:
-    use, _ = settings_with_handler(tmp_path, text)
+async def test_a_handler_that_cannot_be_used_is_told_of_and_stops_nothing(tmp_path: Path) -> None:
+    use = settings(handler="messages: [")
     async with opened(tmp_path, "task", says=["@tool wait use B"], use=use, output="text", reads=False) as stage:
         stage.open.set()
         assert await stage.ended() == 0
 
-        (row,) = [row for row in stage.stderr.splitlines() if "handler.yaml" in row]
-        assert where in row
+        (row,) = [row for row in stage.stderr.splitlines() if "handler.yaml:1" in row]
         assert "built-in" in row
-        (entered,) = stage.session.of(events.UserInterruption)
-        assert entered.prompt_source == "default"
         assert "user: USER INTERRUPTION: use B" in stage.session.sent()
-
-
-async def test_a_handler_can_be_edited_while_the_chain_runs(tmp_path: Path) -> None:
-    use, handler = settings_with_handler(tmp_path, GOOD)
-    sources: list[tuple[str, str]] = []
-    async with opened(tmp_path, use=use, input="stream-json") as stage:
-        for n, text in enumerate([GOOD, None, GOOD.replace("Handled", "Edited"), "broken: [", GOOD], 1):
-            if text is None:
-                handler.unlink()
-            else:
-                handler.write_text(text)
-            stage.send(line("@iteration 1 use B"), line(f"hello {n}"))
-            await stage.until("result", count=n)
-            entered = stage.session.of(events.UserInterruption)[-1]
-            sources.append((entered.prompt_source, stage.session.sent().splitlines()[-1]))
-        assert await stage.end() == 0
-
-        file = f"yaml:{handler}"
-        assert sources == [
-            (file, "user: Handled: use B"),
-            ("default", "user: USER INTERRUPTION: use B"),
-            (file, "user: Edited: use B"),
-            ("default", "user: USER INTERRUPTION: use B"),
-            (file, "user: Handled: use B"),
-        ]
-        assert len([e for e in stage.session.of(events.Notice) if e.file]) == 2
 
 
 # --------------------------------------------------------------------------------------------------------- questions
@@ -1370,7 +896,6 @@ def decided(stage: Headless) -> list[tuple[str, str, str]]:
     return [(e.id, e.decision, e.by) for e in stage.session.of(events.Answer)]
 
 
-@pytest.mark.spec("8", "stream-json input that is open")
 async def test_json_answers_a_question_and_a_line_never_does(tmp_path: Path) -> None:
     async with opened(tmp_path, "change it", input="stream-json") as stage:
         await stage.until("question", id="Q1")
@@ -1401,16 +926,6 @@ async def test_at_the_end_of_its_input_nobody_can_answer(tmp_path: Path) -> None
         assert "allow it with --allow change_file" in stage.last["result"]
 
 
-async def test_an_interrupt_in_json_withdraws_a_question(tmp_path: Path) -> None:
-    async with opened(tmp_path, "change it", input="stream-json") as stage:
-        await stage.until("question", id="Q1")
-        stage.send(INTERRUPT)
-        await stage.until("result")
-        assert await stage.end() == 130
-        assert decided(stage) == [("Q1", "withdrawn", "user")]
-
-
-@pytest.mark.spec("8", "@question, in a script or a pipe")
 @pytest.mark.parametrize("reads", [True, False])
 async def test_a_script_answers_in_its_order_each_once(tmp_path: Path, reads: bool) -> None:
     says = ["@question y", "@question not that one", "@question left over"]
@@ -1450,15 +965,6 @@ async def test_a_pipe_that_is_open_may_still_answer(tmp_path: Path) -> None:
         assert stage.states["not an answer"] == "delivered"
 
 
-@pytest.mark.spec("8", "nobody, or the last of these has gone")
-async def test_without_anybody_there_is_no_waiting(tmp_path: Path) -> None:
-    async with opened(tmp_path, "which one", reads=False, output="text") as stage:
-        assert await stage.ended() == 0
-        assert stage.stdout == "Nobody can be asked; decide, and say what you assumed.\n"
-        assert "❓ Q1 Which?" in stage.stderr
-        assert "✗ Q1 refused, since nobody can be asked" in stage.stderr
-
-
 async def test_a_question_does_not_wait_for_lines_that_wait_for_it(tmp_path: Path) -> None:
     """Input that is held back for want of room brings no answer."""
     async with opened(tmp_path, input="stream-json", is_checked=False) as stage:
@@ -1471,15 +977,6 @@ async def test_a_question_does_not_wait_for_lines_that_wait_for_it(tmp_path: Pat
         assert decided(stage) == [("Q1", "refused", "nobody")]
         stage.send(line("stop"))
         await stage.end()
-
-
-@pytest.mark.parametrize("signal_", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_at_a_question_withdraws_it(tmp_path: Path, signal_: signal.Signals) -> None:
-    async with opened(tmp_path, "change it") as stage:
-        await stage.until("question", id="Q1")
-        os.kill(os.getpid(), signal_)
-        assert await stage.ended() == (143 if signal_ == signal.SIGTERM else 130)
-        assert decided(stage) == [("Q1", "withdrawn", "user")]
 
 
 # ------------------------------------------------------------------------------------------------ lines of others

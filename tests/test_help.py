@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
@@ -16,8 +14,7 @@ from typing import get_args
 import pytest
 from support import open_session
 from support.documents import REFERENCE, block, rows, run, text_of
-from support.examples import one
-from support.house import ROOT
+from support.program import call_program, environ
 from support.servers import server
 
 from chain import event_json, events
@@ -33,6 +30,7 @@ from chain.sessions import FORMATS
 from cli.arguments import COMMANDS
 from cli.input import moments
 from cli.input.address import split_address
+from cli.options import HELP
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import WORDS
 from cli.terminal.slash import Commands
@@ -42,20 +40,6 @@ ALL = "\n".join(text_of(topic) for topic in TOPICS)
 
 def test_every_file_is_a_topic() -> None:
     assert sorted(path.stem for path in REFERENCE.iterdir()) == sorted(TOPICS)
-
-
-@pytest.mark.parametrize("topic", TOPICS)
-def test_a_topic_has_a_title_and_a_sentence_for_the_list(topic: str) -> None:
-    title, sentence, rest = text_of(topic).split("\n\n", 2)
-    assert re.fullmatch(r"# [A-Z][^\n]*", title)
-    assert re.fullmatch(r"[^\n]{20,90}\.", sentence)
-    assert rest.strip()
-
-
-@pytest.mark.parametrize("topic", TOPICS)
-def test_its_prose_fits_a_terminal_without_being_rendered(topic: str) -> None:
-    long = [row for row in text_of(topic).splitlines() if len(row) > 125 and not row.startswith("|")]
-    assert not long
 
 
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
@@ -162,7 +146,7 @@ def test_with_the_handler_example_the_offline_model_keeps_its_task(tmp_path: Pat
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "one.txt").write_text("one\ntwo\n")
     query = ["-p", "Count the lines of every file in notes", "--say", "@iteration 2 how far are you?"]
-    done = run("-m", "cli", "--config", "mine.yaml", *query, cwd=tmp_path, home=tmp_path)
+    done = call_program("--config", "mine.yaml", *query, cwd=tmp_path, environ=environ(tmp_path, {}))
     assert "INTERRUPTION at iteration 2" in done.stderr
     assert "total of 1" in done.stdout, done.stdout
 
@@ -189,10 +173,9 @@ def test_the_library_example_runs(tmp_path: Path) -> None:
 NOT_OURS = {"--clean", "--stat", "--format", "--output", "--jinja", "--enable-auto-tool-choice", "--tool-call-parser"}
 
 
-def test_every_option_that_it_names_exists(tmp_path: Path) -> None:
-    shown = run("-m", "cli", "--help", cwd=tmp_path, home=tmp_path).stdout
+def test_every_option_that_it_names_exists() -> None:
     for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ALL)) - NOT_OURS):
-        assert option in shown, option
+        assert option in HELP, option
 
 
 def test_every_command_and_topic_that_it_names_exists() -> None:
@@ -215,47 +198,6 @@ def test_the_local_models_need_no_key(tmp_path: Path) -> None:
     assert {(model.values["api_key"], model.missing_key) for model in found.values()} == {(None, "")}
 
 
-def test_the_variables_of_the_live_tests_are_theirs() -> None:
-    program = (ROOT / "tests" / "test_live.py").read_text(encoding="utf-8")
-    named = re.findall(r"CHAIN_LIVE_\w+", text_of("models"))
-    assert named
-    assert all(name in program for name in named)
-
-
-def promised() -> Iterator[tuple[str, float | None]]:
-    """The rows of the benchmark as its program writes them: an expression for what, and the goal."""
-    program = ast.parse((ROOT / "tests" / "bench" / "run.py").read_text(encoding="utf-8"))
-    told: dict[str, ast.expr] = {}
-    for node in ast.walk(program):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            told[node.targets[0].id] = node.value
-    for node in ast.walk(program):
-        pair = node.elts if isinstance(node, ast.Tuple) else node.args if isinstance(node, ast.Call) else []
-        what, goal = [*pair, None, None][:2]
-        if isinstance(what, ast.Name):
-            what = told.get(what.id)
-        is_text = isinstance(what, ast.JoinedStr) or (isinstance(what, ast.Constant) and isinstance(what.value, str))
-        if what is None or not is_text or not isinstance(goal, ast.Constant) or isinstance(goal.value, str):
-            continue
-        parts = what.values if isinstance(what, ast.JoinedStr) else [what]
-        yield "".join(re.escape(p.value) if isinstance(p, ast.Constant) else ".+" for p in parts), goal.value
-
-
-def test_the_table_of_figures_has_the_rows_and_goals_of_the_benchmark() -> None:
-    wanted = list(promised())
-    assert len(wanted) > 10
-    found = rows("benchmark", "what")
-    matched = set()
-    for what, goal, *_ in found:
-        fits = [(text, number) for text, number in wanted if re.fullmatch(text, what)]
-        assert len(fits) == 1, what
-        number = re.search(r"[\d.]+", goal)
-        assert (float(number[0]) if number else None) == fits[0][1], what
-        matched.add(fits[0][0])
-    assert matched == {text for text, _ in wanted}
-    assert block("benchmark", "bench").split()[-1] == "tests/bench/run.py"
-
-
 def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(block("tools", "allowances"))
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
@@ -265,7 +207,7 @@ def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
 
 def test_ascii_is_kept_by_what_is_only_written(tmp_path: Path) -> None:
     for words in (["help", "terminal"], ["help", "benchmark"], ["help"], ["check"], ["explain", "»?"]):
-        done = run("-m", "cli", *words, "--ascii", "--model", "offline", cwd=tmp_path, home=tmp_path)
+        done = call_program(*words, "--ascii", "--model", "offline", cwd=tmp_path, environ=environ(tmp_path, {}))
         assert done.stdout.isascii(), words
         assert done.returncode == 0, done.stderr
 
@@ -283,21 +225,18 @@ RECIPES = {
 }
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("recipe", one([*reversed(RECIPES)]))
+@pytest.mark.parametrize("recipe", ["edit", "read", pytest.param("tests", marks=pytest.mark.slow)])
 def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
     said, content = RECIPES[recipe]
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# Title\n")
     file = tmp_path / ("test_a.py" if recipe == "tests" else "notes.md")
     file.write_text(content.replace("color\n", "colour\n"))
-    python = Path(sys.executable).parent
-    environ = {"PATH": f"{python}:{os.environ['PATH']}", "HOME": str(tmp_path), "PYTHONUTF8": "1"}
-    program = f'chain() {{ {shlex.quote(sys.executable)} -m cli "$@"; }}\nexport PYTHONPATH={ROOT}\n'
-    command = ["bash", "-ec", program + block("tools", f"recipe: {recipe}")]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    *before, command = block("tools", f"recipe: {recipe}").splitlines()
+    subprocess.run(["sh", "-ec", "\n".join(before)], cwd=tmp_path, check=True)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    words = shlex.split(command)
+    done = call_program(*words[1:], cwd=tmp_path, environ=environ(tmp_path, {"PATH": path}))
+    assert (words[0], done.returncode) == ("chain", 0), done.stderr
     assert said in done.stdout
     assert file.read_text() == content

@@ -113,28 +113,20 @@ def test_the_user_s_own_may_be_a_link_to_anywhere(top: Path) -> None:
     assert "Be brief." in read_instructions(top, NAMES, top.parent / "config").text
 
 
-def link_out(file: Path) -> None:
-    write(file.parent.parent / "secret", "A key.")
-    file.symlink_to(file.parent.parent / "secret")
+SECRET = "A key."
+
+
+def linked(file: Path, to: str, target: str = "") -> None:
+    """Make a file a link, and write a secret to where it leads."""
+    if target:
+        write(file.parent / target, SECRET)
+    file.symlink_to(to)
 
 
 def linked_folder(file: Path) -> None:
-    write(file.parent.parent / "outside/rules.md", "A key.")
+    write(file.parent.parent / "outside/rules.md", SECRET)
     (file.parent / "rules").symlink_to(file.parent.parent / "outside")
     file.symlink_to("rules/rules.md")
-
-
-def link_into_git(file: Path) -> None:
-    write(file.parent / ".git/config", "A key.")
-    file.symlink_to(".git/config")
-
-
-def link_to_a_device(file: Path) -> None:
-    file.symlink_to("/dev/zero")
-
-
-def link_to_nothing(file: Path) -> None:
-    file.symlink_to("nowhere")
 
 
 def circle(file: Path) -> None:
@@ -142,45 +134,25 @@ def circle(file: Path) -> None:
     (file.parent / "CLAUDE.md").symlink_to("AGENTS.md")
 
 
-def latin_1(file: Path) -> None:
-    file.write_bytes("Grüße. A key.".encode("latin-1"))
-
-
-def half_a_character(file: Path) -> None:
-    file.write_bytes("A key: ü".encode()[:-1])
-
-
-def binary(file: Path) -> None:
-    file.write_bytes(b"A key.\0\0")
-
-
 def unreadable(file: Path) -> None:
-    write(file, "A key.")
+    write(file, SECRET)
     file.chmod(0)
-
-
-def folder(file: Path) -> None:
-    file.mkdir()
-
-
-def pipe(file: Path) -> None:
-    os.mkfifo(file)
 
 
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (link_out, "a link that leads out of the repository"),
+        (lambda file: linked(file, "../secret", "../secret"), "a link that leads out of the repository"),
         (linked_folder, "a link that leads out of the repository"),
-        (link_to_a_device, "a link that leads out of the repository"),
-        (link_into_git, "a link into .git"),
-        (link_to_nothing, "a link to nothing"),
+        (lambda file: linked(file, "/dev/zero"), "a link that leads out of the repository"),
+        (lambda file: linked(file, ".git/config", ".git/config"), "a link into .git"),
+        (lambda file: linked(file, "nowhere"), "a link to nothing"),
         (circle, "Too many levels of symbolic links"),
-        (folder, "only files are read"),
-        (pipe, "only files are read"),
-        (latin_1, "not UTF-8"),
-        (half_a_character, "not UTF-8"),
-        (binary, "no text"),
+        (Path.mkdir, "only files are read"),
+        (os.mkfifo, "only files are read"),
+        (lambda file: file.write_bytes(f"Grüße. {SECRET}".encode("latin-1")), "not UTF-8"),
+        (lambda file: file.write_bytes(f"{SECRET} ü".encode()[:-1]), "not UTF-8"),
+        (lambda file: file.write_bytes(f"{SECRET}\0\0".encode()), "no text"),
         pytest.param(
             *(unreadable, "Permission denied"),
             marks=pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything"),
@@ -194,7 +166,7 @@ def test_what_is_no_file_of_the_repository_is_left_out_with_a_sentence(
     write(top / "deep/AGENTS.md", "Test first.")
     read = read_instructions(top / "deep", NAMES)
     assert read.files == ("AGENTS.md",)
-    assert "A key." not in read.text
+    assert SECRET not in read.text
     (fault,) = read.faults
     assert fault.startswith("../AGENTS.md is left out of the project instructions: it ")
     assert why in fault
@@ -393,15 +365,6 @@ async def test_a_resumed_session_has_those_of_today(top: Path, tmp_path: Path) -
     rows = recorded(FileStore(tmp_path), id)
     assert sum(b'"type":"instructions"' in row for row in rows) == 3, "only changes are recorded"
     await check_replays(tmp_path, id)
-
-
-async def test_they_are_read_only_if_they_are_asked_for(top: Path, tmp_path: Path) -> None:
-    write(top / "AGENTS.md", "Use make.")
-    model = Briefed()
-    async with opened(model, top, tmp_path, reads=False) as (chain, _):
-        await run(chain)
-        assert chain.instructions.files == ()
-    assert model.systems == ["You are a test."]
 
 
 # -------------------------------------------------------------------------------------------------- a disk that hangs

@@ -21,7 +21,6 @@ import pytest
 import trio
 from double import Double, ErrorEvent, Gate, Say, Script, Status, Step, calls, serve, text
 from support import settings as chain_settings
-from support.forked import origins
 from support.wire import TOOLS as WIRE_TOOLS
 from support.wire import model_at
 from trio.testing import wait_all_tasks_blocked
@@ -95,10 +94,9 @@ class Held:
 
 async def held() -> Held:
     """Everything, once it stands still: threads on their way out, such as one that syncs, are waited for."""
-    with trio.move_on_after(60):
-        await wait_all_tasks_blocked()
-        while any("trio" in name.casefold() for name in _busy_threads()):
-            await wait_all_tasks_blocked(0.001)
+    await wait_all_tasks_blocked()
+    while any("trio" in name.casefold() for name in _busy_threads()):
+        await wait_all_tasks_blocked(0.001)
     return Held(_tasks(), _files(), _busy_threads(), _children())
 
 
@@ -144,7 +142,7 @@ def _busy_threads() -> Counter[str]:
 def _children() -> Counter[str]:
     found: Counter[str] = Counter()
     for task in Path("/proc/self/task").iterdir():
-        found.update({*(task / "children").read_text().split()}.difference(origins()))
+        found.update({*(task / "children").read_text().split()})
     return found
 
 
@@ -178,8 +176,8 @@ class Open:
 
 
 @asynccontextmanager
-async def opened(script: Script, state: Path, *, max_iterations: int = 20, inbox_size: int = 10) -> AsyncIterator[Open]:
-    use = chain_settings(max_iterations=max_iterations, inbox_size=inbox_size)
+async def opened(script: Script, state: Path) -> AsyncIterator[Open]:
+    use = chain_settings()
     async with serve(script) as double:
         async with open_chain(
             use, workspace=state, state=state, tools=TOOLS, model=model_at(double.url), traces=state / "traces"
@@ -187,9 +185,8 @@ async def opened(script: Script, state: Path, *, max_iterations: int = 20, inbox
             session = Open(chain, double, [])
             chain.listen(session.hear)
             yield session
-        with trio.fail_after(60):
-            while double.open_connections:
-                await wait_all_tasks_blocked(0.001)
+        while double.open_connections:
+            await wait_all_tasks_blocked(0.001)
 
 
 @pytest.fixture(autouse=True)
@@ -233,26 +230,12 @@ async def a_run_that_ends(session: Open) -> None:
     await start(session)
 
 
-@case(text("A long answer.", text_chunk=2), status="cancelled")
-async def a_stop_while_text_streams(session: Open) -> None:
-    await start(session)
-    await session.until(events.TextDelta)
-    session.chain.submit("stop")
-
-
 @case(calls(("tasks", {}), ("look", {})), status="interrupted")
 async def a_stop_in_a_tool_that_never_ends_and_an_interrupt(session: Open) -> None:
     await start(session, tools=1)
     session.chain.submit("stop")
     await wait_all_tasks_blocked()
     session.chain.interrupt()
-
-
-@case(calls(("slow", {"seconds": 0.1}), ("look", {})), status="cancelled_with_partial")
-async def a_stop_in_a_tool(session: Open) -> None:
-    await start(session)
-    await session.until(events.ToolCall)
-    session.chain.submit("stop")
 
 
 @case(text("A long answer.", text_chunk=2), status="interrupted")
@@ -308,42 +291,12 @@ async def a_stream_that_breaks_and_is_asked_again(session: Open) -> None:
     await start(session)
 
 
-@case(LOOK, FINAL, FINAL, status="done")
-async def refused_lines(session: Open) -> None:
-    await start(session)
-    await session.until(events.ToolCall)
-    for n in range(12):
-        session.chain.submit(f"line {n}")
-    session.chain.submit("todo: complete x")
-    assert sum(r.state == "refused" for r in session.chain.receipts) == 3
-
-
-@case(calls(("slow", {"seconds": 0.05})), FINAL, status="done")
-async def a_dropped_line(session: Open) -> None:
-    await start(session)
-    await session.until(events.ToolCall)
-    session.chain.submit("use the other file")
-    session.chain.drop("L2")
-
-
-@case(LOOK, LOOK, status="max_iterations")
-async def a_limit(session: Open) -> None:
-    await start(session)
-    session.chain.submit("how is it going?")
-
-
-@case(LOOK, Status(400, message="No."), status="error")
-async def an_error(session: Open) -> None:
-    await start(session)
-    session.chain.submit("then: the next")
-
-
 @case(LOOK, text("No.", stop_reason="refusal"), status="refused")
 async def a_refusal(session: Open) -> None:
     await start(session)
 
 
-HELD = ("a stop while text streams", "an interrupt while text streams", "an interrupt before the first byte")
+HELD = ("an interrupt while text streams", "an interrupt before the first byte")
 """The cases in which the service does not finish its reply by itself."""
 
 
@@ -361,11 +314,10 @@ async def test_nothing_is_left_of(name: str, tmp_path: Path) -> None:
     random.seed(0)
     _, act, status = CASES[name]
     before = await held()
-    async with opened(script(name), tmp_path, max_iterations=2 if name == "a limit" else 20) as session:
+    async with opened(script(name), tmp_path) as session:
         idle = await held()
-        with trio.fail_after(120):
-            await act(session)
-            await session.chain.wait_idle()
+        await act(session)
+        await session.chain.wait_idle()
         assert session.status == status
         after = await held()
         assert (after.tasks, after.threads, after.children) == (idle.tasks, idle.threads, idle.children)
@@ -375,7 +327,7 @@ async def test_nothing_is_left_of(name: str, tmp_path: Path) -> None:
 
 
 IN_THE_MIDDLE = {
-    "a model call": HELD[1],
+    "a model call": HELD[0],
     "a tool with a process": "an interrupt in a tool with a process",
     "a tool with a thread": "an interrupt in a tool with a thread",
     "a tool with tasks and sockets": "an interrupt in a tool with tasks and sockets",
@@ -409,7 +361,7 @@ async def test_nothing_is_left_of_a_session_whose_user_goes_away_with_an_excepti
 
 
 @pytest.mark.slow
-async def test_fifty_runs_in_a_row_hold_no_more_than_five(tmp_path: Path) -> None:
+async def test_many_runs_in_a_row_hold_no_more_than_a_few(tmp_path: Path) -> None:
     """Runs of all kinds, so that what each leaves would add up."""
     before = await held()
 
@@ -424,7 +376,7 @@ async def test_fifty_runs_in_a_row_hold_no_more_than_five(tmp_path: Path) -> Non
 
         session.chain.listen(listen)
         counted: list[Held] = []
-        for n in range(50):
+        for n in range(25):
             session.chain.submit(f"Task {n}")
             await session.chain.wait_idle()
             counted.append(await held())

@@ -1,8 +1,7 @@
-"""The offline model with agents: the real chain, real files and real tools, alone and as the program."""
+"""The offline model with agents: the real chain, real files and real tools."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documents import run
 from support.offline import offline_rules
 from support.sessions import Session, at, open_session
 
@@ -188,19 +186,6 @@ async def test_a_line_to_the_main_agent_sends_another_explorer(line: str, task: 
         assert "Heard: another explorer" in played.said("main")
 
 
-async def test_an_explorer_that_is_stopped_has_no_answer(tmp_path: Path) -> None:
-    async with playing(tmp_path) as played:
-        at(
-            played.session,
-            events.ToolCall,
-            lambda: played.session.chain.submit("stop", to="explore-1"),
-            name="list_files",
-        )
-        answer = await played.run("explore kettle and lid")
-        assert 'asked to explore "kettle" in the workspace. It has no answer:\n\n    [explore-1 ended: ' in answer
-        assert 'asked to explore "lid" in the workspace. It answers:' in answer
-
-
 @pytest.mark.parametrize(
     ("answer", "read"),
     [
@@ -334,55 +319,3 @@ async def test_without_the_tools_it_explores_itself(tmp_path: Path) -> None:
         answer = await played.run("explore kettle and steel")
         assert played.calls("main") == EXPLORING
         assert "docs/kettle.md:3: The kettle is made of steel." in answer
-
-
-# ---------------------------------------------------------------------------------------------- the program
-
-
-def program(folder: Path, *args: str) -> list[dict[str, Any]]:
-    """The events of a headless run in a workspace with the files."""
-    workspace = folder / "workspace"
-    for name, text in FILES.items():
-        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / name).write_text(text)
-    done = run("-m", "cli", "--model", "offline", "--output-format", "stream-json", *args, cwd=workspace, home=folder)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(row) for row in done.stdout.splitlines()]
-
-
-def test_the_shipped_chain_nests_what_agents_do_by_agent_and_parent(tmp_path: Path) -> None:
-    told = program(tmp_path, "-p", "let an agent explore kettle")
-    started = {o["name"]: o for o in told if o["type"] == "agent_started"}
-    assert list(started) == ["agent-1", "explore-1"]
-    calls = {o["id"]: o for o in told if o["type"] == "tool_call"}
-    for name, above in (("agent-1", "main"), ("explore-1", "agent-1")):
-        call = calls[started[name]["parent_id"]]
-        assert (call["agent"], call["name"]) == (above, started[name]["kind"])
-        own = [o for o in calls.values() if o["agent"] == name]
-        assert own
-        assert {o["parent_id"] for o in own} == {started[name]["parent_id"]}
-    assert "docs/lid.md:3" in told[-1]["result"]
-
-
-def test_lines_go_to_the_explorer_by_themselves(tmp_path: Path) -> None:
-    lines = ("--say", "@tool list_files focus on steel", "--say", "@tool search_files todo: add buy tea")
-    told = program(tmp_path, "-p", "explore kettle in docs", *lines)
-    entered = {o["message"]: o for o in told if o["type"] == "user_interruption"}
-    assert {text: o["target_agent"] for text, o in entered.items()} == {
-        "focus on steel": "explore-1",
-        "todo: add buy tea": "main",
-    }
-    started = next(o for o in told if o["type"] == "agent_started")
-    assert [o["parent_id"] for o in entered.values()] == [started["parent_id"], "root"]
-    assert {(o["text"], o["state"], o["agent"]) for o in told[-1]["receipts"]} >= {
-        ("focus on steel", "delivered", "explore-1"),
-        ("todo: add buy tea", "delivered", "main"),
-    }
-    assert "(?i)steel in docs: 1 matching line" in told[-1]["result"]
-
-
-def test_the_question_of_an_explorer_is_answered_by_a_script(tmp_path: Path) -> None:
-    told = program(tmp_path, "-p", "explore kettle and ask me which file", "--say", "@question 2")
-    (question,) = [o for o in told if o["type"] == "question"]
-    assert question["agent"] == "explore-1"
-    assert "Files that I read in part: docs/lid.md." in told[-1]["result"]

@@ -12,6 +12,8 @@ from support.screen import Screen
 from cli.show.markdown_flow import render
 from cli.subcommands.help import read_topic
 
+pytestmark = pytest.mark.slow
+
 COUNTING = "import sys; print('PAGED', len(sys.stdin.read().splitlines()))"
 
 
@@ -31,9 +33,11 @@ def pager(tmp_path: Path) -> str:
     return f"'{sys.executable}' '{file}'"
 
 
-def test_a_long_topic_goes_through_the_pager(tmp_path: Path, pager: str) -> None:
+def test_a_long_topic_goes_through_the_pager_and_a_short_one_does_not(tmp_path: Path, pager: str) -> None:
     screen = shown(tmp_path, "help", "tools", PAGER=pager)
     assert screen.everything == f"PAGED {len(render(read_topic('tools'), 100, ascii=False))}"
+    assert shown(tmp_path, "help", "files", rows=60, PAGER=pager).rows[0] == "Files"
+    assert "PAGED" not in shown(tmp_path, "help", PAGER=pager).everything
 
 
 def test_it_is_rendered_where_there_are_colours(tmp_path: Path) -> None:
@@ -44,25 +48,16 @@ def test_it_is_rendered_where_there_are_colours(tmp_path: Path) -> None:
     assert [row for row in rendered.rows if "│" in row]
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"PAGER": "cat"},
+def test_without_a_pager_it_is_written(tmp_path: Path) -> None:
+    for env in (
         {"PAGER": ""},
         {"PAGER": "no-such-pager -x"},
         {"PAGER": "'unbalanced"},
         {"PAGER": "true", "TERM": "dumb"},
-    ],
-)
-def test_without_a_pager_it_is_written(env: dict[str, str], tmp_path: Path) -> None:
-    screen = shown(tmp_path, "help", "tools", **env)
-    assert screen.rows[0] == ("# Tools" if env.get("TERM") else "Tools")
-    assert "summarise docs" in screen.everything
-
-
-def test_what_fits_on_the_screen_is_written(tmp_path: Path, pager: str) -> None:
-    assert shown(tmp_path, "help", "files", rows=60, PAGER=pager).rows[0] == "Files"
-    assert "PAGED" not in shown(tmp_path, "help", PAGER=pager).everything
+    ):
+        screen = shown(tmp_path, "help", "tools", **env)
+        assert screen.rows[0] == ("# Tools" if env.get("TERM") else "Tools")
+        assert "summarise docs" in screen.everything
 
 
 def test_an_interrupt_is_the_pagers(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The recording of the README is what the program shows today, and the screens can be drawn."""
+"""The recording of the README is what the program shows today."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recording.drawing import frame, picture
 from recording.record import FILE, LINES, QUERY, started, told
-from recording.screens import SCENES
 from support.house import ROOT
-
-pytestmark = pytest.mark.slow
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+@pytest.mark.slow
 def test_the_recording_is_what_the_program_shows(tmp_path: Path) -> None:
     """With the lines sent by ``--say`` in the same iterations, so that it does not depend on how fast anything is."""
     said = [word for iteration, line in LINES.items() for word in ("--say", f"@iteration {iteration} {line}")]
@@ -42,14 +39,6 @@ def test_it_begins_and_ends_on_a_line_that_has_landed() -> None:
 
 def test_the_readme_shows_it() -> None:
     assert f"({FILE.relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_a_screen_can_be_drawn(name: str) -> None:
-    with SCENES[name](80) as screen:
-        drawn = ElementTree.fromstring(picture(frame(screen), 80))
-        rows = {"".join("".join(row.itertext()).split()) for row in drawn.findall(f"{SVG}defs/{SVG}g")}
-        assert rows - {""} == {"".join(row.split()) for row in screen.display} - {""}
 
 
 def _text(drawn: str) -> str:

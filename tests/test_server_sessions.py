@@ -8,18 +8,18 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 import trio.lowlevel
 from hypothesis import strategies as st
-from support import Session, check_invariants, forked, open_session, settings, sharded, wait_quiet
+from support import Session, check_invariants, open_session, settings, sharded, wait_quiet
+from support.examples import fewer
 from support.house import ROOT
 from support.processes import until, until_async
-from support.servers import entry_of, heard, hostile, left_by, until_heard
-from trio.testing import wait_all_tasks_blocked
+from support.program import run_program
+from support.servers import entry_of, heard, hostile, left_by, until_heard, without_time_limits
 
 from chain import events
 from chain.journal.reading import Reading
@@ -27,16 +27,8 @@ from chain.messages import sent_form
 from chain.replaying import replay
 from chain.session.resume import read_back
 from chain.tools.mcp import running as life
-from chain.tools.mcp import server_connection
 
-SOON_S = 0.1
-"""Seconds in which a call ends that was cut."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _imported() -> None:
-    """The client, whose import takes longer than all that is timed here."""
-    assert server_connection.START_S
+_patient = pytest.fixture(autouse=True)(without_time_limits)
 
 
 def calling(*tools: str) -> str:
@@ -70,24 +62,12 @@ async def test_a_call_asks_and_shows_its_arguments(tmp_path: Path) -> None:
     check_invariants(session)
 
 
-@pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("how", ["Esc", "!!", "stop, then Esc"])
-async def test_a_hanging_call_ends_soon_and_its_server_hears_of_it(tmp_path: Path, how: str) -> None:
+async def test_a_hanging_call_ends_with_an_interrupt_and_its_server_hears_of_it(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_session(calling("hang"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
         session.chain.submit("Go")
         await until_heard(log, "tools/call")
-        if how == "stop, then Esc":
-            session.chain.submit("stop")
-            await wait_all_tasks_blocked(0.01)
-            assert results(session) == []  # a tool that runs finishes
-        begun = trio.current_time()
-        if how == "!!":
-            session.chain.submit("!!another way")
-        else:
-            session.interrupt()
-        await until_async(lambda: bool(results(session)))
-        assert trio.current_time() - begun < SOON_S
+        session.interrupt()
         await until_heard(log, "notifications/cancelled")
         await wait_quiet(session)
     assert results(session)[0].startswith("[Interrupted")
@@ -110,6 +90,7 @@ async def test_what_a_server_asks_is_a_question(tmp_path: Path) -> None:
     assert results(session) == ['You said {"action": "accept", "content": {"colour": "blue"}}.']
 
 
+@pytest.mark.slow
 async def test_a_server_may_ask_twice_in_a_call(tmp_path: Path) -> None:
     log, rules = tmp_path / "log", calling("ask").replace("hello", "twice")
     async with open_session(rules, use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
@@ -174,25 +155,24 @@ async def test_a_run_that_waits_for_a_server_can_be_interrupted(tmp_path: Path) 
     async with open_session(calling("echo"), use=ALLOWED, servers=[hostile(log, "silent")]) as session:
         session.chain.submit("Go")
         await until_heard(log, "initialize")
-        begun = trio.current_time()
         session.chain.interrupt()
         await session.chain.wait_idle()
-        assert trio.current_time() - begun < 1
     assert session.chain.last_status == "interrupted"
 
 
+@pytest.mark.slow
 async def test_an_interrupt_in_the_step_in_which_servers_are_there_goes_before_their_tools(tmp_path: Path) -> None:
-    for n in range(8):  # which of two tasks goes on first is left to chance
+    for n in range(fewer(8, divided_by=4)):  # which of two tasks goes on first is left to chance
         server = hostile(tmp_path / f"log{n}")
-        with forked.forking_guards():
-            async with open_session(calling("echo"), use=ALLOWED, interactive=True, servers=[server]) as session:
-                session.chain.submit("Go")
-                await session.chain.servers_settled()
-                session.interrupt()
-                await session.chain.wait_idle()
+        async with open_session(calling("echo"), use=ALLOWED, interactive=True, servers=[server]) as session:
+            session.chain.submit("Go")
+            await session.chain.servers_settled()
+            session.interrupt()
+            await session.chain.wait_idle()
         check_invariants(session, one_in=1)
 
 
+@pytest.mark.slow
 async def test_a_replay_starts_no_server(tmp_path: Path) -> None:
     log = tmp_path / "log"
     used = ("echo", "picture", "die", "change", "echo")
@@ -208,6 +188,7 @@ async def test_a_replay_starts_no_server(tmp_path: Path) -> None:
     assert heard(log).count("initialize") == starts
 
 
+@pytest.mark.slow
 async def test_a_session_goes_on_with_its_servers_or_without(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_session(calling("echo"), use=ALLOWED, servers=[hostile(log)]) as session:
@@ -241,16 +222,16 @@ WALK = st.lists(
 )
 
 
-@sharded(2_000, WALK, st.integers(0, 2**16))
+@sharded(200, WALK, st.integers(0, 2**16), shards=4)
 def test_random_sessions_keep_the_invariants(walk: list[str], seed: int) -> None:
+    """Two hundred sessions in CI: each starts a guard and two servers, about 0.15 s of a processor."""
     chance = random.Random(seed)
     names = [chance.choice(("h__echo", "h__look", "i__echo", "i__steps", "i__hang")) for _ in range(3)]
     rules = [
         f"- {{when: {{step: {n}}}, tools: [{{name: mcp__{name}, input: {{text: x}}}}]}}"
         for n, name in enumerate(names, 1)
     ]
-    with forked.forking_guards():  # an interpreter that starts takes longer than most walks
-        trio.run(_walk, walk, "\n".join(["rules:", *rules, "- {text: Done.}"]), str(seed))
+    trio.run(_walk, walk, "\n".join(["rules:", *rules, "- {text: Done.}"]), str(seed))
 
 
 async def _walk(walk: list[str], rules: str, seed: str) -> None:
@@ -282,47 +263,59 @@ async def _walk(walk: list[str], rules: str, seed: str) -> None:
 # ------------------------------------------------------------------------------------------------- what is left behind
 
 PROGRAM = """
-import sys, trio
+import math, sys, trio
 from pathlib import Path
-sys.path.insert(0, {tests!r})
-from support import open_session, settings
-from support.servers import hostile, until_heard
-from support.processes import until_async
-log = Path({log!r})
-rules = "rules: [{{when: {{step: 1}}, tools: [{{name: mcp__h__spawn, input: {{}}}}]}}, " \\
-    "{{tools: [{{name: mcp__h__hang, input: {{}}}}]}}]"
+from chain.app.open import open_chain
+from chain.config.load import load_settings
+from chain.servers import find_servers
+from chain.tools.mcp import running, server_connection
+running.FIRST_S = server_connection.START_S = math.inf
+here = Path.cwd()
+settings = load_settings(config=here / "test.yaml", environ={}, cwd=here)
 async def main():
-    servers = [hostile(log, "spawn-first", "hang-at-end")]
-    async with open_session(rules, use=settings(allow="mcp__*"), servers=servers) as session:
-        session.chain.submit("Go")
-        await until_heard(log, "tools/call", 2)
-        print("at work", flush=True)
-        {end}
+    servers, _ = find_servers(here)
+    async with open_chain(settings, workspace=here, state=here / "state", servers=servers) as chain:
+        chain.submit("Go")
+        await trio.sleep_forever()
 trio.run(main)
 """
+CONFIG = """
+models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}
+chains: {default: {model: test, system_prompt: null, tools: [mcp]}}
+tools: {allow: [mcp__*]}
+"""
+RULES = """
+rules:
+  - {when: {step: 1}, tools: [{name: mcp__h__spawn, input: {}}]}
+  - {tools: [{name: mcp__h__hang, input: {}}]}
+"""
 
-ENDINGS: dict[str, tuple[str, Callable[[subprocess.Popen[str]], object]]] = {
-    "done": ("pass", lambda program: None),
-    "error": ("raise RuntimeError", lambda program: None),
-    "exit": ("import os; os._exit(1)", lambda program: None),
-    "kill -9": ("await trio.sleep_forever()", lambda program: program.send_signal(signal.SIGKILL)),
-    "ctrl-c": ("await trio.sleep_forever()", lambda program: program.send_signal(signal.SIGINT)),
-    "terminated": ("await trio.sleep_forever()", lambda program: program.send_signal(signal.SIGTERM)),
+ENDINGS = {
+    "kill -9": signal.SIGKILL,
+    "ctrl-c": signal.SIGINT,
+    "terminated": signal.SIGTERM,
 }
 
 
-@pytest.mark.parametrize("ending", [pytest.param(e, marks=[] if e == "kill -9" else pytest.mark.slow) for e in ENDINGS])
+@pytest.mark.slow
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_nothing_is_left_however_the_program_ends(tmp_path: Path, ending: str) -> None:
-    log, (end, act) = tmp_path / "log", ENDINGS[ending]
-    code = PROGRAM.format(tests=str(ROOT / "tests"), log=str(log), end=end)
+    log = tmp_path / "log"
+    servers = {"mcpServers": {"h": entry_of(log, "spawn-first", "hang-at-end")}}
+    for name, text in {".mcp.json": json.dumps(servers), "test.yaml": CONFIG, "rules.yaml": RULES}.items():
+        (tmp_path / name).write_text(text)
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+        [sys.executable, "-c", PROGRAM],
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "at work\n"
-        act(program)
-        program.wait()
-    assert len([row for row in heard(log) if row.startswith("left ")]) >= 1
+        try:
+            until(lambda: heard(log).count("tools/call") == 2)
+        finally:
+            program.send_signal(ENDINGS[ending])
+    assert sum(row.startswith("left ") for row in heard(log)) == 2
     until(lambda: left_by(log) == [])
     until(lambda: not _speaks_to(log))
 
@@ -339,6 +332,7 @@ def _speaks_to(log: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> None:
     """Neither a program nor an address: what would run leaves a mark, and who would be called hears nothing."""
     import socket
@@ -349,7 +343,7 @@ def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> N
         entries = {"h": entry_of(tmp_path / "log"), "far": {"type": "http", "url": url, "headers": {"A": "${NOT_SET}"}}}
         (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
         environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
-        ran = forked.run(
+        ran = run_program(
             [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"],
             cwd=tmp_path,
             env={**environ, "PYTHONPATH": str(ROOT)},
@@ -372,6 +366,4 @@ async def test_a_server_that_is_late_keeps_no_session_from_ending(
     async with open_session("rules: [{text: Hi.}]", servers=[hostile(log, "silent", "hang-at-end")]) as session:
         session.chain.submit("Go")
         await session.chain.wait_idle()
-        begun = trio.current_time()
-    assert trio.current_time() - begun < 2
     assert any("has not started within" in str(getattr(event, "message", "")) for event in session.events)

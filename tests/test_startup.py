@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.house import ROOT, modules
+from support.house import ROOT
 
 import chain
 
 
 def run(code: str, cwd: Path = ROOT) -> str:
-    """What a fresh interpreter prints."""
+    """Return what a fresh interpreter prints."""
     command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -24,9 +24,22 @@ def imported_by(code: str, cwd: Path = ROOT) -> set[str]:
     return set(run(f"{code}\nprint(*sys.modules)", cwd).split())
 
 
-def test_the_package_imports_nothing_of_itself_but_its_version() -> None:
-    found = imported_by("import chain")
-    assert {name for name in found if name.startswith("chain")} == {"chain", "chain.version"}
+def test_the_package_imports_its_parts_when_they_are_asked_for() -> None:
+    run("""
+import chain
+assert {name for name in sys.modules if name.startswith("chain")} == {"chain", "chain.version"}
+assert set(chain.__all__) <= set(dir(chain))
+assert "Chain" not in vars(chain)
+assert chain.plan.Plan.__name__ == "Plan"
+
+from chain import *
+assert not set(chain.__all__) - set(globals())
+assert not {"anthropic", "pydantic", "prompt_toolkit", "yaml"} & set(sys.modules)
+
+import chain.app.open, chain.tools.files, chain.tools.plan_tools
+assert "chain.agent.executor" in sys.modules
+assert "pydantic" not in sys.modules
+""")
 
 
 def test_a_module_in_the_current_folder_is_not_taken_for_one_of_the_package_s(tmp_path: Path) -> None:
@@ -59,12 +72,6 @@ def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Pat
     assert not {name for name in others if name.endswith(models)}
 
 
-def test_tools_are_defined_without_pydantic() -> None:
-    found = imported_by("import chain.app.open, chain.tools.files, chain.tools.plan_tools")
-    assert "chain.agent.executor" in found
-    assert "pydantic" not in found
-
-
 @pytest.mark.slow  # a program for itself
 def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> None:
     code = "from cli.main import main\nmain(['-p', 'hello', '--model', 'offline', '--no-stdin'])"
@@ -74,14 +81,13 @@ def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> N
 
 
 def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:
-    found = imported_by("from cli.show.markdown_flow import *\nMarkdownFlow(80, Look()).add('# not yet')")
-    assert not found & {"markdown_it", "pygments"}
-    assert imported_by("import cli.show.markdown_flow as m; m.warm()") >= {"markdown_it", "pygments"}
-
-
-def test_every_public_name_is_there_and_none_takes_a_slow_library() -> None:
-    found = imported_by(f"from chain import *\nassert not set({chain.__all__}) - set(globals())")
-    assert not found & {"anthropic", "pydantic", "prompt_toolkit", "yaml"}
+    run("""
+from cli.show.markdown_flow import *
+MarkdownFlow(80, Look()).add("# not yet")
+assert not {"markdown_it", "pygments"} & set(sys.modules)
+import cli.show.markdown_flow as m; m.warm()
+assert {"markdown_it", "pygments"} <= set(sys.modules)
+""")
 
 
 def test_a_public_name_is_the_one_that_type_checkers_see() -> None:
@@ -95,38 +101,8 @@ def test_a_public_name_is_the_one_that_type_checkers_see() -> None:
         assert getattr(chain, name) is value, name
 
 
-def test_a_part_of_the_package_is_an_attribute_of_it() -> None:
-    assert run("import chain; print(chain.plan.Plan.__name__, chain.__version__)").split() == [
-        "Plan",
-        chain.__version__,
-    ]
-
-
 def test_what_is_not_there_is_told_as_of_any_module() -> None:
     with pytest.raises(AttributeError, match="module 'chain' has no attribute 'open_chains'"):
         chain.open_chains  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'open_chains' from 'chain'"):
         from chain import open_chains  # type: ignore[attr-defined]  # noqa: F401
-
-
-def test_the_names_that_were_not_fetched_yet_are_listed() -> None:
-    assert run("import chain; print(set(chain.__all__) <= set(dir(chain)), 'Chain' in vars(chain))") == "True False\n"
-
-
-@pytest.mark.slow  # that no import runs in a circle is held by tests/test_import_table.py
-def test_any_module_may_be_the_first_to_be_imported() -> None:
-    run(
-        f"""
-import dataclasses
-from functools import cache
-from importlib import import_module
-
-# What a dataclass is made of is text, and compiling the same again each time takes longer than everything else.
-compiled = cache(lambda text: compile(text, "a dataclass", "exec"))
-dataclasses.exec = lambda text, *where: exec(compiled(text), *where)
-for name in {[name for name in modules() if name.startswith("chain")]}:
-    for old in [old for old in sys.modules if old.partition(".")[0] == "chain"]:
-        del sys.modules[old]
-    import_module(name)
-"""
-    )

@@ -7,8 +7,10 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+from support.journals import journals, receipts_of
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, Start, journal, send, states
+from support.terminal import CTRL_C, Start, journal, send, states
 
 pytest_plugins = ["support.terminal"]
 
@@ -32,40 +34,36 @@ def left(screen: Screen, code: int = 0) -> None:
     assert screen.times(f"chain -r {journal(screen).stem} ")
 
 
-def test_a_run_between_two_prompts(start: Start) -> None:
+def test_rows_and_a_prompt_are_enough_for_a_run(start: Start) -> None:
     screen = start(env=DUMB).until(prompts())
     send(screen, "gate a").until("→ gate(")
     send(screen, "hello there").until("Interrupting: hello there")
-    screen.open_gate("a")
-    screen.until("Understood: hello there").until(prompts())
-    send(screen, "/quit")
-    left(screen)
-    assert states(screen) == {"gate a": "delivered", "hello there": "delivered"}
-    # Besides what was typed there is nothing but the prompt of each wait.
-    assert [row for row in screen.rows if row.startswith(">")] == ["> gate a", "> hello there", "> /quit"]
-
-
-def test_rows_that_come_while_a_line_is_typed_begin_below_it(start: Start) -> None:
-    screen = start(env=DUMB).until(prompts())
-    send(screen, "gate a").until("→ gate(")
     screen.type("half a li")
     screen.until(prompts("> half a li"))
 
     screen.open_gate("a")
 
-    screen.until("✓ done").until(prompts("> half a li"))
+    screen.until("Understood: hello there").until("✓ done").until(prompts("> half a li"))
     assert not [row for row in screen.rows if "half a li" in row and row != "> half a li"]
     screen.type("k\x7fne\r")
     screen.until("Done: half a line").until(prompts())
-    assert "> half a line" in screen.rows
     screen.type("not sent")
     screen.until(prompts("> not sent"))
     screen.type(CTRL_C)
-    screen.until(prompts())
-    screen.type(CTRL_D)
-    left(screen)
+    screen.until(prompts()).type("half")
+    screen.until(prompts("> half"))
+
+    screen.kill(signal.SIGTERM)
+
+    left(screen, 143)
+    assert "Not sent: half" in screen.everything
+    assert states(screen) == {"gate a": "delivered", "hello there": "delivered", "half a line": "delivered"}
+    # Besides what was typed there is nothing but the prompt of each wait.
+    typed = [row for row in screen.rows if row.startswith("> ") and not row.startswith("> half a li")]
+    assert typed[:2] == ["> gate a", "> hello there"]
 
 
+@pytest.mark.slow
 def test_a_question_has_a_prompt_of_its_own(start: Start, tmp_path: Path) -> None:
     (tmp_path / "test.yaml").write_text(
         "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
@@ -91,61 +89,35 @@ def test_a_question_has_a_prompt_of_its_own(start: Start, tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["b"]
 
 
-def test_nothing_speaks_of_a_key_that_is_not_there(start: Start) -> None:
-    screen = start(env=DUMB).until(prompts())
-    send(screen, "/help").until(prompts())
-    send(screen, "/help keys").until(prompts())
-    send(screen, "gate a").until("→ gate(")
-    send(screen, "stop").until("Ctrl-C kills it")
-    screen.type(CTRL_C)
-    screen.until(prompts())
-    send(screen, "/quit")
-    left(screen)
-    assert not re.search(r"\b(Esc|Alt-Enter|Ctrl-R|Tab)\b", screen.everything)
-
-
+@pytest.mark.slow
 def test_a_terminal_that_does_not_echo_sends_whole_lines(start: Start) -> None:
     screen = start(env=DUMB, under=NO_ECHO).until(prompts())
     assert screen.is_cooked
     screen.type("hello\n")
-    screen.until("Done: hello")
-    screen.until(lambda s: s.rows[-1] == ">")
+    screen.until("Done: hello").until(prompts())
     assert "hello" not in [row.removeprefix("> ") for row in screen.rows]
+    screen.type("/new\nand you\n")
+    screen.until("The conversation begins afresh").until("Done: and you").until(prompts())
     screen.type("/quit\n")
     assert screen.wait() == 0
     assert b"\x1b" not in screen.raw
+    texts = [[line.text for line in receipts_of(found).values()] for found in journals(screen.home).values()]
+    assert sorted(texts) == [["and you"], ["hello"]]
 
 
-def test_what_was_typed_ahead_is_a_line(start: Start) -> None:
-    screen = start(env=DUMB)
+@pytest.mark.slow
+def test_what_was_typed_ahead_is_a_line_and_a_long_one_can_be_corrected(start: Start) -> None:
+    screen = start(env=DUMB, columns=40)
     screen.type("early bird\rnext")
     screen.until("Done: early bird").until(prompts("> next"))
     screen.type(CTRL_C)
-    screen.until(prompts())
+    long = "word " * 30
+    screen.until(prompts()).type(f"{long}x")
+    screen.until(lambda s: s.joined.endswith("word x"))
+    screen.type("\x7fy\r")
+    screen.until(lambda s: s.everything.count("✓ done") == 2).until(prompts())
     screen.type(CTRL_C)
     screen.until("Press Ctrl-C again").until(prompts())
     screen.type(CTRL_C)
     left(screen, 130)
-
-
-def test_text_that_was_being_typed_is_shown_at_an_exit(start: Start) -> None:
-    screen = start(env=DUMB).until(prompts())
-    screen.type("half")
-    screen.until(prompts("> half"))
-    screen.kill(signal.SIGTERM)
-    assert screen.wait() == 143
-    assert "Not sent: half" in screen.everything
-    assert screen.left_behind == []
-
-
-def test_a_long_line_can_be_corrected(start: Start) -> None:
-    screen = start(env=DUMB, columns=40).until(prompts())
-    long = "word " * 30
-    screen.type(f"{long}x")
-    screen.until(lambda s: s.joined.endswith("word x"))
-    screen.type("\x7fy\r")
-    screen.until(lambda s: f"Done: {long}y" in " ".join(s.rows).replace("  ", " ") or "word y" in s.joined)
-    screen.until("✓ done").until(prompts())
-    send(screen, "/quit")
-    left(screen)
     assert f"{long}y" in states(screen)

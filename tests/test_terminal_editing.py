@@ -1,23 +1,24 @@
-"""The prompt itself, in a real terminal: what is where after a refusal, a search, a change of width."""
+"""The prompt itself, in a real terminal: the user's own editor, pastes, searches, the menu, changes of width."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.examples import some
 from support.journals import receipts
 from support.screen import Screen
 from support.terminal import (
+    COLOUR,
     CTRL_C,
     CTRL_J,
     CTRL_L,
+    CTRL_O,
     CTRL_R,
     ESC,
     PASTE,
     UP,
+    WORDS,
     Start,
     busy,
     edits,
@@ -25,12 +26,31 @@ from support.terminal import (
     quit,
     send,
     states,
-)  # fmt: skip
+    words,
+)
 
 pytest_plugins = ["support.terminal"]
 
-LEFT, DOWN, CTRL_G, CTRL_S, CTRL_U, BACKSPACE = "\x1b[D", "\x1b[B", "\x07", "\x13", "\x15", "\x7f"
+LEFT, DOWN, CTRL_E, CTRL_G, CTRL_S, CTRL_U, CTRL_X = "\x1b[D", "\x1b[B", "\x05", "\x07", "\x13", "\x15", "\x18"
+BACKSPACE = "\x7f"
 FULL = "⚠️ Interruption channel full, try again"
+EDITOR = """\
+#!/bin/sh
+trap 'echo interrupted >> "$1"' INT
+echo "the editor has: $(cat "$1")" > /dev/tty
+read -r row < /dev/tty
+if [ "$row" = fail ]; then exit 3; fi
+echo "$row" >> "$1"
+"""
+
+
+@pytest.fixture
+def with_editor(start: Start, tmp_path: Path) -> Screen:
+    """The program with an editor that appends a row, or fails."""
+    script = tmp_path / "editor"
+    script.write_text(EDITOR)
+    script.chmod(0o755)
+    return idle(start(env={"VISUAL": str(script)}))
 
 
 def asked(screen: Screen, *queries: str) -> Screen:
@@ -46,90 +66,75 @@ def fill(screen: Screen) -> None:
     send(screen, *(f"line {n}" for n in range(1, 11))).until(lambda s: "queue 10/10" in s.toolbar)
 
 
-# ------------------------------------------------------------------------------------------- what was not accepted
+def cleared(screen: Screen) -> Screen:
+    """Empty the editor."""
+    screen.type(CTRL_C)
+    return screen.until(edits(""))
+
+
+# ------------------------------------------------------------------------------------------------ the user's own editor
+
+
+def test_an_editor_has_the_text_while_the_run_goes_on(with_editor: Screen) -> None:
+    screen = with_editor
+    busy(screen, "gate a")
+    screen.type("one")
+    screen.until(edits("one"))
+    screen.type(CTRL_G)
+    screen.until("the editor has: one")
+    screen.open_gate("a")
+    screen.type("two\n")
+    screen.until(edits("one\ntwo")).until("✓ done")
+    assert list(states(screen)) == ["gate a"], "what was saved is not sent"
+    send(screen, "").until("▶ one")
+    quit(idle(screen))
+    assert list(states(screen)) == ["gate a", "one\ntwo"]
 
 
 @pytest.mark.slow
-def test_a_line_that_does_not_fit_is_told_once_until_there_is_room(screen: Screen) -> None:
-    fill(screen)
-    send(screen, "one more").until(FULL).until("  one more").until(edits("one more"))
-    screen.type("\rtwo\r")
-    screen.until(edits("one more\ntwo"))
-    screen.open_gate("a")
-    screen.until("Understood: ").until(lambda s: "idle" in s.toolbar)
-    assert screen.everything.count(FULL) == 1
-    screen.type("\r")
-    screen.until("Done: one more")
-    send(screen, "/quit")
-    assert screen.wait() == 0
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("keys", "text"),
-    some(
-        [
-            ("/status", "/status"),
-            ("hello", "hello"),
-            (PASTE.format("one\rtwo"), "one\ntwo"),
-            (f"{LEFT}{LEFT}{LEFT}{BACKSPACE}{BACKSPACE}tat", "/stataus"),
-            (BACKSPACE, ""),
-            (CTRL_U, ""),
-        ],
-        every=3,
-    ),
-)
-def test_the_next_key_replaces_a_command_that_failed_or_mends_it(screen: Screen, keys: str, text: str) -> None:
-    send(screen, "/sttaus").until("did you mean /status?").until(edits("/sttaus"))
-    screen.type(keys)
-    screen.until(edits(text))
+def test_an_editor_that_fails_leaves_the_text_and_ctrl_c_in_it_is_its_own(with_editor: Screen) -> None:
+    screen = with_editor
+    busy(screen, "gate a")
+    screen.type(f"one{CTRL_X}{CTRL_E}")
+    screen.until("the editor has: one")
+    screen.type("fail\n")
+    screen.until("ended with 3; the text is as it was").until(edits("one"))
+    for key in (CTRL_X, CTRL_E):
+        screen.type(key)
+    screen.until(lambda s: s.everything.count("the editor has: one") == 2 and not s.is_in_foreground)
     screen.type(CTRL_C)
-    quit(idle(screen))
+    screen.type("two\n")
+    screen.until(lambda s: (s.editor or "").startswith("one\n"))
+    assert "Interrupted" not in screen.everything
+    screen.open_gate("a")
+    screen.until("✓ done")
+    quit(idle(cleared(screen)))
 
 
-def test_a_command_typed_ahead_behind_one_that_fails_is_carried_out(screen: Screen) -> None:
+# ----------------------------------------------------------------------------------------------- what was not accepted
+
+
+@pytest.mark.slow
+def test_the_next_key_replaces_a_command_that_failed_or_mends_it(screen: Screen) -> None:
+    for keys, text in {
+        "/status": "/status",
+        "hello": "hello",
+        PASTE.format("one\rtwo"): "one\ntwo",
+        f"{LEFT}{LEFT}{LEFT}{BACKSPACE}{BACKSPACE}tat": "/stataus",
+        BACKSPACE: "",
+        CTRL_U: "",
+    }.items():
+        send(screen, "/sttaus").until(edits("/sttaus"))
+        screen.type(keys)
+        cleared(screen.until(edits(text)))
+    assert screen.everything.count("did you mean /status?") == 6
+    # A command that was typed ahead behind one that fails is carried out, and so is a stop.
     send(screen, "/stauts", "/status", "/drop L99", "stop")
     screen.until("nothing is running").until("nothing waits").until("Nothing is running.").until(edits(""))
-    quit(screen)
-
-
-def test_answers_repeat_the_command(screen: Screen) -> None:
-    for typed, answer in (("/todo", "The plan is empty."), ("status", "nothing is running"), ("/nope", "there is no")):
-        send(screen, typed).until(lambda s, answer=answer: answer in s.everything)
-        rows = screen.rows
-        at = next(n for n, row in enumerate(rows) if row.startswith(answer))
-        assert rows[at - 1] == f"» {typed}"
-    screen.type(CTRL_C)
-    quit(idle(screen))
-
-
-def test_what_people_type_to_leave_or_to_be_helped_is_no_line_and_text_behind_a_space(screen: Screen) -> None:
-    busy(screen, "gate a")
-    send(screen, "quit").until("A run is active: stop ends it, /quit leaves.").until(
-        lambda s: "quit" in (s.editor or "")
-    )
-    screen.type(CTRL_U)
-    send(screen.until(edits("")), "?").until("Lines, while a run is active:")
-    assert "Interrupting" not in screen.everything
-    screen.type(ESC)
-    screen.until(lambda s: "idle" in s.toolbar)
-    send(screen.until(edits("")), " exit").until("Done: exit")
-    send(idle(screen), "exit()")
-    assert screen.wait() == 0
-
-
-def test_an_urgent_line_where_nothing_runs_costs_no_query(screen: Screen) -> None:
-    send(idle(screen), "!ls").until("Nothing runs that a ! could interrupt")
-    screen.until(edits("!ls"))
-    send(screen, "!stop").until("» !stop")
-    send(screen.until(edits("")), "ls").until("Done: ls")
-    quit(idle(screen))
-    assert [line.text for line in receipts(screen.home).values()] == ["ls"]
-
-
-def test_a_todo_line_at_rest_has_one_answer(screen: Screen) -> None:
+    # Each of these has one answer.
     send(screen, "todo: add check the licence", "todo: complete 7", "todo: done 1").until("[✓] 1. check the licence")
-    assert [row for row in screen.rows if row.startswith(("»", "task", "there", "✓", "✗"))] == [
+    shown = [row for row in screen.rows if row.startswith(("» todo", "task", "there is no task"))]
+    assert shown == [
         "» todo: add check the licence",
         "task 1 added: check the licence",
         "» todo: complete 7",
@@ -142,199 +147,67 @@ def test_a_todo_line_at_rest_has_one_answer(screen: Screen) -> None:
 
 
 @pytest.mark.slow
-def test_the_cursor_stands_behind_a_refused_line_and_the_next_one_begins_below(screen: Screen) -> None:
+def test_what_people_type_to_leave_or_to_be_helped_is_no_line_and_text_behind_a_space(screen: Screen) -> None:
+    send(screen, "!ls").until("Nothing runs that a ! could interrupt").until(edits("!ls"))
+    send(screen, "!stop").until("» !stop")
+    busy(screen.until(edits("")), "gate a")
+    send(screen, "quit").until("A run is active: stop ends it, /quit leaves.").until(edits("quit"))
+    screen.type(CTRL_U)
+    send(screen.until(edits("")), "?").until("Lines, while a run is active:")
+    assert "Interrupting" not in screen.everything
+    screen.type(ESC)
+    screen.until(lambda s: "idle" in s.toolbar)
+    send(screen.until(edits("")), " exit").until("Done: exit")
+    send(idle(screen), "exit()")
+    assert screen.wait() == 0
+    assert [line.text for line in receipts(screen.home).values()] == ["gate a", " exit"]
+
+
+@pytest.mark.slow
+def test_a_line_without_room_stays_is_told_once_and_others_pass_by_it(screen: Screen) -> None:
     fill(screen)
-    send(screen, "one more").until(FULL).until(edits("one more"))
+    send(screen, "one more").until(FULL).until("  one more").until(edits("one more"))
     row, column = screen.cursor
     assert screen.display[row][:column] == "> one more"
-
-    screen.type("and this")
-    screen.until(edits("one more\nand this"))
-    screen.type(f"{CTRL_U}{BACKSPACE}")
-    screen.until(edits("one more"))
-    screen.open_gate("a")
-    screen.until("✓ done")
-    send(screen, "").until("Done: one more")
-    quit(idle(screen))
-
-
-def test_a_refused_line_can_be_changed(screen: Screen) -> None:
-    fill(screen)
-    send(screen, "one more").until(FULL).until(edits("one more"))
-    screen.type(f"{BACKSPACE}{BACKSPACE}{BACKSPACE}{BACKSPACE}less, and more")
-    screen.until(edits("one less, and more"))
-    screen.open_gate("a")
-    screen.until("✓ done")
-    send(screen, "").until("Done: one less, and more")
-    quit(idle(screen))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["/drop", "/drop L3"])
-def test_a_command_passes_by_refused_lines_and_may_make_room_for_them(screen: Screen, command: str) -> None:
-    fill(screen)
-    send(screen, "one more").until(FULL).until(edits("one more"))
-    send(screen, command).until("↩ Dropped").until(edits("one more\n"))
-    screen.type("\r")
-    screen.until("📤 Interrupting: one more").until(edits(""))
-    screen.open_gate("a")
-    screen.until("✓ done")
-    quit(idle(screen))
-
-
-@pytest.mark.slow
-def test_a_failed_command_is_not_joined_with_the_next_in_a_full_queue(screen: Screen) -> None:
-    fill(screen)
-    send(screen, "/sttaus", "/status", "todo: complete x")
-    screen.until("iteration 1, tools").until("write it as todo: complete <N>").until(edits("todo: complete x"))
-    screen.type(CTRL_U)
-    screen.open_gate("a")
-    screen.until("✓ done")
-    quit(idle(screen))
-
-
-def test_a_now_line_passes_by_refused_lines(screen: Screen) -> None:
-    fill(screen)
-    send(screen, "one more").until(FULL).until(edits("one more"))
-    send(screen, "!!stop that, use B").until("✓ done")
+    screen.type("\rtwo\r")
+    screen.until(edits("one more\ntwo"))
+    screen.type(f"{CTRL_U}{BACKSPACE}{BACKSPACE * 4}less")
+    send(screen.until(edits("one less")), "").until(lambda s: s.everything.count(FULL) == 2)
+    send(screen, "/drop").until("↩ Dropped: line 10").until(edits("one less\n"))
+    send(screen, "/status").until("iteration 1, tools").until(edits("one less\n"))
+    send(screen, "!!stop that, use B").until("Understood: ").until("✓ done")
     assert "🔔 INTERRUPTION at iteration 1:" in screen.everything
-    screen.until(edits("one more\n"))
-    screen.type(CTRL_C)
+    assert screen.everything.count(FULL) == 2, "once for each line"
+    send(screen.until(edits("one less\n")), "").until("Done: one less")
     quit(idle(screen))
-
-
-def test_a_refused_urgent_line_stays_urgent(screen: Screen) -> None:
-    fill(screen)
-    send(screen, "!use B")
-    screen.until(FULL).until(edits("!use B"))
-    screen.type(ESC)
-    screen.until("Interrupted.").until(lambda s: (s.editor or "").endswith("line 10\n!use B"))
-    screen.type(CTRL_C)
-    quit(idle(screen))
+    assert states(screen)["line 10"] == "dropped"
 
 
 @pytest.mark.slow
-def test_lines_that_come_back_stand_above_a_refused_one_and_the_row_says_how_many_enter_sends(screen: Screen) -> None:
-    fill(screen)
-    send(screen, "line 11").until(FULL).until(edits("line 11"))
-    send(screen, "stop")
-    screen.until("⏹ Stopping after gate").open_gate("a")
-    screen.until("⏹ cancelled with partial")
-    screen.until(lambda s: (s.editor or "").rstrip("\n").endswith("line 9\nline 10\nline 11"))
-    screen.until(lambda s: "⏎ sends 11 lines" in s.toolbar)
-    screen.type("and this")
-    screen.until(lambda s: "⏎ sends 12 lines" in s.toolbar)
-    screen.type(CTRL_C)
-    quit(idle(screen))
-
-
-# ------------------------------------------------------------------------------------------ markers, kinds and order
-
-
-KINDS = ["!!look there", "!look here", " stop", "todo: add x", "context: it is late", "use B"]
-
-
-@pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("line", some([text for text in KINDS if not text.startswith("!!")], every=5))
-@pytest.mark.parametrize("way", ["/edit", "Up"])
-def test_what_is_taken_back_has_the_marker_it_was_sent_with(screen: Screen, line: str, way: str) -> None:
-    busy(screen, "gates a b")
-    send(screen, line).until("queue 1/10")
-    if way == "Up":
-        screen.type(UP)
-    else:
-        send(screen, "/edit")
-    screen.until(edits(line))
-    send(screen, "").until(
-        lambda s: s.editor == "" and "📤 Interrupting:" in s.everything and "queue 1/10" in s.toolbar
-    )
-    screen.type(ESC)
-    screen.until("Interrupted.").until(lambda s: s.editor == f"{line}\n")
-    screen.type(CTRL_C)
-    quit(idle(screen))
-    [first, second] = [receipt for receipt in receipts(screen.home).values() if receipt.point != "start"]
-    assert (first.text, first.kind) == (second.text, second.kind)
-    assert first.text == line
-
-
-@pytest.mark.slow
-def test_several_lines_taken_back_stay_several(screen: Screen) -> None:
-    busy(screen, "gate a")
-    send(screen, "first", "second").until("queue 2/10")
-    send(screen, "/edit L2", "/edit L3")
-    screen.until(edits("second\nfirst"))
-    send(screen, "").until(lambda s: s.everything.count("📤 Interrupting:") == 2 and "queue 2/10" in s.toolbar)
-    screen.open_gate("a")
-    screen.until("✓ done")
-    quit(idle(screen))
-    assert [line.text for line in receipts(screen.home).values() if line.point == "D"] == ["second", "first"]
-
-
-def test_what_came_back_goes_out_in_its_order_and_as_what_it_was(screen: Screen) -> None:
+def test_a_long_paste_can_be_taken_out_and_comes_back_whole(screen: Screen) -> None:
+    pasted = "\n".join(f"row {n}" for n in range(300))
+    screen.type(f"look at {PASTE.format(pasted)} now")
+    screen.until(edits("look at [pasted 300 lines] now"))
+    screen.type(LEFT * 4 + BACKSPACE)
+    cleared(screen.until(edits("look at  now")))
     busy(screen, "hang", "hang")
-    send(screen, "!use A")
-    send(screen, " stop", "todo: add x", "use B", "context: it is late", "why?").until("queue 6/10")
+    screen.type(f"a {PASTE.format(pasted)}\r")
+    screen.until("queue 1/10")
     screen.type(ESC)
-    screen.until("Interrupted.").until(edits("!use A\n stop\ntodo: add x\nuse B\ncontext: it is late\nwhy?\n"))
-    rows = [row for row in screen.rows if row.startswith("↩ Returned")]
-    assert [row.partition(": ")[2] for row in rows] == [
-        "!use A", " stop", "todo: add x", "use B", "context: it is late", "why?",
-    ]  # fmt: skip
-
-    before = len(receipts(screen.home))
-    screen.type("\x08")
+    screen.until("↩ Returned").until(lambda s: (s.editor or "").startswith("[pasted 300 lines]"))
+    screen.type(BACKSPACE)
     send(screen, "").until("✓ done")
-    idle(screen)
-    again = list(receipts(screen.home).values())[before:]
-    assert [(line.text, line.kind) for line in again] == [
-        ("!use A", "redirect"),
-        (" stop", "verbatim"),
-        ("todo: add x", "todo"),
-        ("use B", "redirect"),
-        ("context: it is late", "context"),
-        ("why?", "question"),
-    ]
-    quit(screen)
+    idle(screen).type(UP)
+    screen.until(lambda s: s.display[s.cursor[0]] == "  row 299")
+    send(cleared(screen), "[pasted 300 lines]").until("Done: [pasted 300 lines]")
+    quit(idle(screen))
+    assert list(states(screen))[-2:] == [f"a {pasted}", "[pasted 300 lines]"]
+
+
+# -------------------------------------------------------------------------------------------------- moving and looking
 
 
 @pytest.mark.slow
-def test_ten_lines_that_come_back_are_ten_rows_once(screen: Screen) -> None:
-    fill(screen)
-    screen.type(ESC)
-    screen.until("Interrupted.").until(lambda s: (s.editor or "").endswith("line 10\n"))
-    counted = Counter(row for row in screen.rows if row.startswith("↩ Returned"))
-    assert counted == Counter(f"↩ Returned (interrupted): line {n}" for n in range(1, 11))
-    screen.type(CTRL_C)
-    quit(idle(screen))
-
-
-def test_a_line_is_shown_with_the_space_that_makes_it_verbatim(screen: Screen) -> None:
-    busy(screen, "gate a")
-    send(screen, " stop").until("📤 Interrupting:  stop ⏳")
-    screen.open_gate("a")
-    screen.until("✓ done")
-    quit(idle(screen))
-    assert states(screen)[" stop"] == "delivered"
-
-
-def test_a_long_query_and_a_long_paste_are_shown_whole(start: Start) -> None:
-    screen = idle(start(columns=60, rows=40))
-    query = " ".join(f"word{n}" for n in range(60))
-    send(screen, query).until(lambda s: f"▶ {query}" in s.flat)
-    busy(idle(screen), "gate a")
-    screen.type(PASTE.format("\r".join(f"row {n} of the paste" for n in range(30))))
-    send(screen, "").until("📤 Interrupting: row 0 of the paste").until("⏳ next safe point")
-    assert "row 29" not in screen.everything, "it is cut while it waits"
-    screen.open_gate("a")
-    screen.until(lambda s: "row 29 of the paste ✓ injected" in s.flat)
-    for n in range(1, 29):
-        assert f"  row {n} of the paste" in screen.rows
-    quit(idle(screen))
-
-
-# --------------------------------------------------------------------------------------------------- moving and looking
-
-
 def test_up_and_down_move_inside_a_long_draft(start: Start) -> None:
     screen = idle(start(columns=40))
     asked(screen, "an earlier query")
@@ -347,11 +220,11 @@ def test_up_and_down_move_inside_a_long_draft(start: Start) -> None:
     screen.until(edits("an earlier query"))
     screen.type(f"{DOWN}y")
     screen.until(lambda s: "x" in (s.editor or "") and "y" in (s.editor or ""))
-    screen.type(CTRL_C)
-    quit(idle(screen))
+    quit(idle(cleared(screen)))
 
 
-def test_ctrl_g_after_ctrl_r_restores_what_was_there(screen: Screen) -> None:
+@pytest.mark.slow
+def test_a_search_restores_what_was_there_when_it_began(screen: Screen) -> None:
     asked(screen, "an alpha query", "an alpha again")
     screen.type(f"half{CTRL_R}alpha")
     screen.until(lambda s: (s.editor or "").startswith("an alpha again"))
@@ -359,57 +232,86 @@ def test_ctrl_g_after_ctrl_r_restores_what_was_there(screen: Screen) -> None:
     screen.until(lambda s: (s.editor or "").startswith("an alpha query"))
     screen.type(CTRL_G)
     screen.until(edits("half"))
-    screen.type(" done")
-    screen.until(edits("half done"))
-    screen.type(CTRL_C)
-    quit(idle(screen))
+    screen.type(f"{CTRL_R}query\r")
+    screen.until(edits("an alpha query"))
+    screen.type(f"{CTRL_E}{CTRL_U}precious text")
+    screen.until(edits("precious text"))
+    screen.type(f"{CTRL_S}zzz")
+    screen.until("I-search").type(CTRL_G)
+    screen.until(lambda s: "I-search" not in s.everything and s.editor == "precious text")
+    screen.type(f"{CTRL_U}{CTRL_R}nothing like it")
+    screen.until("I-search backward").type(CTRL_G)
+    screen.until(lambda s: s.editor == "" and s.display[s.cursor[0] + 1].startswith("idle"))
+    quit(screen)
 
 
 @pytest.mark.slow
 def test_lines_that_come_back_during_a_search_are_not_lost(screen: Screen) -> None:
     busy(asked(screen, "an alpha query"), "gate a")
-    send(screen, "use B").until("📤 Interrupting: use B")
+    send(screen, "use A").until("📤 Interrupting: use A")
+    screen.type(f"/edit\r{CTRL_R}alp{CTRL_G}x")
+    screen.until(lambda s: "use A" in (s.editor or "") and "I-search" not in s.everything)
+    screen.type(f"{CTRL_U}{BACKSPACE}{CTRL_U}")
+    send(screen.until(edits("")), "use B").until("📤 Interrupting: use B")
     send(screen, "stop").until("⏹ Stopping after gate")
     screen.type(f"half{CTRL_R}alpha")
     screen.until("I-search backward: alpha").open_gate("a")
     screen.until("⏹ cancelled").until(edits("use B\nhalf"))
     screen.type(CTRL_G)
     screen.type("x")
-    screen.until(edits("use B\nhalfx"))
-    screen.type(CTRL_C)
-    quit(idle(screen))
-
-
-def test_a_line_that_is_taken_back_during_a_search_is_not_lost(screen: Screen) -> None:
-    busy(asked(screen, "an alpha query"), "gate a")
-    send(screen, "use B").until("📤 Interrupting: use B")
-    screen.type(f"/edit\r{CTRL_R}alp{CTRL_G}x")
-    screen.until(lambda s: "use B" in (s.editor or "") and "I-search" not in s.everything)
-    screen.open_gate("a")
-    screen.until("The gate said opened.").until(lambda s: "idle" in s.toolbar)
-    screen.type(CTRL_C)
-    quit(idle(screen))
+    quit(idle(cleared(screen.until(edits("use B\nhalfx")))))
 
 
 @pytest.mark.slow
-def test_ctrl_g_restores_what_was_there_when_this_search_began(screen: Screen) -> None:
-    asked(screen, "an alpha query")
-    screen.type(f"draft{CTRL_R}alpha\r")
-    screen.until(edits("an alpha query"))
-    screen.type(f"\x05{CTRL_U}precious text")
-    screen.until(edits("precious text"))
-    screen.type(f"{CTRL_S}zzz")
-    screen.until("I-search").type(CTRL_G)
-    screen.until(lambda s: "I-search" not in s.everything and s.editor == "precious text")
-    screen.type(CTRL_C)
-    quit(idle(screen))
+def test_tab_completes_and_a_menu_says_what_commands_do(screen: Screen) -> None:
+    for typed, whole in {"/sta": "/status", "forg": "forget it", "/model ot": "/model other"}.items():
+        screen.type(f"{typed}\t")
+        cleared(screen.until(edits(whole)))
+    for typed, common, names in (("st", "st", ["status", "stop"]), ("todo: c", "todo: c", ["todo: clear"])):
+        screen.type(f"{typed}\t")
+        screen.until(lambda s, names=names: all(name in s.toolbar for name in names))
+        assert screen.editor == common
+        cleared(screen)
+    screen.type("/")
+    screen.until(lambda s: any(row.startswith("  /status ") and "what is going on" in row for row in s.menu))
+    screen.type("mo")
+    screen.until(lambda s: [row.split()[0] for row in s.menu] == ["/model"])
+    screen.type(" ")
+    screen.until(lambda s: s.menu == [])
+    screen.type(f"{CTRL_U}/st")
+    screen.until(lambda s: len(s.menu) == 1)
+    screen.type(ESC)
+    screen.until(lambda s: s.menu == []).until(edits("/st"))
+    send(cleared(screen), "/st")
+    screen.until(edits("/st"))
+    screen.type("\t")
+    cleared(screen.until(edits("/status")))
+
+    work = screen.home / "work"
+    (work / "papers").mkdir()
+    (work / "papers" / "one.md").write_text("1\n2\n")
+    (work / "papers" / "two.md").write_text("1\n")
+    screen.type("sum up @pap\t")
+    screen.until("> sum up @papers/").until("papers/one.md").until("papers/two.md")  # the menu
+    screen.type("o\t")
+    screen.until("> sum up @papers/one.md")
+    screen.type(CTRL_O)  # accepts the text, as Enter does
+    quit(idle(screen.until("with papers/one.md (2 lines)")))
 
 
+# ----------------------------------------------------------------------------------------------------- how it is drawn
+
+
+@pytest.mark.slow
 def test_a_reply_is_painted_while_it_streams(screen: Screen) -> None:
     send(screen, "markdown slowly")
     screen.until(lambda s: _has_no_escapes(s) and "✓ done" in s.everything)
     assert "bold" in screen.everything
     assert "**bold**" not in screen.everything
+    send(idle(screen), "stream 40 words slowly").until("w40")
+    drawn = re.findall(rb"\x1b\[([0-9;]*)mw01", bytes(screen.raw))
+    assert drawn
+    assert not [sgr for sgr in drawn if b"1" in sgr.split(b";")], "the prompt is bold, what is above it is not"
     quit(idle(screen))
 
 
@@ -418,32 +320,29 @@ def _has_no_escapes(screen: Screen) -> bool:
     return True
 
 
-def test_the_prompt_shrinks_with_its_text(screen: Screen) -> None:
+@pytest.mark.slow
+def test_the_prompt_is_as_high_as_its_text_and_leaves_the_screen_whole(screen: Screen) -> None:
     screen.type(CTRL_J.join(["one", "two", "three", "four"]))
     screen.until(edits("one\ntwo\nthree\nfour"))
     for rows, left in ((2, "one\ntwo"), (1, "one")):
         screen.type(f"{CTRL_U}{BACKSPACE}" * rows)
-        screen.until(lambda s, left=left: s.editor == left and _has_the_toolbar_next(s))
-    screen.type(f"{CTRL_U}{CTRL_R}nothing like it")
-    screen.until("I-search backward").type(CTRL_G)
-    screen.until(lambda s: s.editor == "" and _has_the_toolbar_next(s))
+        screen.until(lambda s, left=left: s.editor == left and s.display[s.cursor[0] + 1].startswith("idle"))
+    cleared(screen)
+
+    tall = "\n".join(f"row {n}" for n in range(60))
+    send(screen, "hello").until("Done: hello")
+    screen.type(tall)  # a paste of it would be one row
+    screen.until(lambda s: "row 59" in "\n".join(s.display))
+    assert "Done: hello" in "\n".join(screen.display)
+    send(screen, "").until("Done: row 0")
+    idle(screen)
+    blank = [row for row in screen.display[: screen.cursor[1]] if not row]
+    assert len(blank) <= 1
     quit(screen)
+    assert states(screen) == {"hello": "delivered", tall: "delivered"}
 
 
-def _has_the_toolbar_next(screen: Screen) -> bool:
-    return screen.display[screen.cursor[0] + 1].startswith("idle")
-
-
-def test_the_unfinished_row_is_not_bold(start: Start) -> None:
-    screen = idle(start("--no-color"))
-    send(screen, "stream 40 words slowly").until("w05")
-    screen.until("✓ done")
-    drawn = re.findall(rb"\x1b\[([0-9;]*)mw01", bytes(screen.raw))
-    assert drawn
-    assert not [sgr for sgr in drawn if b"1" in sgr.split(b";")]
-    quit(idle(screen))
-
-
+@pytest.mark.slow
 def test_the_first_prompt_and_ctrl_l_leave_nothing_in_the_scrollback_of_tmux(start: Start) -> None:
     screen = idle(start(reflows=True))
     send(screen, "hello").until("Done: hello")
@@ -456,21 +355,20 @@ def test_the_first_prompt_and_ctrl_l_leave_nothing_in_the_scrollback_of_tmux(sta
     quit(idle(screen))
 
 
-@pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("reflows", [False, True])
-def test_no_text_is_doubled_when_the_width_changes_while_it_streams(start: Start, reflows: bool) -> None:
-    screen = idle(start(columns=60, rows=24, reflows=reflows))
-    send(screen, "stream 40 words slowly").until("w07")
-    screen.type("a text that is being typed meanwhile")
+@pytest.mark.slow
+def test_no_text_is_doubled_when_a_terminal_that_wraps_rows_again_changes_its_width(start: Start) -> None:
+    screen = idle(start(columns=60, rows=24, reflows=True))
+    typed = "a text that is being typed meanwhile"
+    send(screen, "stream 40 words in 8 seconds").until("w07")
+    screen.type(typed)
     screen.resize(24, 22)
-    screen.until(lambda s: "w12" in s.everything and (s.editor or "").startswith("a text that is"))
+    screen.until(lambda s: "w12" in words(s) and (s.editor or "").startswith("a text that is"))
     screen.resize(24, 70)
     screen.until("w17")
     screen.resize(24, 33)
     # What is said at the end is written first, and the prompt below it drawn again after that.
     screen.until("✓ done").until(lambda s: (s.editor or "").startswith("a text that is") and "idle" in s.toolbar)
-    found = Counter(re.findall(r"\bw\d\d\b", " ".join(screen.rows)))
-    assert found == Counter(f"w{n:02}" for n in range(1, 41))
+    assert words(screen) == WORDS
     assert sum(row.startswith("> a text") for row in screen.rows) == 1, screen.everything
     screen.type(CTRL_U)
     screen.resize(24, 100)
@@ -478,12 +376,23 @@ def test_no_text_is_doubled_when_the_width_changes_while_it_streams(start: Start
     assert screen.wait() == 0, screen.everything
 
 
-def test_what_was_typed_before_the_prompt_is_not_in_the_history_twice(start: Start, tmp_path: Path) -> None:
-    screen = idle(start())
-    send(screen, "/stauts").until(edits("/stauts"))
-    screen.type(f"{CTRL_U}{UP}")
-    screen.until(edits("/stauts"))
-    screen.type(CTRL_C)
-    quit(idle(screen))
-    history = (tmp_path / "state" / "chain" / "history").read_text()
-    assert history.count("+/stauts") == 1
+@pytest.mark.slow
+def test_colours_and_signs_are_those_that_the_terminal_can_show(start: Start) -> None:
+    for args, env, is_ascii in (
+        (["--no-color", "-v"], {}, False),
+        ([], {"LANG": "de_DE.ISO-8859-1", "NO_COLOR": "1"}, True),
+    ):
+        screen = idle(start(*args, env=env))
+        send(screen, "gate a").until("gate")
+        send(screen, "hello there").until("Interrupting: hello there")
+        screen.open_gate("a")
+        screen.until("INTERRUPTION at iteration 1").until("✓ done" if not is_ascii else "done, ")
+        if "-v" in args:
+            screen.until("[1/50]").until("→ gate(").until("⏳ Will inject at next safe point").until(
+                "✓ Message injected ("
+            )
+        send(idle(screen), "/quit")
+        assert screen.wait() == 0
+        assert screen.raw.isascii() == is_ascii
+        assert not COLOUR.search(screen.raw)
+        assert screen.left_behind == []

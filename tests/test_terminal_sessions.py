@@ -1,7 +1,4 @@
-"""Several sessions of one program at a real terminal, one after the other.
-
-The rest of the terminal's tests, and how they work, are in ``test_terminal.py``.
-"""
+"""Several sessions of one program at a real terminal, sessions that are resumed, and a disk that makes them wait."""
 
 from __future__ import annotations
 
@@ -15,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.examples import one
 from support.house import ROOT
 from support.journals import journal_files, journals, receipts_of
 from support.program import gates
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, ESC, Start, busy, edits, idle, quit, send
-
-from chain.session.resume import MAX_PAST
+from support.terminal import CTRL_C, CTRL_D, CTRL_R, ESC, UP, Start, busy, edits, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -44,10 +38,6 @@ def afresh(screen: Screen) -> Screen:
     count = screen.everything.count(AFRESH)
     send(idle(screen), "/new").until(lambda s: s.everything.count(AFRESH) > count)
     return idle(screen)
-
-
-def sessions(screen: Screen) -> int:
-    return len(journal_files(screen.home))
 
 
 @contextmanager
@@ -73,123 +63,99 @@ def slow(start: Start) -> Screen:
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
-@pytest.mark.spec("4", "model_context_window_exceeded")
-def test_each_new_conversation_is_a_session_of_its_own(screen: Screen) -> None:
+def test_new_conversations_are_sessions_and_one_is_resumed_at_the_prompt(screen: Screen) -> None:
     send(screen, "todo: add buy milk", "todo: add ask for more", "todo: fail 2 closed").until("closed")
     send(idle(screen), "hello").until("Done: hello")
+    first = journal_files(screen.home)[-1].stem
     afresh(screen).until(lambda s: "plan 1/2" in s.toolbar)
     assert f"{AFRESH}; the plan is kept (1/2), which" in screen.everything
     send(screen, "hello again").until("Done: hello again")
-    afresh(screen)
-    send(screen, "todo: clear", "hello at last").until("Done: hello at last")
+    second = journal_files(screen.home)[-1].stem
+    send(idle(screen), f"/resume {second[:-3]}").until("that session is the one that is open")
+    screen.type(CTRL_C)
+    send(screen, "todo: clear", "/resume").until(lambda s: s.everything.count(first) > 1)
+    send(screen, f"/resume {first}").until("The session goes on.").until(lambda s: "plan 1/2" in s.toolbar)
+    send(idle(screen), "hello at last").until("Done: hello at last")
 
     quit(idle(screen))
-    plan = ["todo: add buy milk", "todo: add ask for more", "todo: fail 2 closed"]
+    lines = {"L1": "todo: add buy milk", "L2": "todo: add ask for more", "L3": "todo: fail 2 closed"}
     assert told(screen) == [
-        {**{f"L{n}": (text, "handled") for n, text in enumerate(plan, 1)}, "L4": ("hello", "delivered")},
-        {"L1": ("hello again", "delivered")},
-        {"L1": ("todo: clear", "handled"), "L2": ("hello at last", "delivered")},
+        {**{id: (text, "handled") for id, text in lines.items()}, **delivered(L4="hello", L5="hello at last")},
+        {**delivered(L1="hello again"), "L2": ("todo: clear", "handled")},
     ]
-    for path in journal_files(screen.home):
-        assert screen.times(f"Session {path.stem}; chain -r {path.stem} goes on with it.") == 1
-    assert journal_files(screen.home)[-1].stem in "".join(screen.rows[-2:])
-    assert [
-        len([row for row in screen.rows if row.startswith("chain ") and path.stem in row])
-        for path in journal_files(screen.home)
-    ] == [1, 1, 1]
-
-
-def test_the_model_of_a_new_session_is_told_the_plan_and_nothing_else(screen: Screen) -> None:
-    send(screen, "todo: add buy milk", "hello").until("Done: hello")
-    afresh(screen)
-    send(screen, "hello again").until("Done: hello again")
-
-    quit(idle(screen))
-    session = journal_files(screen.home)[-1].stem
-    trace: dict[str, Any] = json.loads((screen.home / f"state/chain/traces/{session}-1.json").read_text())
+    for id in (first, second):
+        assert screen.times(f"Session {id}; chain -r {id} goes on with it.") == 1
+    assert first in "".join(screen.rows[-2:])
+    # The model of a new session is told the plan, and nothing else of what was before.
+    trace: dict[str, Any] = json.loads((screen.home / f"state/chain/traces/{second}-1.json").read_text())
     (request,) = [step for step in trace["steps"] if step["type"] == "request"]
     assert [block["text"] for message in request["messages"] for block in message["content"]] == ["hello again"]
     assert "[ ] 1. buy milk" in request["tail"][0]
-    begun = [record for record in journals(screen.home)[session] if record["type"] in ("session", "plan")]
-    assert [record["type"] for record in begun] == ["session", "plan"]
-    assert [task["text"] for task in begun[1]["tasks"]] == ["buy milk"]
 
 
-def test_a_run_that_is_active_keeps_its_session(screen: Screen) -> None:
-    busy(screen, "gate a")
-    send(screen, "/new").until("a run is active; stop it first")
-    send(screen, "/resume 2026").until(lambda s: s.everything.count("a run is active; stop it first") == 2)
-    screen.open_gate("a")
-    idle(screen.until("The gate said opened."))
+def delivered(**texts: str) -> dict[str, tuple[str, str]]:
+    return {id: (text, "delivered") for id, text in texts.items()}
 
-    quit(screen)
-    assert told(screen) == [{"L1": ("gate a", "delivered")}]
+
+def test_after_kill_9_in_the_middle_of_a_tool_the_session_and_the_history_go_on(start: Start) -> None:
+    first = idle(start())
+    send(first, "an alpha query").until("Done: an alpha query")
+    busy(idle(first), "gate a")
+    send(first, "!use B").until("Interrupting: !use B").until(lambda s: journals_have(s, "use B"))
+    first.kill(signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
+    id = journal_files(first.home)[-1].stem
+
+    second = idle(start("-r", id[:-3]).until("from before waits"))
+    assert "▶ gate a" in second.everything
+    assert second.times("[Interrupted: stopped while running")
+    assert second.times("The program ended in the middle of the last run, 1 tool running.")
+    assert second.times("1 line from before waits (L3): Enter on an empty line sends it")
+    second.type("\r")
+    idle(second.until("Understood: use B")).type(UP)
+    second.until(edits("!use B"))
+    second.type(f"\x15{CTRL_R}alph")
+    second.until("an alpha query")
+    second.type("\r")
+    second.until(edits("an alpha query"))
+    send(second, "").until(lambda s: s.everything.count("Done: an alpha query") == 2)
+    quit(idle(second))
+    texts = {"L1": "an alpha query", "L2": "gate a", "L3": "!use B", "L4": "an alpha query"}
+    assert told(second) == [delivered(**texts)]
+    histories = list((second.home / "state/chain").rglob("*hist*"))
+    assert [file.stat().st_mode & 0o077 for file in histories] == [0]
 
 
 @pytest.mark.slow
-def test_the_model_that_was_chosen_stays(screen: Screen) -> None:
-    send(screen, "/model other")
-    send(idle(screen), "hello").until("The other one says: hello")
-    afresh(screen)
-    send(screen, "hello again").until("The other one says: hello again")
-    send(idle(screen), "/model").until(lambda s: any(row.split()[:2] == ["*", "other"] for row in s.rows))
-
-    quit(idle(screen))
-
-
-@pytest.mark.slow
-def test_thoughts_stay_whole_in_the_next_session(screen: Screen) -> None:
-    send(idle(screen), "/thinking on").until("thoughts are shown whole")
-    afresh(screen)
-    send(screen, "think").until("Thought about it.")
-    assert "Considering it from all sides." in screen.everything
-
-    quit(idle(screen))
-
-
-@pytest.mark.slow
-def test_what_was_interrupted_leaves_nothing_behind_in_the_next_session(screen: Screen) -> None:
+def test_what_was_chosen_stays_and_what_was_interrupted_leaves_nothing(screen: Screen) -> None:
+    send(screen, "/thinking on").until("thoughts are shown whole")
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
     screen.type(ESC)
-    screen.until("⏹ interrupted").until(lambda s: (s.editor or "").startswith("waits"))
-    screen.type(CTRL_C)
+    screen.until("⏹ interrupted").until(edits("waits\n"))
+    screen.type("\x15\x7f\x15")
     afresh(screen)
     assert "hang" not in screen.toolbar
-    send(screen, "hello").until("Done: hello")
-    send(idle(screen), "/queue").until("Nothing waits.")
+    send(screen, "think").until("Considering it from all sides.").until("Thought about it.")
+    send(idle(screen), "/model other")
+    afresh(screen)
+    send(screen, "hello").until("The other one says: hello")
+    send(idle(screen), "/model").until(lambda s: any(row.split()[:2] == ["*", "other"] for row in s.rows))
+    send(screen, "/queue").until("Nothing waits.")
     send(idle(screen), "/quit")
 
     assert screen.wait() == 0
     assert told(screen) == [
         {"L1": ("hang", "delivered"), "L2": ("waits", "returned")},
-        {"L1": ("hello", "delivered")},
+        delivered(L1="think"),
+        delivered(L1="hello"),
     ]
-
-
-def test_questions_and_what_was_allowed_are_of_one_session(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "test.yaml").write_text(
-        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, tools: [edit]}}\n"
-    )
-    (tmp_path / "rules.yaml").write_text(
-        "rules:\n  - when: {user: '^write (?P<path>.+)', step: 1}\n"
-        "    tools: [{name: write_file, input: {path: '${path}', content: new}}]\n  - text: 'Result: ${result}'\n"
-    )
-    screen = idle(start())
-    send(screen, "write a").until(lambda s: s.prompt == "Q1?")
-    send(screen, "a").until("✓ done")
-    afresh(screen)
-    send(screen, "write b").until(lambda s: s.prompt == "Q1?")
-    send(screen, "y").until(lambda s: s.everything.count("✓ done") == 2)
-
-    quit(idle(screen))
-    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["a", "b"]
 
 
 # ----------------------------------------------------------------------------------------------- while one is opened
 
 
+@pytest.mark.slow
 def test_a_session_that_cannot_be_opened_leaves_the_old_one_in_use(screen: Screen) -> None:
     send(screen, "hello").until("Done: hello")
     folder = screen.home / "state/chain/sessions"
@@ -206,10 +172,11 @@ def test_a_session_that_cannot_be_opened_leaves_the_old_one_in_use(screen: Scree
     assert told(screen) == [{"L1": ("hello", "delivered"), "L2": ("and you", "delivered")}]
 
 
+@pytest.mark.slow
 def test_what_is_typed_while_a_session_is_opened_stays_for_it(slow: Screen) -> None:
     send(slow, "hello").until("Done: hello")
     with standing_disk(idle(slow)):
-        send(slow, "/new").until(lambda s: sessions(s) == 2)
+        send(slow, "/new").until(lambda s: len(journal_files(s.home)) == 2)
         slow.type("early bird\rand more")
         slow.until(edits("early bird\nand more"))
         assert AFRESH not in slow.everything
@@ -246,11 +213,11 @@ def test_a_disk_that_hangs_in_a_write_holds_up_neither_keys_nor_esc_and_loses_no
     }
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("way", one(["Ctrl-D", "SIGTERM"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["Ctrl-D", "SIGTERM"])
 def test_who_leaves_meanwhile_leaves(slow: Screen, way: str) -> None:
     with standing_disk(slow):
-        send(slow, "/new").until(lambda s: sessions(s) == 2)
+        send(slow, "/new").until(lambda s: len(journal_files(s.home)) == 2)
         if way == "Ctrl-D":
             slow.type(CTRL_D)
         else:
@@ -264,118 +231,24 @@ def test_who_leaves_meanwhile_leaves(slow: Screen, way: str) -> None:
     assert way == "Ctrl-D" or "Not sent: half" in slow.everything
 
 
-def test_lines_whose_moments_have_not_come_move_along(start: Start) -> None:
-    screen = idle(start("--say", "@done the last", "--say", "@iteration 9 too late"))
-    afresh(screen)
-    send(screen, "hello").until("Done: hello").until("Done: the last")
-
-    send(idle(screen), "/quit")
-    assert screen.wait() == 3
-    assert "Not sent: @iteration 9 too late" in screen.everything
-    assert told(screen) == [{}, {"L1": ("hello", "delivered"), "L2": ("the last", "delivered")}]
-
-
-def test_on_a_terminal_of_rows_the_next_line_is_for_the_new_session(start: Start) -> None:
-    screen = start(env={"TERM": "dumb"}).until(lambda s: s.rows[-1:] == [">"])
-    send(screen, "todo: add stay", "/new", "and you").until("Done: and you")
-
-    screen.until(lambda s: s.rows[-1:] == [">"])
-    send(screen, "/quit")
-    assert screen.wait() == 0
-    assert told(screen) == [{"L1": ("todo: add stay", "handled")}, {"L1": ("and you", "delivered")}]
-
-
-@pytest.mark.slow  # the test above holds it for keys
-def test_whole_lines_wait_for_the_new_session_too(start: Start) -> None:
-    no_echo = ("/bin/sh", "-c", 'stty -echo; exec "$0" "$@"')
-    screen = start(env={"TERM": "dumb"}, under=no_echo).until(lambda s: s.rows[-1:] == [">"])
-    screen.type("/new\nhello\n")
-    screen.until("Done: hello")
-    screen.type("/quit\n")
-
-    assert screen.wait() == 0
-    assert told(screen) == [{}, {"L1": ("hello", "delivered")}]
-
-
-# ------------------------------------------------------------------------------------------------ resuming
-
-
-def test_after_kill_9_in_the_middle_of_a_tool_the_session_goes_on(start: Start) -> None:
-    first = idle(start())
-    busy(first, "gate a")
-    send(first, "!use B").until("Interrupting: !use B").until(lambda s: journals_have(s, "use B"))
-    first.kill(signal.SIGKILL)
-    assert first.wait() == -signal.SIGKILL
-    id = journal_files(first.home)[-1].stem
-
-    second = idle(start("-r", id[:-3]).until("from before waits"))
-    assert "▶ gate a" in second.everything
-    assert second.times("[Interrupted: stopped while running")
-    assert second.times("The program ended in the middle of the last run, 1 tool running.")
-    assert second.times("1 line from before waits (L2): Enter on an empty line sends it")
-    send(second, "/queue").until("L2")
-    second.type("\r")
-    second.until("Understood: use B")
-    quit(idle(second))
-    assert told(second) == [{"L1": ("gate a", "delivered"), "L2": ("!use B", "delivered")}]
-
-    third = idle(start("-c").until("Understood: use B").until("/help explains"))
-    assert "from before" not in third.everything
-    send(third, "hello").until("Done: hello")
-    quit(idle(third))
-
-
-def test_a_line_that_a_crash_in_a_refusal_left_is_in_the_editor(start: Start) -> None:
-    first = idle(start())
-    send(first, "refuse this").until("The model refused")
-    first.until(lambda s: (s.editor or "").startswith("refuse this")).type(CTRL_C)
-    quit(idle(first))
-    path = journal_files(first.home)[-1]
-    before, withdrawn, after = path.read_bytes().partition(b'{"type":"withdrawn"')
-    path.write_bytes(before + withdrawn + after.partition(b"\n")[0] + b"\n")
-
-    second = start("-c").until(lambda s: (s.editor or "").startswith("refuse this"))
-    second.type(CTRL_C)
-    quit(idle(second))
-    assert told(second) == [{"L1": ("refuse this", "returned")}]
+# ------------------------------------------------------------------------------------------------------------ resuming
 
 
 @pytest.mark.slow
-def test_a_past_that_is_too_long_says_where_the_rest_is(start: Start) -> None:
-    first = idle(start())
-    send(first, "todo: add buy milk").until("buy milk")
-    quit(idle(first))
-    path = journal_files(first.home)[-1]
-    records = journals(first.home)[path.stem]
-    change = {"type": "model", "time": records[-1]["time"], "name": records[0]["model"]}
-    with path.open("a") as file:
-        for n in range(1, MAX_PAST + 1):
-            file.write(json.dumps({**change, "seq": records[-1]["seq"] + n}) + "\n")
-
-    second = idle(start("-c").until("/help explains"))
-    assert f"Earlier events: chain sessions show {path.stem}" in second.everything
-    quit(second)
-
-
-def journals_have(screen: Screen, text: str) -> bool:
-    return any(text.encode() in path.read_bytes() for path in journal_files(screen.home))
-
-
-def test_a_session_is_resumed_at_the_prompt(start: Start) -> None:
+def test_which_instructions_are_read_is_told_once(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/AGENTS.md").write_text("Use make.")
     screen = idle(start())
-    send(screen, "todo: add buy milk", "hello").until("Done: hello")
-    first = journal_files(screen.home)[-1].stem
-    afresh(screen)
-    send(screen, "todo: clear", "/resume").until(lambda s: s.everything.count(first) > 1)
-    send(screen, f"/resume {first}").until("The session goes on.")
-    screen.until(lambda s: "plan 0/1" in s.toolbar)
-    send(idle(screen), "hello again").until("Done: hello again")
+    send(screen, "hello there").until("Done: hello there")
     quit(idle(screen))
-    lines = {"L1": ("todo: add buy milk", "handled"), "L2": ("hello", "delivered")}
-    assert told(screen)[0] == {**lines, "L3": ("hello again", "delivered")}
+
+    again = idle(start("-c").until("Done: hello there").until("/help explains"))
+    assert again.everything.count("Project instructions: AGENTS.md.") == 1
+    quit(again)
 
 
-def test_a_session_is_chosen_from_a_list_before_the_prompt_is_up(start: Start) -> None:
+@pytest.mark.slow
+def test_a_session_is_chosen_from_a_list_and_is_one_programs_at_a_time(start: Start) -> None:
     first = idle(start())
     send(first, "hello").until("Done: hello")
     quit(idle(first))
@@ -387,6 +260,9 @@ def test_a_session_is_chosen_from_a_list_before_the_prompt_is_up(start: Start) -
     screen.until(lambda s: s.everything.count("Which one") == 2)
     screen.type("1\r")
     screen.until("Done: hello")
+    second = start("-r", id)
+    assert second.wait() == 2
+    assert second.times(f"the session {id} is open in another process; chain watch shows it, and chain send")
     send(idle(screen), "hello again").until("Done: hello again")
     quit(idle(screen))
     assert [len(lines) for lines in told(screen)] == [2]
@@ -395,34 +271,17 @@ def test_a_session_is_chosen_from_a_list_before_the_prompt_is_up(start: Start) -
     assert none.wait() == 0
 
 
-def test_the_session_that_is_open_is_known_by_the_beginning_of_its_id_too(screen: Screen) -> None:
-    send(idle(screen), "hello").until("Done: hello")
-    id = journal_files(screen.home)[-1].stem
-    send(idle(screen), f"/resume {id[:-3]}").until("that session is the one that is open")
-    screen.type(CTRL_C)
-    send(screen, "/resume nothing").until("there is no session 'nothing'")
-    assert "another process" not in screen.everything
-    quit(idle(screen))
+def journals_have(screen: Screen, text: str) -> bool:
+    return any(text.encode() in path.read_bytes() for path in journal_files(screen.home))
 
 
-def test_a_session_is_one_programs_at_a_time(start: Start) -> None:
-    first = idle(start())
-    id = journal_files(first.home)[-1].stem
-    second = start("-r", id)
-    assert second.wait() == 2
-    assert second.times(f"the session {id} is open in another process; chain watch shows it, and chain send")
-    quit(first)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+@pytest.mark.slow
+def test_what_cannot_be_resumed_is_said(start: Start) -> None:
+    for arguments, says in (
         (["-r", "nothing"], "there is no session 'nothing'; chain sessions list shows those that there are"),
         (["-c"], "is kept; begin one without --continue"),
         (["-c", "-r", "x"], "--continue and --resume contradict each other; leave one out"),
-    ],
-)
-def test_what_cannot_be_resumed_is_said(start: Start, arguments: list[str], says: str) -> None:
-    screen = start(*arguments)
-    assert screen.wait() == 2
-    assert screen.times(says)
+    ):
+        screen = start(*arguments)
+        assert screen.wait() == 2
+        assert screen.times(says)

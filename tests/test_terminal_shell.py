@@ -9,10 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.examples import some
 from support.processes import marked, until
 from support.screen import Screen
-from support.terminal import CTRL_C, ESC, Start, idle, quit, send
+from support.terminal import ESC, Start, idle, quit, send, states
 
 pytest_plugins = ["support.terminal"]
 
@@ -29,10 +28,6 @@ rules:
   - {when: {interruption: '(?P<said>.*)'}, text: "Noted: ${said}"}
   - {text: "Result: ${result}"}
 """
-
-SOON_S = 0.1
-ECHOES = 20
-"""A machine that does other work as well takes longer: as long as the echoes of so many keys do there."""
 
 
 @pytest.fixture
@@ -92,30 +87,7 @@ def test_output_is_shown_as_it_comes_the_last_rows_below_and_no_flood(screen: Sc
     quit(screen)
 
 
-@pytest.mark.slow
-def test_a_now_line_cuts_a_command_and_the_run_goes_on(screen: Screen, mark: str) -> None:
-    running(screen, "hide", mark, 4)
-    echo = seconds(screen, "e", lambda s: s.editor == "e")
-    screen.type("\x15")
-    screen.until(lambda s: s.editor == "")
-    screen.type("!!stop that, list the files")
-    screen.until(lambda s: s.editor == "!!stop that, list the files")
-    began = time.monotonic()
-    screen.type("\r")
-    until(lambda: not commands(mark))
-    assert time.monotonic() - began < max(SOON_S, ECHOES * echo)
-    screen.until("✗ shell").until("Noted: stop that, list the files")
-    quit(idle(screen))
-
-
-def seconds(screen: Screen, keys: str, condition: object) -> float:
-    begun = time.monotonic()
-    screen.type(keys)
-    screen.until(condition)  # type: ignore[arg-type]
-    return time.monotonic() - begun
-
-
-def test_a_stop_waits_for_the_command_and_esc_kills_it(screen: Screen, mark: str) -> None:
+def test_esc_and_a_closed_window_leave_nothing_of_a_command(screen: Screen, mark: str) -> None:
     running(screen, "hide", mark, 4)
     send(screen, "stop").until("Esc kills it")
     assert len(commands(mark)) >= 4
@@ -123,19 +95,24 @@ def test_a_stop_waits_for_the_command_and_esc_kills_it(screen: Screen, mark: str
     screen.until("⏹ interrupted")
     idle(screen)
     assert not commands(mark)
-    quit(screen)
 
-
-@pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("way", some(["/quit", "Ctrl-C twice", "SIGTERM", "SIGHUP", "SIGKILL"], every=3))
-def test_nothing_of_a_command_outlives_the_program(screen: Screen, mark: str, way: str) -> None:
     running(screen, "hide", mark, 4)
-    match way:
-        case "/quit":
-            send(screen, "/quit")
-        case "Ctrl-C twice":
-            screen.type(CTRL_C + CTRL_C)
-        case _:
-            screen.process.send_signal(signal.Signals[way])
+    send(screen, "waits").until("📤 Interrupting: waits")
+    screen.hang_up()
+    screen.wait()
+    until(lambda: not marked(mark))
+    assert states(screen) == {"hide": "delivered", "stop": "handled", "waits": "returned"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["!!", "SIGKILL"])
+def test_nothing_of_a_command_outlives_what_cuts_it(screen: Screen, mark: str, way: str) -> None:
+    running(screen, "hide", mark, 4)
+    if way == "!!":
+        send(screen, "!!stop that, list the files")
+        until(lambda: not commands(mark))
+        quit(idle(screen.until("✗ shell").until("Noted: stop that, list the files")))
+    else:
+        screen.kill(signal.SIGKILL)
     screen.wait()
     until(lambda: not marked(mark))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
-from support.examples import one, some
-from support.journals import journals
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, Start, edits, idle, quit, send
+from support.terminal import CTRL_C, Start, edits, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -42,36 +39,42 @@ def compact(screen: Screen) -> str:
     return "".join(screen.everything.split())
 
 
-def test_a_yes_is_remembered_for_the_content(start: Start, work: Path) -> None:
-    screen = asked(start(config=False))
+def test_what_was_typed_before_the_question_is_no_answer_and_is_not_lost(start: Start, work: Path) -> None:
+    # The terminal has all of it before the program begins.
+    screen = start(config=False, under=["/bin/sh", "-c", 'read go; exec "$0" "$@"'])
+    screen.type("go\rlist them\rand")
+    asked(screen)
+    assert screen.is_cooked
     assert 'line 3  tools.allow: ["list_files"]' in screen.everything
-    send(screen, "y")
-    send(idle(screen), "hello").until("Mine: hello")
+
+    send(screen, "yesterday").until(lambda s: s.everything.count(ASKED.rstrip()) == 2)
+    send(screen, "y").until("Mine: list them").until(edits("and"))
+
+    screen.type("\x15")
     quit(idle(screen))
 
+
+@pytest.mark.slow
+def test_a_yes_is_remembered_for_the_content(start: Start, work: Path) -> None:
+    send(asked(start(config=False)), "y").until("idle")
     screen = idle(start(config=False))
     assert ASKED not in screen.everything
-    quit(idle(screen))
+    quit(screen)
 
     (work / "config.yaml").write_text(UNTRUSTED.replace("list_files", "list_files, shell"))
     screen = asked(start(config=False))
     assert '["list_files", "shell"]' in screen.everything
     screen.type(CTRL_C)
     assert screen.wait() == 130
+    assert screen.left_behind == []
 
 
-@pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("answer", some(["n\r", "No\r", "\r", CTRL_D, f"y{CTRL_D}{CTRL_D}"], every=3))
-def test_a_no_goes_on_without_the_file_and_says_so(start: Start, work: Path, answer: str) -> None:
+@pytest.mark.slow
+def test_a_no_goes_on_without_the_file_and_says_so(start: Start, work: Path) -> None:
     screen = asked(start(config=False))
-    screen.type(answer)
+    send(screen, "")
     idle(screen.until("is not used; the built-in defaults hold").until("offline"))
-    send(screen, "/debug").until("configuration   the built-in one")
-    quit(idle(screen))
-    asked(start(config=False))
-
-
-def test_the_users_own_configuration_holds_after_a_no(start: Start, work: Path) -> None:
+    quit(screen)
     own = work.parent / "config/chain/config.yaml"
     own.parent.mkdir(parents=True)
     own.write_text("models: {default: offline}\ninbox: {size: 3}\n")
@@ -81,48 +84,7 @@ def test_the_users_own_configuration_holds_after_a_no(start: Start, work: Path) 
     quit(idle(screen))
 
 
-def test_ctrl_c_leaves_with_the_terminal_as_it_was(start: Start, work: Path) -> None:
-    screen = asked(start(config=False))
-    assert screen.is_cooked
-    screen.type(CTRL_C)
-    assert screen.wait() == 130
-    assert screen.left_behind == []
-    assert journals(work.parent) == {}
-
-    screen = asked(start(config=False))
-    screen.kill(signal.SIGTERM)
-    screen.wait()
-    assert screen.is_cooked
-
-
-def test_anything_else_is_asked_again(start: Start, work: Path) -> None:
-    screen = asked(start(config=False))
-    for n, text in enumerate(["maybe", "yesterday", "list the files"], 2):
-        send(screen, text).until(lambda s, n=n: s.everything.count(ASKED.rstrip()) == n)
-    send(screen, "yes")
-    send(idle(screen), "hello").until("Mine: hello")
-    quit(idle(screen))
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("typed", one(["y\ry\r", "list them\rand", "y"]))
-def test_what_was_typed_before_the_question_is_no_answer_and_is_not_lost(start: Start, work: Path, typed: str) -> None:
-    # The terminal has all of it before the program begins.
-    screen = start(config=False, under=["/bin/sh", "-c", 'read go; exec "$0" "$@"'])
-    screen.type(f"go\r{typed}")
-
-    asked(screen)
-    send(screen, "y")
-
-    lines = typed.split("\r")
-    for line in lines[:-1]:
-        screen.until(f"Mine: {line}")
-    screen.until(edits(lines[-1]))
-    if lines[-1]:
-        screen.type("\x15")
-    quit(idle(screen))
-
-
+@pytest.mark.slow
 def test_a_file_that_is_replaced_at_the_question_is_neither_used_nor_trusted(start: Start, work: Path) -> None:
     screen = asked(start(config=False))
     evil = UNTRUSTED.replace("list_files", "shell").replace("rules.yaml", "evil.yaml")
@@ -133,32 +95,4 @@ def test_a_file_that_is_replaced_at_the_question_is_neither_used_nor_trusted(sta
     send(screen, "y")
     send(idle(screen), "hello").until("Mine: hello")
     quit(idle(screen))
-
-    screen = asked(start(config=False))
-    assert '["shell"]' in screen.everything
-
-
-def test_a_long_file_is_shown_whole(start: Start, work: Path) -> None:
-    headers = "".join(f'        X-{n:03}: "{"v" * 90}{n:03}"\n' for n in range(60))
-    text = "models:\n  definitions:\n    claude:\n      extra_headers:\n" + headers + "chains: {}\n"
-    (work / "config.yaml").write_text(text)
-    screen = asked(start(config=False, columns=60))
-    whole = screen.everything.replace("\n      ", "")
-    for n in range(60):
-        assert f"line {n + 5}  models.definitions.claude.extra_headers.X-{n:03}:{'v' * 90}{n:03}" in whole
-
-
-def test_a_terminal_of_rows_asks_too(start: Start, work: Path) -> None:
-    screen = asked(start(config=False, env={"TERM": "dumb"}))
-    send(screen, "y")
-    send(screen.until("/help"), "hello").until("Mine: hello")
-    send(screen, "/quit")
-    assert screen.wait() == 0
-    assert b"\x1b" not in screen.raw
-
-
-def test_a_file_without_chains_that_was_meant_to_be_used_is_told(start: Start, work: Path) -> None:
-    (work / "config.yaml").write_text("# mine\nmodels: {default: offline}\n")
-    screen = start(config=False).until(lambda s: "config.yaml:2:isnotused" in compact(s))
-    assert ASKED not in screen.everything
-    quit(idle(screen))
+    assert "Evil" not in screen.everything

@@ -1,17 +1,14 @@
 """The invariants of SPEC section 2 in every agent of random trees: up to four levels and twelve agents, whose models
-fail, refuse and ask each other, and a user who sends lines to any of them, answers, stops and interrupts. In the last
-test the program around the chain is hard on it, too: its listeners raise, feeds come late, tools shield themselves for
-longer than they are waited for, and the whole is cancelled from outside.
+fail, refuse and ask each other, and a user who sends lines to any of them, answers, stops and interrupts.
 
-``CHAIN_TEST_PROFILE=long`` tries ten times as many.
+About 1,600 trees in CI, which take a minute of a processor; ``CHAIN_TEST_PROFILE=long`` tries ten times as many.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import trio
@@ -38,15 +35,12 @@ from support import (
     sharded,
     wait_quiet,
 )
-from support.clock import pass_time
 from support.small_window import SmallWindow, Summary
-from support.trees import FIRST, LEAVES, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees, trees_of
+from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from trio.testing import MockClock
 
 from chain import events
 from chain.model import Model
-from chain.session.feed import Feed
-from chain.tools.tool import Preview, Tool, ToolContext, tool
 
 HANDLER = """
 config: {max_tokens: 500, effort: low}
@@ -118,7 +112,6 @@ class Example:
     then: list[str] = field(default_factory=list)
     closes_after_s: float | None = None
     models: int = 0
-    tools: Sequence[Tool] = tuple(TREE_TOOLS)
 
     @property
     def model(self) -> Model:
@@ -132,9 +125,8 @@ class Example:
     async def play(self, file: MemoryFile) -> None:
         use = tree_settings(max_iterations=self.setting.max_iterations, **self.setting.more)
         async with open_session(
-            self.model, tools=self.tools, use=use, interactive=self.setting.interactive, file=file
+            self.model, tools=TREE_TOOLS, use=use, interactive=self.setting.interactive, file=file
         ) as session:
-            self.meet(session)
             acts = Acts(session, self.at, another=self.another)
             session.chain.listen(acts)
             await self.first_run(session, acts)
@@ -154,9 +146,6 @@ class Example:
                 await trio.sleep(self.closes_after_s)
         self.check(session)
 
-    def meet(self, session: Session) -> None:
-        """Called with the session before anything is done with it."""
-
     async def first_run(self, session: Session, acts: Acts) -> None:
         chain = session.chain
         async with trio.open_nursery() as nursery:
@@ -175,8 +164,7 @@ class Example:
                 answerer.close()
                 if isinstance(session.file, FullDisk):
                     session.file.room = math.inf
-            with trio.fail_after(1e6):
-                await wait_quiet(session)
+            await wait_quiet(session)
             nursery.cancel_scope.cancel()
 
     def check(self, session: Session) -> None:
@@ -192,7 +180,7 @@ class Example:
         trio.run(self.play, file, clock=MockClock(autojump_threshold=0))
 
 
-@sharded(2_400, trees, settings, at_events, at_times, answers, between, st.sampled_from([None, None, 0.0, 1.0]))
+@sharded(1_200, trees, settings, at_events, at_times, answers, between, st.sampled_from([None, None, 0.0, 1.0]))
 def test_the_invariants_hold_in_every_agent_of_a_tree(
     tree: Tree,
     setting: Setting,
@@ -209,7 +197,7 @@ disk_acts = st.sampled_from(DISK_ACTS)
 
 
 @sharded(
-    500,
+    300,
     trees,
     settings,
     st.lists(st.tuples(moments, st.one_of(disk_acts, whats)), max_size=12),
@@ -239,7 +227,7 @@ class SmallExample(Example):
 
 
 @sharded(
-    200,
+    150,
     trees,
     st.sampled_from([setting for setting in SETTINGS if not {"budget_tokens", "timeout_s"} & set(setting.more)]),
     st.lists(st.tuples(moments, st.one_of(st.just(COMPACT), whats)), max_size=12),
@@ -251,167 +239,3 @@ def test_the_invariants_hold_in_every_agent_though_its_window_is_small(
     tree: Tree, setting: Setting, at: Numbered, answers: Answering, room: int, says: list[Summary]
 ) -> None:
     SmallExample(tree, setting, at, answers=answers, room=room, says=says).run(MemoryFile(setting.sync_s))
-
-
-# ----------------------------------------------------------------------------------------- a program that is hard on it
-
-
-@tool(timeout_s=50)
-async def hold(ctx: ToolContext) -> str:
-    """Let nothing cancel it for longer than a chain that closes waits."""
-    with trio.CancelScope(shield=True):
-        await pass_time(8)
-    return "let go"
-
-
-async def _looked_at(ctx: ToolContext) -> Preview:
-    _ASKED.setdefault(ctx.call_id, trio.current_time())
-    return Preview("do it", "it", "it")
-
-
-_ASKED: dict[str, float] = {}
-"""When calls were first looked at that are allowed."""
-
-
-@tool(needs_approval=True, preview=_looked_at)
-async def permitted(ctx: ToolContext) -> str:
-    """Do what the configuration allows."""
-    ctx.progress(f"waited {trio.current_time() - _ASKED.pop(ctx.call_id):g}")
-    return "permitted"
-
-
-HARD_LEAVES = [*LEAVES, *[("permitted", {})] * 4, *[("hold", {})] * 2, *[("danger", {})] * 2]
-HARD_SETTINGS = [replace(each, more={**each.more, "allow": "permitted"}) for each in SETTINGS]
-now_lines = st.builds(
-    lambda to, line: to + line,
-    st.sampled_from(TO),
-    st.sampled_from(["!!use this now ‹›", "!!how far is it ‹›?", "!use it ‹›"]),
-)
-
-Outside = tuple[float | None, int | None]
-"""After how many seconds the whole is cancelled, and at which event a listener wants the program to exit."""
-
-
-@dataclass
-class Late:
-    """Somebody who comes when a session is under way, and reads all of it from then on."""
-
-    session: Session
-
-    def __post_init__(self) -> None:
-        self.before = self.session.chain.standing
-        self.since = len(self.session.events)
-        self.feed: Feed = self.session.chain.feed()
-        self.check_standing()
-
-    def check_standing(self) -> None:
-        """What is told of how things stand is what was told before, as far as it still holds."""
-        agents, lines = set(), set()
-        for event in self.session.events:
-            match event:
-                case events.AgentStarted(name=name):
-                    agents.add(name)
-                case events.AgentEnded(name=name):
-                    agents.discard(name)
-                case events.LineQueued(id=id):
-                    lines.add(id)
-                case events.RunStarted(id=id):
-                    lines.discard(id)
-                case events.Receipt(id=id, state=state) if state not in ("refused", "unsent"):
-                    lines.discard(id)
-                case events.UserInterruption(ids=ids):
-                    lines.difference_update(ids)
-                case _:
-                    pass
-        assert {e.name for e in self.before if isinstance(e, events.AgentStarted)} == agents
-        assert {e.id for e in self.before if isinstance(e, events.LineQueued)} == lines
-
-    async def check(self) -> None:
-        """The feed has an end, and nothing is missing in it."""
-        told: list[events.Event] = []
-        with trio.fail_after(1):
-            while batch := await self.feed.batch():
-                told += batch
-        assert whole(told[1:]) == whole(self.session.events[self.since :]), "after what says which session it is"
-
-
-def whole(told: list[events.Event]) -> list[int]:
-    """The events but for running text, which is joined for who reads it late."""
-    return [id(e) for e in told if not isinstance(e, events.TextDelta | events.ThinkingDelta | events.ToolProgress)]
-
-
-@dataclass
-class HardExample(Example):
-    """The same in a program that raises, comes late and is cancelled."""
-
-    raises: list[int] = field(default_factory=list)
-    late_at: list[int] = field(default_factory=list)
-    outside: Outside = (None, None)
-    tools: Sequence[Tool] = (*TREE_TOOLS, hold, permitted)
-
-    def meet(self, session: Session) -> None:
-        self.session = session
-        self.late = [Late(session)]
-        self.told: list[events.Event] = []
-        session.chain.listen(self.act)
-        session.chain.listen(self.told.append)
-
-    def act(self, event: events.Event) -> None:
-        n = len(self.session.events)
-        if n in self.late_at:
-            self.late.append(Late(self.session))
-        if n == self.outside[1]:
-            raise SystemExit
-        if n in self.raises:
-            raise ValueError
-
-    async def play(self, file: MemoryFile) -> None:
-        _ASKED.clear()
-        after_s, exit_at = self.outside
-        has_failed = has_left = False
-        with trio.move_on_after(math.inf if after_s is None else after_s) as whole_program:
-            try:
-                await super().play(file)
-            except* ValueError:
-                has_failed = True
-            except* SystemExit:
-                has_left = True
-        session = self.session
-        n = len(session.events)
-        self.check(session)
-        # What listeners raise comes out of the block, and everybody is told of everything all the same.
-        assert has_left == (exit_at is not None and exit_at <= n)
-        assert has_failed == any(1 <= at <= n for at in self.raises) or has_left
-        assert sorted(map(id, self.told)) == sorted(map(id, session.events))
-        for late in (*self.late, Late(session)):
-            await late.check()
-        waits = [float(e.text.removeprefix("waited ")) for e in session.of(events.ToolProgress) if "waited" in e.text]
-        assert all(waited <= 2 * self.setting.sync_s for waited in waits), "what is allowed waits for the disk alone"
-        if whole_program.cancelled_caught and not any(e.name == "hold" for e in session.of(events.ToolCall)):
-            took = trio.current_time() - whole_program.deadline
-            assert took < 2 + 4 * self.setting.sync_s, "only the disk had to be waited for, and what tidies up"
-
-
-@sharded(
-    500,
-    trees_of(HARD_LEAVES),
-    st.sampled_from(HARD_SETTINGS),
-    st.lists(st.tuples(moments, st.one_of(now_lines, whats)), max_size=12),
-    at_times,
-    answers,
-    st.lists(st.integers(1, 80), max_size=3),
-    st.lists(st.integers(1, 80), max_size=3),
-    st.tuples(st.sampled_from([None, None, 0.0, 0.5, 2.0, 9.0]), st.one_of(st.none(), st.none(), st.integers(1, 60))),
-)
-def test_the_invariants_hold_in_a_program_that_raises_comes_late_and_is_cancelled(
-    tree: Tree,
-    setting: Setting,
-    at: Numbered,
-    in_time: Timed,
-    answers: Answering,
-    raises: list[int],
-    late_at: list[int],
-    outside: Outside,
-) -> None:
-    example = HardExample(tree, setting, at, in_time, answers, raises=raises, late_at=late_at, outside=outside)
-    example.run(MemoryFile(setting.sync_s))

@@ -16,8 +16,10 @@ from support.examples import some
 from support.gate import Gate
 from support.servers import entry_of, heard
 
+from chain.config.load import load_settings
 from chain.lines.parse import MAX_LINE
 from chain.tools.tool import ToolContext, tool
+from cli.acp.host import Opener
 from cli.acp.rpc import (
     CANCELLED,
     INTERNAL_ERROR,
@@ -36,7 +38,7 @@ rules:
   - {when: {interruption: '(?P<all>[\s\S]+)'}, text: "Understood: ${all}", and: continue}
   - {when: {user: '\Await', tool: wait}, text: "Waited."}
   - {when: {user: '\Await'}, text: "Looking.", tools: [{name: wait, input: {}}]}
-  - {when: {user: '\Astream'}, text: "one two three four five six seven", pace: {chunk: 4, delay_s: 0.02}}
+  - {when: {user: '\Astream'}, text: "one two LONG seven", pace: {chunk: 4, delay_s: 0.02}}
   - {when: {user: '\Awrite', tool: write_file}, text: "Written: ${result}"}
   - {when: {user: '\Awrite'}, tools: [{name: write_file, input: {path: new.txt, content: "a\nb\n"}}]}
   - {when: {user: '\Aedit', tool: edit_file}, text: "Edited: ${result}"}
@@ -55,7 +57,8 @@ rules:
   - {when: {user: '\Aexplore'}, tools: [{name: explore, input: {task: "look around"}}]}
   - {when: {user: 'look around'}, text: "I see nothing."}
   - {text: "Hello."}
-"""
+""".replace("LONG", "three " * 1_000)
+"""Streaming all of the long text takes longer than anything that is to happen in the middle of it."""
 
 
 @pytest.fixture
@@ -667,6 +670,37 @@ async def test_a_session_that_fails_ends_alone(tmp_path: Path, gate: Gate) -> No
         assert (await editor.result(editor.prompt(session, "hello")))["stopReason"] == "end_turn"
 
 
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ("model: x, base_url: 'http://127.0.0.1:1'", "models.definitions.claude.base_url"),
+        ("model: x", "ANTHROPIC_API_KEY"),
+    ],
+)
+async def test_a_configuration_that_cannot_be_used_is_an_error_that_names_the_key(
+    tmp_path: Path, config: str, named: str
+) -> None:
+    (tmp_path / "config.yaml").write_text(
+        f"models: {{definitions: {{claude: {{provider: anthropic, {config}}}}}}}\n"
+        "chains: {default: {model: claude, system_prompt: null}}\n"
+    )
+    use = Opener(lambda folder: load_settings(config=None, environ={}, cwd=folder), tmp_path / "state")
+    async with connected(use) as editor:
+        await editor.initialize()
+        assert named in (await editor.error("session/new", cwd=str(tmp_path), mcpServers=[])).message
+
+
+async def test_a_session_that_another_program_has_open_is_an_error(tmp_path: Path) -> None:
+    use = opener(tmp_path / "home", RULES)
+    async with connected(use) as other:
+        await other.initialize()
+        async with connected(use) as editor:
+            await editor.initialize()
+            where = {"sessionId": await editor.new(tmp_path), "cwd": str(tmp_path), "mcpServers": []}
+            assert "another process" in (await other.error("session/load", **where)).message
+        assert "configOptions" in await other.call("session/load", **where)
+
+
 class Trap(dict[str, object]):
     """What the program cannot know of."""
 
@@ -739,7 +773,6 @@ async def test_instructions_of_the_project_are_named(editor: Editor, tmp_path: P
 # ---------------------------------------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("method", "params", "code", "named"),
     some(
@@ -837,7 +870,7 @@ async def test_a_line_of_the_side_door_is_told_to_the_editor_and_answers_nothing
 ) -> None:
     session = await editor.new(tmp_path / "ws")
     id = editor.prompt(session, "wait")
-    await editor.until(gate.started.is_set)
+    await gate.started.wait()
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(sockets.connect(tmp_path / "home/state/doors" / session)))
     async with stream:
         await stream.send_all(b'{"type":"line","text":"use B","id":"b"}\n')

@@ -11,29 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import forked
 from support.clients import configure
 from support.processes import marked, until
-from support.program import environ, gates, program
+from support.program import environ, program, start_program
 
-DEADLINE_S = 30
-
-INITIALIZE = {"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": {"protocolVersion": 1}}
+from chain.errors import UserError
+from cli.arguments import command_of
+from cli.options import parse_arguments
+from cli.subcommands.acp import check_options
 
 
 class Program:
     """The program, and what it writes."""
 
-    def __init__(self, home: Path, *args: str, command: Sequence[str] = (), is_forked: bool = True) -> None:
+    def __init__(self, home: Path, *args: str, command: Sequence[str] = ()) -> None:
         with (home / "errors").open("a") as errors:
-            self.process = forked.Popen(
+            self.process = start_program(
                 command or program("acp", *args),
                 env=environ(home, {}),
                 cwd=home,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                is_forked=is_forked,
             )
         self.rows: list[dict[str, Any]] = []
         self._last = 0
@@ -86,12 +85,12 @@ class Program:
     def wait(self) -> int:
         assert self.process.stdout is not None
         self.rows += [json.loads(row) for row in self.process.stdout.readlines()]
-        return self.process.wait(DEADLINE_S)
+        return self.process.wait()
 
 
 @contextmanager
-def running(home: Path, *args: str, command: Sequence[str] = (), is_forked: bool = True) -> Iterator[Program]:
-    started = Program(home, *args, command=command, is_forked=is_forked)
+def running(home: Path, *args: str, command: Sequence[str] = ()) -> Iterator[Program]:
+    started = Program(home, *args, command=command)
     try:
         yield started
     finally:
@@ -115,23 +114,29 @@ def last_record(home: Path, session: str) -> dict[str, Any]:
     return found
 
 
-def test_the_end_of_the_input_ends_the_program_with_its_runs(tmp_path: Path, workspace: Path) -> None:
+def test_only_messages_are_written_until_the_end_of_the_input_ends_the_program(tmp_path: Path, workspace: Path) -> None:
     with running(tmp_path, *configure(tmp_path)) as agent:
-        session = agent.open(workspace)
+        agent.say(id="init", method="initialize", params={"protocolVersion": 1})
+        assert agent.process.stdin is not None
+        agent.process.stdin.write(b"\xff\xfe\n\n[]\nnonsense\n")
+        session = agent.call("session/new", cwd=str(workspace), mcpServers=[{"name": "weather"}])["result"]["sessionId"]
+        assert agent.answer(agent.prompt(session, "hello"))["result"]["stopReason"] == "end_turn"
         id = agent.prompt(session, "gate")
         agent.until_update("tool_call")
         assert agent.end() == 0
+        codes = [row["error"]["code"] for row in agent.rows if "error" in row]
+        assert codes == [-32700, -32600, -32700]
         [answer] = [row for row in agent.rows if row.get("id") == id]
         assert answer["result"]["stopReason"] == "cancelled"
     assert last_record(tmp_path, session)["status"] == "interrupted"
-    assert (tmp_path / "errors").read_text().count("Traceback") == 0
+    errors = (tmp_path / "errors").read_text()
+    assert "weather" in errors
+    assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGTERM, 143), (signal.SIGHUP, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.started)],
-    ids=lambda each: str(each),
-)
+@pytest.mark.slow
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_it_properly(tmp_path: Path, workspace: Path, number: signal.Signals, code: int) -> None:
     with running(tmp_path, *configure(tmp_path)) as agent:
         session = agent.open(workspace)
@@ -142,7 +147,7 @@ def test_a_signal_ends_it_properly(tmp_path: Path, workspace: Path, number: sign
     assert last_record(tmp_path, session)["status"] == "interrupted"
 
 
-@pytest.mark.slow  # a program for itself
+@pytest.mark.slow
 def test_an_editor_that_has_gone_leaves_nothing_behind(tmp_path: Path, workspace: Path) -> None:
     rules = "rules: [{tools: [{name: shell, input: {command: 'echo > begun; sleep 1000'}}]}]"
     (tmp_path / "rules.yaml").write_text(rules)
@@ -152,8 +157,7 @@ models: {default: test, definitions: {test: {provider: scripted, script: rules.y
 chains: {default: {model: test, system_prompt: null, tools: [shell]}}
 tools: {allow: [shell], shell: {sandbox: "off"}}
 """)
-    # What has the mark in its environment is found by what it was started with, which a fork has not.
-    with running(tmp_path, "--config", str(tmp_path / "config.yaml"), is_forked=False) as agent:
+    with running(tmp_path, "--config", str(tmp_path / "config.yaml")) as agent:
         session = agent.open(workspace)
         os.mkfifo(workspace / "begun")
         agent.prompt(session, "go")
@@ -163,23 +167,9 @@ tools: {allow: [shell], shell: {sandbox: "off"}}
         agent.process.stdout.close()
         assert agent.process.stdin is not None
         agent.process.stdin.close()
-        assert agent.process.wait(DEADLINE_S) == 0
+        assert agent.process.wait() == 0
         until(lambda: not marked(mark))
     assert last_record(tmp_path, session)["status"] == "interrupted"
-
-
-@pytest.mark.started
-def test_only_messages_are_written_to_standard_output(tmp_path: Path, workspace: Path) -> None:
-    with running(tmp_path, *configure(tmp_path)) as agent:
-        agent.say(**{k: v for k, v in INITIALIZE.items() if k != "jsonrpc"})
-        assert agent.process.stdin is not None
-        agent.process.stdin.write(b"\xff\xfe\n\n[]\nnonsense\n")
-        session = agent.call("session/new", cwd=str(workspace), mcpServers=[{"name": "weather"}])["result"]["sessionId"]
-        assert agent.answer(agent.prompt(session, "hello"))["result"]["stopReason"] == "end_turn"
-        assert agent.end() == 0
-        codes = [row["error"]["code"] for row in agent.rows if "error" in row]
-        assert codes == [-32700, -32600, -32700]
-    assert "weather" in (tmp_path / "errors").read_text()
 
 
 LOUD = """
@@ -198,6 +188,7 @@ sys.exit(main(sys.argv[1:], tools=[loud]))
 """
 
 
+@pytest.mark.slow
 def test_a_tool_that_prints_or_reads_does_not_get_into_the_messages(tmp_path: Path, workspace: Path) -> None:
     (tmp_path / "loud.py").write_text(LOUD)
     (tmp_path / "rules.yaml").write_text("rules: [{when: {tool: loud}, text: '${result}'}, {tools: [{name: loud}]}]")
@@ -214,52 +205,14 @@ chains: {default: {model: test, system_prompt: null, tools: []}}
     assert {"printed", "echoed"} <= set((tmp_path / "errors").read_text().split())
 
 
-def test_an_untrusted_configuration_is_an_error_that_names_the_keys(tmp_path: Path, workspace: Path) -> None:
-    (workspace / "config.yaml").write_text("""
-models: {definitions: {claude: {provider: anthropic, model: x, base_url: "http://127.0.0.1:1"}}}
-chains: {default: {model: claude}}
-""")
-    with running(tmp_path) as agent:
-        agent.call("initialize", protocolVersion=1)
-        error = agent.call("session/new", cwd=str(workspace), mcpServers=[])["error"]
-        assert "models.definitions.claude.base_url" in error["message"]
-        assert agent.end() == 0
-
-
-def test_a_model_without_a_key_is_an_error_that_says_so(tmp_path: Path, workspace: Path) -> None:
-    with running(tmp_path) as agent:
-        agent.call("initialize", protocolVersion=1)
-        error = agent.call("session/new", cwd=str(workspace), mcpServers=[])["error"]
-        assert "ANTHROPIC_API_KEY" in error["message"]
-
-
-def test_a_session_that_another_process_has_open_is_an_error(tmp_path: Path, workspace: Path) -> None:
-    options = configure(tmp_path)
-    with running(tmp_path, *options) as one, running(tmp_path, *options) as two:
-        session = one.open(workspace)
-        two.call("initialize", protocolVersion=1)
-        where = {"sessionId": session, "cwd": str(workspace), "mcpServers": []}
-        assert "another process" in two.call("session/load", **where)["error"]["message"]
-        assert one.end() == 0
-        assert "configOptions" in two.call("session/load", **where)["result"]
-        assert two.end() == 0
-
-
-def test_a_session_of_an_editor_is_kept_like_any_other(tmp_path: Path, workspace: Path) -> None:
-    options = configure(tmp_path)
-    with running(tmp_path, *options) as agent:
-        session = agent.open(workspace)
-        agent.answer(agent.prompt(session, "hello"))
-        assert agent.end() == 0
-    shown = forked.run(program("sessions", "show", session), env=environ(tmp_path, {}), text=True)
-    assert shown.returncode == 0, shown.stderr
-    assert "Hello." in shown.stdout
-    assert not (tmp_path / "state/chain/traces").exists()
-    assert gates(tmp_path).is_dir()
+def read(*words: str) -> None:
+    """Read the words behind ``chain acp``. Raises ``UserError``."""
+    args = parse_arguments(["acp", *words])
+    command_of(args)
+    check_options(args)
 
 
 @pytest.mark.parametrize("words", [["--workspace", "."], ["-c"], ["-r", "x"], ["--say", "hello"], ["more"]])
-def test_what_the_editor_decides_is_no_option(tmp_path: Path, words: list[str]) -> None:
-    done = forked.run(program("acp", *words), env=environ(tmp_path, {}), stdin=subprocess.DEVNULL, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "chain acp" in done.stderr
+def test_what_the_editor_decides_is_no_option(words: list[str]) -> None:
+    with pytest.raises(UserError, match="chain acp"):
+        read(*words)

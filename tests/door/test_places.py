@@ -149,9 +149,10 @@ def test_chains_that_do_not_answer_hold_up_nobody_who_means_another(
         thread.join()
 
 
-@pytest.mark.parametrize("session", ["", "2026", ID])
+@pytest.mark.parametrize("session", ["", pytest.param("2026", marks=pytest.mark.slow), ID])
 def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.door.visit.ANSWER_S", 0.5)
+    # All of it passes only where one that is named by a part of its id may be one of those that are silent.
+    monkeypatch.setattr("cli.door.visit.ANSWER_S", 5 if session == "2026" else 600)
     monkeypatch.setattr("cli.door.visit.OTHERS_S", 0.05)
     (state / "sessions").mkdir(parents=True)
     for n, workspace in enumerate([state, state / "other"]):
@@ -170,6 +171,19 @@ def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkey
             several = "3 chains" if session else "2 chains"
             with pytest.raises(UserError, match=rf"^{several} could be meant; .*2026-0 does not answer.*{ID} in"):
                 find_chain(state, {}, session=session, workspace=state)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("session", "why"), [("", "no chain runs in .*/other"), ("2025", "no chain runs the session '2025'")]
+)
+def test_who_is_not_meant_is_named(session: str, why: str, state: Path) -> None:
+    answering, _ = sockets.listen(state, {}, ID)
+    with answering:
+        thread = threading.Thread(target=_say_who, args=(answering, state))
+        thread.start()
+        with pytest.raises(UserError, match=f"^{why}; name one by --session ID: {ID} in {state}"):
+            find_chain(state, {}, session=session, workspace=state / "other")
         thread.join()
 
 

@@ -141,18 +141,6 @@ async def test_what_comes_back_is_told_to_its_sender_also_after_the_next_run_has
         await session.chain.wait_idle()
 
 
-async def test_an_id_is_taken_once_and_each_keeps_its_own(tmp_path: Path) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session, open_door(session, tmp_path) as door:
-        first, second = await door.client(), await door.client()
-        await begin(session, gates, "a")
-        await first.say("use A", id="same")
-        await second.say("use B", id="same")
-        await ended(session, gates)
-        assert lines_of(first.rows) == [("line_queued", "same", ""), ("receipt", "same", "delivered")]
-        assert [kind for kind, *_ in lines_of(second.rows)] == ["line_refused", "receipt"]
-
-
 async def test_a_line_goes_to_the_agent_that_it_names(tmp_path: Path) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session, open_door(session, tmp_path) as door:

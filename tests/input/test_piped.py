@@ -158,15 +158,14 @@ async def test_the_reading_can_be_cancelled(ends: tuple[socket.socket, socket.so
     ours, theirs = ends
     if has_begun:
         ours.send(b"begun")
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
+    async with trio.open_nursery() as nursery:
 
-            async def read() -> None:
-                await read_piped(theirs.fileno(), first_byte_s=1000, on_wait=never)
+        async def read() -> None:
+            await read_piped(theirs.fileno(), first_byte_s=1000, on_wait=never)
 
-            nursery.start_soon(read)
-            await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
 
 
 # ------------------------------------------------------------------------------------------------------- what it holds

@@ -80,7 +80,6 @@ AT = {
 }
 
 
-@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(("line", "landed"), AT.items(), ids=AT)
 async def test_a_line_goes_to_its_agent_at_the_moment_of_that_agent(line: str, landed: tuple[str, str, int]) -> None:
     async with opened() as stage:

@@ -42,7 +42,7 @@ def read(chunks: Iterable[bytes]) -> list[RawLine]:
                     ours.sendall(chunk)
             ours.close()
 
-        with ours, theirs, trio.fail_after(60):
+        with ours, theirs:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(collect)
                 await trio.to_thread.run_sync(send)
@@ -199,12 +199,11 @@ async def test_after_the_end_there_is_nothing_more() -> None:
 async def test_a_line_is_there_before_the_input_ends() -> None:
     reading, writing = os.pipe()
     lines = Lines(reading)
-    with trio.fail_after(60):
-        for text in ("one", "two"):
-            os.write(writing, f"{text}\npart".encode())
-            line = await lines.next()
-            assert line is not None
-            assert line.text.removeprefix("part") == text
+    for text in ("one", "two"):
+        os.write(writing, f"{text}\npart".encode())
+        line = await lines.next()
+        assert line is not None
+        assert line.text.removeprefix("part") == text
     os.close(writing)
     os.close(reading)
 
@@ -217,13 +216,12 @@ async def test_an_input_that_does_not_block_is_waited_for() -> None:
     async def collect() -> None:
         found.append(await lines.next())
 
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(collect)
-            # Time for the first read, which finds nothing. If the line is faster after all, the test asks less.
-            await trio.to_thread.run_sync(os.stat, "/")
-            os.write(writing, b"late\n")
-            os.close(writing)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(collect)
+        # Time for the first read, which finds nothing. If the line is faster after all, the test asks less.
+        await trio.to_thread.run_sync(os.stat, "/")
+        os.write(writing, b"late\n")
+        os.close(writing)
     os.close(reading)
 
     assert found == [RawLine("late", 1)]
@@ -231,10 +229,9 @@ async def test_an_input_that_does_not_block_is_waited_for() -> None:
 
 async def test_waiting_for_a_line_can_be_given_up() -> None:
     reading, writing = os.pipe()
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(Lines(reading).next)
-            await trio.testing.wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Lines(reading).next)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
     os.close(writing)  # and with it ends the thread
     os.close(reading)

@@ -1,4 +1,4 @@
-"""Screens of the terminal emulator as SVG: one picture, or a recording that plays by itself."""
+"""Screens of the terminal emulator as SVG: a recording that plays by itself."""
 
 from __future__ import annotations
 
@@ -56,20 +56,12 @@ def frame(screen: Screen, at: float = 0.0) -> Frame:
     return Frame(at, tuple(_cells(screen, y) for y in range(screen.size[0])), screen.cursor)
 
 
-def picture(shown: Frame, columns: int) -> str:
-    """One screen."""
-    return _document([shown], columns, shown.at, "")
-
-
 def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: str) -> str:
     """Screens one after the other, again and again; the last one stays for ``rest_s``. ``about`` is said of it.
 
     The first one is all that a viewer shows that does not animate.
     """
-    return _document(frames, columns, frames[-1].at + rest_s, about)
-
-
-def _document(frames: Sequence[Frame], columns: int, length: float, about: str) -> str:
+    length = frames[-1].at + rest_s
     height = len(frames[0].rows) * ROW + 2 * MARGIN
     width = columns * CELL + 2 * MARGIN
     rows: dict[Row, str] = {}
@@ -85,9 +77,6 @@ def _document(frames: Sequence[Frame], columns: int, length: float, about: str) 
             used.append(
                 f'<rect x="{x * CELL:.1f}" y="{y * ROW}" width="{CELL}" height="{ROW}" fill="{TEXT}" opacity=".55"/>'
             )
-        if len(frames) == 1:
-            body.append("".join(used))
-            continue
         ends = frames[n + 1].at if n + 1 < len(frames) else length
         start, end = 100 * shown.at / length, 100 * ends / length
         times.append(
@@ -99,10 +88,9 @@ def _document(frames: Sequence[Frame], columns: int, length: float, about: str) 
         still = "" if n == 0 else ' visibility="hidden"'
         body.append(f'<g class="f{n}"{still}>{"".join(used)}</g>')
     defined = "".join(f'<g id="{name}">{_drawn(row)}</g>' for row, name in rows.items())
-    described = f"<desc>{escape(about)}</desc>" if about else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 {width:.0f} {height}" '
-        f'width="{width:.0f}">{described}'
+        f'width="{width:.0f}"><desc>{escape(about)}</desc>'
         f"<style>{_STYLE}{''.join(times)}</style>"
         f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>'
         f"<defs>{defined}</defs>\n"

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -42,20 +41,8 @@ REPORTS = {
 }
 
 
-class Stage(Protocol):
-    """Where it is played."""
-
-    def type(self, text: str) -> None:
-        """Press keys."""
-        ...
-
-    def until(self, condition: Condition) -> object:
-        """Wait for something on the screen."""
-        ...
-
-
-def play(stage: Stage) -> None:
-    """What happens, from the prompt to the end of the run."""
+def play(stage: Recorder) -> None:
+    """Do what is recorded, from the prompt to the end of the run."""
     stage.until(lambda s: s.prompt == ">" and "idle" in s.toolbar)
     stage.type(QUERY)
     for iteration, text in ((None, ""), *LINES.items()):
@@ -90,7 +77,7 @@ def told(screen: Screen) -> str:
 
 
 class Recorder:
-    """A stage whose screen is recorded. Keys are pressed as fast as somebody types."""
+    """A screen that is recorded. Keys are pressed as fast as somebody types."""
 
     def __init__(self, screen: Screen) -> None:
         self.frames: list[Frame] = []

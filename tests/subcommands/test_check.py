@@ -54,12 +54,6 @@ def below(lines: list[str], row: str) -> list[str]:
     return lines[lines.index(row) + 1 :]
 
 
-def test_a_good_configuration_has_no_problems(folder: Path) -> None:
-    lines, ok = check(read(folder))
-    assert ok
-    assert problems(lines) == []
-
-
 def test_sessions_that_cannot_be_kept_are_a_problem(folder: Path) -> None:
     (folder / "state").write_text("not a folder")
     lines, ok = check(read(folder), FileStore(folder / "state"))
@@ -145,17 +139,12 @@ def test_a_prompt_that_is_missing_or_broken_is_a_problem(folder: Path, name: str
     assert f"config.yaml:{named_at}" in problem
 
 
-@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("name", "text", "line", "words"),
     [
         ("rules.yaml", "rules:\n  - when: {query: '['}\n    text: x\n", 2, "rules[0].when.query: "),
-        ("rules.yaml", "name: n\nrule: []\n", 2, "unknown key rule: did you mean rules?"),
         ("rules.yaml", "name: n\n", 1, "there is no list of rules"),
-        ("system.yaml", "messages:\n  - role: system\n", 2, "messages[0]: a message needs a content"),
         ("system.yaml", "messages:\n  - {role: user, content: x}\n", 2, "role: expected one of system"),
-        ("system.yaml", "\nmesages: []\n", 2, "unknown key mesages: did you mean messages?"),
-        ("system.yaml", "version: 1\nmessages: []\n", 2, "the system prompt is empty"),
         ("handler.yaml", "messages:\n  - role: user\n    content: ${mesage}\n", 3, "mesage"),
     ],
 )
@@ -416,15 +405,11 @@ def test_the_values_of_agents_are_shown_with_where_they_are_from(reviewing: Path
     assert mine == ["agents.max_depth", "agents.explore.tools", *reviewer]
 
 
-@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("name", "text", "line", "words"),
     [
-        ("reviewer.yaml", "messages:\n  - role: system\n", 2, "a message needs a content"),
         ("reviewer.yaml", "\ninterruption_promt: handler.yaml\n", 2, "did you mean interruption_prompt?"),
-        ("reviewer.yaml", "messages: [\n", 2, "is not valid YAML"),
         ("kind.yaml", "messages:\n  - role: user\n    content: ${mesage}\n", 3, "mesage"),
-        ("kind.yaml", "\nrule: []\n", 2, "did you mean rules?"),
         ("kind.yaml", None, None, "reviewer.yaml:2 names it"),
     ],
 )

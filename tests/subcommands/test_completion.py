@@ -41,7 +41,7 @@ def asked(home: Path, *command: str) -> list[str]:
         "XDG_STATE_HOME": str(home / "state"),
         "HOME": str(home),
     }
-    done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout.split()
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import forked, redis
-from support.program import environ
+from support import redis
+from support.program import call_program, environ
 
-pytestmark = pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)]
 
-DEADLINE_S = 60.0
 CONFIG = """
 models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}
 chains: {default: {model: test, system_prompt: null, tools: [files, shell]}}
@@ -25,7 +24,7 @@ instructions: []
 RULES = """
 name: test
 rules:
-  - {when: {user: 'work', step: 1}, tools: [{name: shell, input: {command: "touch begun; sleep 1000"}}]}
+  - {when: {user: 'work', step: 1}, tools: [{name: shell, input: {command: "echo >begun; sleep 1000"}}]}
   - {when: {user: 'Go on'}, text: "Gone on, and done."}
   - {text: "Done: ${query}"}
 """
@@ -47,10 +46,7 @@ class Commands:
         return done.stdout
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cli", *words]
-        return forked.run(
-            command, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, text=True, timeout=DEADLINE_S
-        )
+        return call_program(*words, cwd=self.folder, environ=self.environ)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "cli", *words]
@@ -78,19 +74,13 @@ def commands(tmp_path: Path) -> Iterator[Commands]:
                 worker.communicate()
 
 
-def until(path: Path) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_worker_is_killed_in_the_middle_of_a_run_and_another_one_finishes_it(commands: Commands) -> None:
+    os.mkfifo(commands.folder / "begun")
     first = commands.start("worker")
     said = commands.run("send", "--new", "work on it")
     session = said.split()[1].rstrip(".")
-    until(commands.folder / "begun")
+    (commands.folder / "begun").read_bytes()  # waits for the command
     watching = commands.start("watch", "--output-format", "stream-json", "--session", session)
     assert watching.stdout is not None
     first.kill()
@@ -109,7 +99,7 @@ def test_a_worker_is_killed_in_the_middle_of_a_run_and_another_one_finishes_it(c
     assert commands.call("-r", session, "-p", "and more").returncode == 0
     assert session in commands.run("sessions")
     second.terminate()
-    _, told = second.communicate(timeout=DEADLINE_S)
+    _, told = second.communicate()
     assert second.returncode == 0
     assert f"goes on with the session {session}, in {commands.folder}" in told.decode()
     assert f"gives back the session {session}" in told.decode()
@@ -122,7 +112,6 @@ def test_what_is_meant_for_shared_sessions_says_so_elsewhere(commands: Commands)
         (("send", "--new", "x"), "--new needs --state"),
         (("watch", "--answers"), "--answers needs --state"),
         (("worker",), "needs the address of a Redis"),
-        (("worker", "--state", "redis://u:secret@127.0.0.1:1/0"), "redis://127.0.0.1:1/0 does not answer"),
         (("worker", "--state", "/tmp"), "is no address of a Redis"),
         (("worker", "--state", "redis://x/0", "-n", "0"), "-n must be a number from 1"),
         (("worker", "--state", "redis://x/0", "--keep", "soon"), "--keep must be a number of days"),
@@ -131,5 +120,4 @@ def test_what_is_meant_for_shared_sessions_says_so_elsewhere(commands: Commands)
         done = commands.call(*words)
         assert done.returncode in (1, 2)
         assert why in done.stderr, (words, done.stderr)
-        assert "secret" not in done.stderr
         assert len(done.stderr.splitlines()) == 1

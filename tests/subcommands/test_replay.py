@@ -5,28 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import forked
 from support.house import ROOT
 from support.journals import journal_files
-from support.program import environ
+from support.program import call_program, environ
 
 
 def chain(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return forked.run(
-        [sys.executable, "-m", "cli", *words],
-        cwd=home,
-        env=environ(home, {}),
-        stdin=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-    )
+    return call_program(*words, cwd=home, environ=environ(home, {}))
 
 
 @pytest.fixture
@@ -95,7 +84,6 @@ def torn(rows: list[bytes]) -> list[bytes]:
     return [*rows, rows[-1][:20]]
 
 
-@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("damaged", "code", "says", "same"),
     [

@@ -1,0 +1,14 @@
+"""Editors in memory: no time limit of the program decides how a test ends."""
+
+import math
+
+import pytest
+
+from cli.acp import host
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give sessions that close, and their last updates, all the time that they need."""
+    for limit in ("CLOSING_S", "GRACE_S"):
+        monkeypatch.setattr(host, limit, math.inf)
