@@ -24,7 +24,7 @@ _IMAGES: Final = {
 """The kinds of images, and how each begins."""
 
 _CACHED: Final = {"cache_control?": {"type": ("ephemeral",)}}
-TEXT: Final = {"type": ("text",), "text": str, **_CACHED}
+TEXT: Final = {"type": ("text",), "text": str, "citations?": list, **_CACHED}
 _IMAGE: Final = {
     "type": ("image",),
     "source": {"type": ("base64",), "media_type": tuple(_IMAGES), "data": str},
