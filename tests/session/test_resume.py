@@ -242,6 +242,17 @@ def check_ends(past: Sequence[events.Event]) -> None:
 REFUSES = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
 
 
+async def test_what_a_refusal_withdrew_stays_withdrawn() -> None:
+    async with open_session("rules: [{when: {user: worse}, text: No., stop_reason: refusal}, {text: Yes.}]") as session:
+        await session.run("hello")
+        await session.run("worse")
+        data = session.file.data
+    file, read = left(data)
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        await session.run("third")
+        assert session.sent() == "user: hello\nassistant: Yes.\nuser: third"
+
+
 async def test_the_lines_of_a_refusal_that_a_crash_cut_short_come_back() -> None:
     gate = Gate()
     async with open_session(REFUSES, tools=[gate.tool], interactive=True) as session:
