@@ -223,7 +223,7 @@ class Journal:
         self._wanted.set()
 
     async def sync(self) -> None:
-        """Sync what was recorded before the call, unless that is on the disk already; never again after a failure."""
+        """Sync the records made before the call, unless they are on the disk already. Do nothing after a failure."""
         if self.failure is not None:
             return
         covered, late, seq = self._queued, self._late, self.seq

@@ -83,7 +83,7 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
 
 
 def _ask(asking: str) -> str | None:
-    """Return what is typed after the text ``asking``; ``None`` at the end of input."""
+    """Show ``asking`` and return the line that is typed; ``None`` at the end of input."""
     line = b""
     with even_at_once(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
         try_to_write(1, asking)
