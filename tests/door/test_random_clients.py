@@ -352,7 +352,7 @@ async def drive(
             assert all(player.client.is_closed for player in clients.players if player.is_listening)
 
 
-@sharded(600, models, acts, own, st.sampled_from(SETTINGS))
+@sharded(2_000, models, acts, own, st.sampled_from(SETTINGS))
 def test_each_client_is_told_of_its_own_and_nobody_else_notices(
     drawn: list[Step], does: list[tuple[int, int, int]], said: list[tuple[int, str]], setting: Setting
 ) -> None:
