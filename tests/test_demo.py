@@ -64,6 +64,7 @@ def in_tool(screen: Screen, call: str) -> Screen:
     return screen.until(lambda s: f"→ {name}" in s.everything and name in s.toolbar)
 
 
+@pytest.mark.slow
 def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
     screen = start()
     in_tool(screen, "list_files").until("todo: add verify the SKU data  ")

@@ -12,6 +12,7 @@ import re
 import signal
 from itertools import pairwise
 
+import pytest
 from support.journals import Receipt, receipts, records
 from support.screen import Screen
 from support.terminal import (
@@ -116,6 +117,7 @@ def test_a_reply_streams_above_the_prompt_while_somebody_types_and_resizes(start
     quit(idle(screen))
 
 
+@pytest.mark.slow
 def test_a_flood_and_wild_output_leave_the_prompt_and_the_terminal_alone(screen: Screen) -> None:
     send(screen, "flood 3000 10000")
     typed = "not lost at all"
@@ -143,6 +145,7 @@ def test_a_flood_and_wild_output_leave_the_prompt_and_the_terminal_alone(screen:
 # ------------------------------------------------------------------------------------------------- lines to a busy run
 
 
+@pytest.mark.slow
 def test_an_urgent_line_skips_tools_and_a_now_line_cuts_one(screen: Screen) -> None:
     busy(screen, "gates a b c")
     send(screen, "!use the other file").until("⚡ ASAP, may skip tools")
@@ -212,6 +215,7 @@ def test_esc_interrupts_and_what_waited_is_in_the_editor_to_be_sent_as_it_was(sc
     assert again[-1].text == "halfway"
 
 
+@pytest.mark.slow
 def test_waiting_lines_are_listed_dropped_and_edited(screen: Screen) -> None:
     busy(screen, "gate a")
     send(screen, *(f"line {n}" for n in range(1, 11))).until(lambda s: "queue 10/10" in s.toolbar)
@@ -238,6 +242,7 @@ def test_waiting_lines_are_listed_dropped_and_edited(screen: Screen) -> None:
 # ---------------------------------------------------------------------------------------------------------- the editor
 
 
+@pytest.mark.slow
 def test_a_line_may_have_several_rows_wide_signs_and_long_pastes(screen: Screen) -> None:
     several = "one\ntwo\nthree\nfour\nfive"
     screen.type(f"one{CTRL_J}two\\\rthree{ALT_ENTER}four{SHIFT_ENTER[0]}five")

@@ -77,6 +77,7 @@ def left(screen: Screen) -> list[dict[str, Any]]:
     return [r for r in records(screen.home) if r["type"] == "receipt" and r["point"] != "start"]
 
 
+@pytest.mark.slow
 def test_the_prompt_names_the_agent_that_a_line_goes_to(screen: Screen) -> None:
     types(screen, "/to explore-1 hello", "no such agent at work").type("\r")
     screen.until("only main is").until(edits("/to explore-1 hello"))

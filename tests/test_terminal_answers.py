@@ -19,6 +19,7 @@ def before_farewell(rows: Sequence[str]) -> list[str]:
     return list(rows[: next(n for n, row in enumerate(rows) if row.startswith("Session "))])
 
 
+@pytest.mark.slow
 def test_a_reply_streams_what_is_typed_and_a_narrower_window_double_nothing_and_ctrl_c_ends_it(start: Start) -> None:
     screen = start("-p", SLOW, columns=60, reflows=True)
 

@@ -34,6 +34,7 @@ def left(screen: Screen, code: int = 0) -> None:
     assert screen.times(f"chain -r {journal(screen).stem} ")
 
 
+@pytest.mark.slow
 def test_rows_and_a_prompt_are_enough_for_a_run(start: Start) -> None:
     screen = start(env=DUMB).until(prompts())
     send(screen, "gate a").until("→ gate(")

@@ -63,6 +63,7 @@ def slow(start: Start) -> Screen:
 # ------------------------------------------------------------------------------------------------------------ sessions
 
 
+@pytest.mark.slow
 def test_new_conversations_are_sessions_and_one_is_resumed_at_the_prompt(screen: Screen) -> None:
     send(screen, "todo: add buy milk", "todo: add ask for more", "todo: fail 2 closed").until("closed")
     send(idle(screen), "hello").until("Done: hello")

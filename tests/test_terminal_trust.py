@@ -39,6 +39,7 @@ def compact(screen: Screen) -> str:
     return "".join(screen.everything.split())
 
 
+@pytest.mark.slow
 def test_what_was_typed_before_the_question_is_no_answer_and_is_not_lost(start: Start, work: Path) -> None:
     # The terminal has all of it before the program begins.
     screen = start(config=False, under=["/bin/sh", "-c", 'read go; exec "$0" "$@"'])

@@ -210,6 +210,7 @@ FAMILY = Tree(
 )
 
 
+@pytest.mark.slow
 async def test_a_session_is_replayed_across_a_crash_at_any_record(autojump_clock: MockClock) -> None:
     use = tree_settings()
     async with open_session(TreeModel(FAMILY), tools=TREE_TOOLS, use=use) as session, trio.open_nursery() as nursery:

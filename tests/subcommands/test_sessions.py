@@ -68,6 +68,7 @@ def test_a_session_is_shown_as_it_looked(kept: Path) -> None:
     assert chain(kept, "sessions", "show", id, "--ascii").stdout.isascii()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize(("options", "is_painted"), [([], True), (["--no-color"], False)])
 def test_on_a_terminal_it_has_colours(options: list[str], is_painted: bool, kept: Path) -> None:
@@ -78,6 +79,7 @@ def test_on_a_terminal_it_has_colours(options: list[str], is_painted: bool, kept
     assert (b"\x1b[1m" in screen.raw) == is_painted
 
 
+@pytest.mark.slow
 def test_a_long_one_goes_through_the_pager(kept: Path) -> None:
     words = [sys.executable, "-m", "cli", "sessions", "show", ids(kept)[0]]
     with Screen(words, home=kept, rows=8, columns=80, env={"PAGER": "tail -n 2", "TERM": "xterm"}) as screen:

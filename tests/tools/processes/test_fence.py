@@ -328,6 +328,7 @@ async def test_no_other_process_no_terminal_and_no_device_is_reached(user: int, 
         assert {told[kind][name] for name in NO_EFFECT} <= {"EPERM", "EACCES"}
 
 
+@pytest.mark.slow
 @needs_devices
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
