@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import os
-import resource
 import secrets
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import trio
 import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.disks import files_at_most
 from support.house import ROOT
 from trio.testing import wait_all_tasks_blocked
 
@@ -461,6 +461,7 @@ async def test_after_a_failed_sync_no_line_is_ever_acknowledged(nursery: trio.Nu
     assert said == ["L1 returned", "L2 returned", "the run ended"]
     assert disk.data == written
     assert disk.syncs == 1, "a failed sync is never tried again"
+    assert not nursery.child_tasks
 
 
 async def test_who_waits_when_the_disk_fails_is_told(nursery: trio.Nursery) -> None:
@@ -509,17 +510,6 @@ def disk_file(path: Path) -> Iterator[DiskFile]:
         yield file
     finally:
         file.close()
-
-
-@contextmanager
-def files_at_most(size: int) -> Iterator[None]:
-    """The operating system takes the first bytes of a write, up to this size of a file, and refuses the rest."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def test_records_go_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
@@ -600,9 +590,11 @@ def test_who_only_asks_whether_a_session_is_open_keeps_nobody_from_writing_it(
             file.append(b"{}\n")
             assert listing.is_open(path)
             assert len(pauses) == 1
+            open_files = os.listdir("/proc/self/fd")
             with pytest.raises(BlockingIOError):
                 DiskFile(path)
             assert len(pauses) == 1, "a writer is not waited for"
+            assert os.listdir("/proc/self/fd") == open_files
     assert not listing.is_open(path)
 
 
