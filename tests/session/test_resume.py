@@ -242,15 +242,30 @@ def check_ends(past: Sequence[events.Event]) -> None:
 REFUSES = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
 
 
-async def test_what_a_refusal_withdrew_stays_withdrawn() -> None:
-    async with open_session("rules: [{when: {user: worse}, text: No., stop_reason: refusal}, {text: Yes.}]") as session:
-        await session.run("hello")
-        await session.run("worse")
-        data = session.file.data
+SAME = """
+rules:
+  - {when: {user: worse}, text: No., stop_reason: refusal}
+  - {when: {user: look, step: 1}, tools: [{name: plan_list, id: a}]}
+  - {text: "Yes."}
+"""
+
+
+@pytest.mark.parametrize("said", ["hello", "worse", "look", "todo: add x, hello", "todo: add x, hello, worse"])
+@pytest.mark.parametrize("next_said", ["third", "worse", "look"])
+async def test_what_follows_is_as_if_the_program_had_not_ended(said: str, next_said: str) -> None:
+    async with open_session(SAME) as session:
+        for line in ("first", *said.split(", ")):
+            session.chain.submit(line)
+            await session.chain.wait_idle()
+        data, asked, heard = session.file.data, len(session.model.requests), len(session.events)
+        await session.run(next_said)
     file, read = left(data)
-    async with open_session(ANSWER, file=file, resume=read) as session:
-        await session.run("third")
-        assert session.sent() == "user: hello\nassistant: Yes.\nuser: third"
+    async with open_session(SAME, file=file, resume=read) as again:
+        await again.run(next_said)
+    requests = [(request.messages, request.tail) for request in session.model.requests[asked:]]
+    assert [(request.messages, request.tail) for request in again.model.requests] == requests
+    receipts = [(each.id, each.state) for each in session.events[heard:] if isinstance(each, events.Receipt)]
+    assert [(each.id, each.state) for each in again.of(events.Receipt)] == receipts
 
 
 async def test_the_lines_of_a_refusal_that_a_crash_cut_short_come_back() -> None:
