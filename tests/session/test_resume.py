@@ -14,6 +14,7 @@ import trio
 from double import serve, text
 from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
+from support.agents import WAIT, family, starts
 from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.eventful import eventful
 from support.examples import some
@@ -73,7 +74,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("case", WAITING)
-async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str) -> None:
+async def test_textsthat_waited_start_a_run_when_the_user_wants_it(case: str) -> None:
     lines, queries, told = WAITING[case]
     file, read = left(await killed(*lines))
     async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
@@ -103,8 +104,7 @@ async def test_a_line_has_waited_since_it_was_accepted(ago: float, waited: float
         await session.chain.wait_idle()
         (receipt,) = (each for each in session.of(events.Receipt) if each.id == "L2")
         (entered,) = session.of(events.UserInterruption)
-    assert receipt.waited_s == entered.waited_s
-    assert waited <= receipt.waited_s < waited + 600
+    assert receipt.waited_s == entered.waited_s == pytest.approx(waited, rel=0.1)
 
 
 async def test_a_line_whose_receipt_is_missing_had_waited_until_it_was_delivered(mock_clock: MockClock) -> None:
@@ -242,6 +242,26 @@ def check_ends(past: Sequence[events.Event]) -> None:
 REFUSES = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
 
 
+@pytest.mark.parametrize(
+    ("lines", "was_cut", "returned", "waiting"),
+    [(["use B"], True, [], ["use B"]), (["use B", "stop"], False, ["use B"], [])],
+)
+async def test_a_run_was_cut_by_the_end_of_its_program_unless_the_user_had_stopped_it(
+    lines: list[str], was_cut: bool, returned: list[str], waiting: list[str]
+) -> None:
+    data = await killed(*lines)
+    for query, *said in (("", was_cut, returned, waiting), ("again", was_cut, [], waiting), ("", False, [], [])):
+        file, read = left(data)
+        async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
+            resumed = session.chain.resumed
+            assert resumed is not None
+            texts = ([accepted.line.text for accepted in each] for each in (resumed.returned, session.chain.waiting))
+            assert [resumed.was_cut, *texts] == said
+            if query:
+                await session.run(query)
+        data = session.file.data
+
+
 SAME = """
 rules:
   - {when: {user: worse}, text: No., stop_reason: refusal}
@@ -268,7 +288,7 @@ async def test_what_follows_is_as_if_the_program_had_not_ended(said: str, next_s
     assert [(each.id, each.state) for each in again.of(events.Receipt)] == receipts
 
 
-async def test_the_lines_of_a_refusal_that_a_crash_cut_short_come_back() -> None:
+async def test_the_textsof_a_refusal_that_a_crash_cut_short_come_back() -> None:
     gate = Gate()
     async with open_session(REFUSES, tools=[gate.tool], interactive=True) as session:
         await begin(session, gate, "use B", "todo: add buy milk", "use C")
@@ -320,6 +340,17 @@ async def test_of_the_agents_that_had_finished_the_last_ones_can_be_asked() -> N
     use = settings(agents=True, max_kept=2)
     async with open_session(ANSWER, use=use, file=file, resume=read) as session:
         assert [view.name for view in session.chain.agents] == ["main", "explore-4", "explore-5"]
+
+
+async def test_an_agent_that_was_at_work_is_told_that_the_program_ended() -> None:
+    async with family() as agents:
+        await agents.begin([starts("agent", [WAIT])])
+        file, read = left(agents.session.file.data)
+        await agents.finish()
+    async with open_session(ANSWER, use=settings(agents=True), file=file, resume=read):
+        pass
+    again = read_back(file.data.splitlines(keepends=True)).restored.agents["agent-1"]
+    assert again.history.conversation.messages[-1].text.startswith(NOTE)
 
 
 async def test_agents_whose_kind_is_gone_are_said_to_be() -> None:
@@ -415,6 +446,15 @@ def session_row(seq: int, **fields: Any) -> bytes:
     return json.dumps({**row, "workspace": "", **fields}).encode() + b"\n"
 
 
+async def test_tools_of_servers_that_are_gone_are_so_from_the_next_run_on() -> None:
+    tool = {"name": "mcp__h__echo", "description": "Echo.", "input_schema": {"type": "object"}, "server": "h"}
+    offered = {"type": "server_tools", "seq": 2, "time": 1.0, "tools": [tool]}
+    file, read = left(session_row(1) + json.dumps(offered).encode() + b"\n")
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        await session.run("and now?")
+    assert [record["tools"] for record in session.records if record["type"] == "server_tools"] == [[tool], []]
+
+
 CHANGES = {
     "another model": ({"model": "large"}, "large answered before; now rules does."),
     "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools that are no longer there: fly."),
@@ -434,6 +474,8 @@ async def test_numbers_that_nobody_wrote_do_not_count() -> None:
     assert not read.complaints
     assert read.restored.questions == 0
     async with open_session(ANSWER, file=file, resume=read) as session:
+        assert session.chain.resumed is not None
+        assert session.chain.resumed.changes == ["unnamed answered before; now rules does."]
         assert (await session.run("and now?")).status == "done"
 
 
