@@ -27,6 +27,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import SessionError
+from chain.journal.reading import Reading
+from chain.session.projection import retell
 from chain.session.resume import MAX_PAST, read_back
 
 RULES = """
@@ -383,6 +385,24 @@ async def test_what_is_not_read_is_said_and_the_rest_goes_on() -> None:
         assert not [event for event in session.chain.resumed.past if isinstance(event, events.Notice)]
         await session.run("and now?")
     assert foreign in session.file.data
+
+
+async def test_a_journal_tells_the_end_of_a_run_that_has_no_record_of_it() -> None:
+    rows = (await killed()).splitlines(keepends=True)
+    message = {"role": "user", "content": [{"type": "text", "text": "use B"}]}
+    # It came in as the second iteration began, before the record of its request.
+    entered = {"type": "message", "seq": len(rows) + 1, "time": 1.0, "message": message, "agent": "main"}
+    entered |= {"parent_id": "root", "line_ids": ["L2"], "point": "N", "iteration": 2}
+    again = [*rows, json.dumps(entered).encode() + b"\n", session_row(len(rows) + 2)]
+    told = list(retell(Reading(again)))
+    assert [(each.iteration, each.max_iterations) for each in told if isinstance(each, events.IterationStarted)] == [
+        (1, 20)
+    ]
+    interruption, result, notice = told[-3:]
+    assert isinstance(interruption, events.UserInterruption)
+    assert isinstance(result, events.Result)
+    assert isinstance(notice, events.Notice)
+    assert (interruption.iteration, result.status, result.iterations) == (2, "interrupted", 2)
 
 
 def test_a_conversation_that_cannot_be_is_an_error_that_names_the_record() -> None:
