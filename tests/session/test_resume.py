@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from double import serve, text
 from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
 from support.agents import WAIT, family, starts
@@ -22,7 +21,6 @@ from support.gate import Gate, begin, finish
 from support.killed import killed
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
-from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -162,16 +160,6 @@ async def test_what_is_dropped_after_a_crash_is_not_sent() -> None:
         assert "use B" not in session.sent()
         assert "use C" in session.sent()
         check_went_on(session, 0)
-
-
-async def test_a_session_may_be_resumed_at_every_byte_of_it() -> None:
-    data = await killed("use B", "todo: add buy milk")
-    for end in some(range(0, len(data), 7), every=10):
-        file, read = left(data[:end])
-        async with open_session(ANSWER, file=file, resume=read) as session:
-            await session.run("and now?")
-            check_went_on(session, 0)
-            check_same_again(session)
 
 
 async def accepted_at_once() -> bytes:
@@ -448,17 +436,6 @@ def test_whatever_a_tree_was_doing_it_can_be_gone_on_with(
 
     random.seed(0)
     trio.run(play, clock=MockClock(autojump_threshold=0))
-
-
-async def test_the_next_query_after_a_crash_is_accepted_by_the_strict_service(mock_clock: MockClock) -> None:
-    data = await killed("use B")
-    file, read = left(data)
-    async with serve([text("Gone on.")]) as double:
-        model = model_at(double.url)
-        async with open_session(model, tools=[Gate().tool], file=file, resume=read) as session:
-            result = await session.run("and now?")
-        await model.aclose()
-    assert (result.status, result.result) == ("done", "Gone on.")
 
 
 def session_row(seq: int, **fields: Any) -> bytes:
