@@ -196,6 +196,7 @@ async def test_a_chain_that_has_closed_lets_nobody_wait(autojump_clock: MockCloc
             nursery.start_soon(session.chain.wait_for_change)
             await wait_all_tasks_blocked()
             await session.chain.close()
+        assert session.file.synced == session.file.data
         for _ in range(2):
             await session.chain.wait_for_change()
         feed = session.chain.feed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import MISSING, fields
 from typing import Any, get_args
 
 import pytest
@@ -13,6 +14,7 @@ from support.drawn import COUNTS, JSON, SECONDS, WORDS, drawn
 from chain.journal import records
 from chain.journal.json import from_json, to_json
 from chain.journal.records import Entry, Unknown
+from chain.messages import Overrides, Usage
 
 FIELDS = "id text kind agent message tasks by change status n usage state phase"
 
@@ -54,6 +56,18 @@ def test_what_is_no_record_says_so(type: str, fields: dict[str, Any], data: st.D
     for broken in ({}, {"type": type}, {"type": 5, "seq": 1, "time": 0}, {"type": type, "seq": "1", "time": 0}):
         with pytest.raises(ValueError, match="a record needs a type, a seq and a time"):
             from_json(broken)
+
+
+MEANT = {"effect": "waits", "origin": "prompt", "always": "tool", "attempt": 1}
+MEANT |= {"usage": Usage(), "overrides": Overrides()}
+"""What a field that a record leaves out means; all others are false, 0 or empty then."""
+
+
+def test_a_field_that_is_left_out_means_what_it_meant_to_earlier_versions() -> None:
+    for kind in get_args(records.Record):
+        for each in fields(kind):
+            if each.default is not MISSING:
+                assert each.default == MEANT[each.name] if each.name in MEANT else not each.default, each
 
 
 @pytest.mark.parametrize("number", [10**400, -1, 1e13])

@@ -378,16 +378,28 @@ async def test_what_was_shown_of_a_reply_that_no_longer_fitted_is_taken_back() -
     assert "As far as" not in session.sent()
 
 
-async def test_one_that_is_asked_for_in_the_last_iteration_is_made_after_the_run() -> None:
-    model = SmallModel([says("x" * 3_000), says("done")], window_tokens=200_000, limit=200_000)
+LAST = """
+rules:
+  - {when: {user: about to be shortened}, text: A summary.}
+  - {when: {user: go on}, text: This is as long as a reply, stop_reason: REASON}
+  - {text: "TEXT"}
+"""
+
+
+@pytest.mark.parametrize(("reason", "closes"), [("end_turn", False), ("max_tokens", False), ("end_turn", True)])
+async def test_one_that_is_asked_for_in_the_last_iteration_is_made_after_the_run(reason: str, closes: bool) -> None:
+    model = LAST.replace("REASON", reason).replace("TEXT", "x" * 3_000)
     async with open_session(model, interactive=True) as session:
         await session.run("tell me much")
         at(session, events.IterationStarted, lambda: session.chain.compact("the numbers"))
+        if closes:
+            at(session, events.IterationStarted, session.chain.stop_accepting)
         session.chain.submit("go on")
         await wait_quiet(session)
         check_invariants(session, one_in=1)
-    assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
-    assert "What matters most to the user: the numbers" in session.model.requests[-1].messages[-1].text
+    assert [e.state for e in session.of(events.Compaction)] == ([] if closes else ["started", "ended"])
+    asks = "What matters most to the user: the numbers"
+    assert (asks in session.model.requests[-1].messages[-1].text) != closes
 
 
 async def test_each_compaction_that_is_told_to_start_is_told_to_end() -> None:

@@ -737,13 +737,19 @@ async def test_a_refusal_that_cannot_be_recorded_leaves_the_conversation_as_the_
         assert session.state("L1") == "delivered"
 
 
-async def test_a_closing_chain_takes_no_line_and_starts_no_run() -> None:
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_a_closing_chain_takes_no_line_and_starts_no_run(is_cut: bool) -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(lambda e: session.chain.submit("again") and None if isinstance(e, events.Result) else None)
         session.chain.submit("Do the task")
         await gate.started.wait()
         session.chain.submit("then: more")
+        if not is_cut:
+            session.chain.stop_accepting()
+            gate.open.set()
+            await session.chain.wait_idle()
+    assert [r.status for r in session.of(events.Result)] == ["interrupted" if is_cut else "done"]
     assert len(session.of(events.RunStarted)) == 1
     assert session.state("L2") == "returned"
     assert session.of(events.LineRefused)[-1].reason == "the chain is closing"

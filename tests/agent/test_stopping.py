@@ -134,6 +134,7 @@ async def test_a_stop_in_the_wait_before_another_attempt_shows_nothing_of_the_re
         session.chain.submit("stop")
         await session.chain.wait_idle()
         assert (session.result.result, session.result.phase_reached) == (f"Cancelled. {QUESTION}", "thinking")
+        assert [(r.state, r.reason) for r in session.chain.receipts if r.id == "L2"] == [("handled", "")]
         assert texts(session) == ["Do the task", STOPPED]
         check_invariants(session)
 

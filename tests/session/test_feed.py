@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
-from chain.events import Event, Notice, Reply, Retry, TextDelta, ThinkingDelta, ToolProgress
+from chain.events import Event, Notice, Reply, TextDelta, ThinkingDelta, ToolProgress
 from chain.session.feed import MAX_PROGRESS, Broadcaster, Feed
 
 
@@ -84,28 +84,6 @@ async def test_pieces_that_continue_each_other_are_joined_while_they_wait(one: A
 )
 async def test_what_does_not_belong_together_stays_apart(one: Event, other: Event) -> None:
     assert await waiting(feed_of(one, other)) == [one, other]
-
-
-async def test_an_event_between_two_pieces_keeps_them_apart() -> None:
-    retry = Retry(attempt=1, delay_s=1.0, reason="broken", iteration=1)
-    first, second = text("a"), text("b")
-
-    assert await waiting(feed_of(first, retry, second)) == [first, retry, second]
-
-
-async def test_a_piece_that_was_taken_is_not_given_again() -> None:
-    feed = feed_of(text("a"), text("b"))
-
-    assert [e.text for e in await feed.batch() if isinstance(e, TextDelta)] == ["ab"]
-    feed.put(text("c"))
-    assert [e.text for e in await feed.batch() if isinstance(e, TextDelta)] == ["c"]
-
-
-async def test_a_thousand_waiting_pieces_are_one_event() -> None:
-    (joined,) = await waiting(feed_of(*(text("piece ") for _ in range(1000))))
-
-    assert isinstance(joined, TextDelta)
-    assert joined.text == "piece " * 1000
 
 
 pieces = st.text("abc", max_size=3)

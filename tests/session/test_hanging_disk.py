@@ -144,7 +144,7 @@ async def test_a_write_that_hangs_holds_up_nobody_but_those_who_wait_for_it(
 async def test_after_slow_writes_the_next_is_not_waited_for_until_some_time_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, gate, write = 0.0, threading.Event(), os.write
+    now, gate, write = 10 * PATIENT_S, threading.Event(), os.write
     monkeypatch.setattr(journal_module, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(journal_module, "QUICK_S", PATIENT_S)
 

@@ -18,6 +18,7 @@ import pytest
 import trio
 from double import check_messages
 from support import FullDisk, OneConversation, Recorder, Session, check_invariants, open_session, settings
+from support.disks import files_at_most
 from support.replays import check_replays
 from trio.testing import wait_all_tasks_blocked
 
@@ -157,9 +158,18 @@ async def test_export_has_it_and_deleting_removes_it(workspace: Path, tmp_path: 
     assert not one.journal.exists()
 
 
-def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path) -> None:
-    journal = tmp_path / "s.jsonl"
+def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, synced, sync = tmp_path / "s.jsonl", list[tuple[Path, int]](), os.fsync
+
+    def note(fd: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        synced.append((path.parent, os.fstat(fd).st_size) if path.is_file() else (path, 0))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
     keep_beside(journal, DIGEST, PIXEL)
+    folder = folder_beside(journal)
+    assert synced == [(folder, len(PIXEL)), (folder, 0), (tmp_path, 0)], "the content, then its name, then the folder's"
     before = (folder_beside(journal) / DIGEST).stat()
     keep_beside(journal, DIGEST, PIXEL)
     assert (folder_beside(journal) / DIGEST).stat().st_ino == before.st_ino
@@ -168,14 +178,21 @@ def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path) -> No
     assert kept_beside(journal, "../s.jsonl") is None
 
 
+def test_nothing_is_left_of_a_file_for_which_there_is_no_room(tmp_path: Path) -> None:
+    journal = tmp_path / "s.jsonl"
+    with files_at_most(len(PIXEL) - 1), pytest.raises(OSError, match="File too large"):
+        keep_beside(journal, DIGEST, PIXEL)
+    assert list(folder_beside(journal).iterdir()) == []
+
+
 # ---------------------------------------------------------------------------------------- sent along with a line
 
 
 async def test_what_its_sender_sends_along_is_kept_with_the_line_and_delivered() -> None:
     async with open_session(RULES) as session:
         assert session.chain.submit("What is [it]?", images=[("it", PIXEL)]).what == "started"
-        await session.chain.wait_idle()
         assert session.file.beside == {DIGEST: PIXEL}
+        await session.chain.wait_idle()
         (line,) = [r for r in session.records if r["type"] == "line"]
         assert line["images"][0]["source"]["digest"] == DIGEST
         (image,) = images(session.model.requests[-1].messages)

@@ -62,7 +62,8 @@ async def test_what_a_resumed_session_has_from_before_stands(autojump_clock: Moc
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         session.chain.submit("todo: add x")
-        await begin(session, gates, "a", "use B")
+        await begin(session, gates, "a", "use A", "use B")
+        session.chain.drop("L3")
         data = session.file.data
         await finish(session, gates)
     file, read = left(data)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support import MemoryFile, Recorder, Session, check_invariants, settings
+from support.disks import files_at_most
 
 from chain import events
 from chain.app.open import open_chain
@@ -57,7 +58,7 @@ async def test_a_run_has_a_file_with_requests_replies_and_tools(tmp_path: Path) 
     assert session.of(events.UserInterruption)[0].trace_path == path
     trace = read(path)
     steps = [step["type"] for step in trace["steps"]]
-    assert trace["query"] == "Do the task"
+    assert (trace["session"], trace["run"], trace["query"]) == ("s", 1, "Do the task")
     assert steps[0:4] == ["receipt", "iteration_started", "request", "response"]
     assert [s for s in steps if s in ("tool_call", "tool_result")] == ["tool_call", "tool_result"]
     assert steps[-1] == "result"
@@ -69,8 +70,9 @@ async def test_a_run_has_a_file_with_requests_replies_and_tools(tmp_path: Path) 
     assert [m["role"] for m in second["messages"]] == ["assistant", "user", "user"]
     assert second["tail"]
     response = next(step for step in trace["steps"] if step["type"] == "response")
+    assert response["time"] >= first["time"]
     assert response["seconds"] >= 0
-    assert response["stop_reason"] == "tool_use"
+    assert (response["agent"], response["stop_reason"]) == ("main", "tool_use")
     check_invariants(session)
 
 
@@ -112,7 +114,7 @@ async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) 
     memories: dict[str, dict[object, Any]] = {"A": {}, "B": {}}
     histories: dict[str, list[Message]] = {name: [] for name in memories}
     for run in range(2):
-        trace.on_event(events.RunStarted(id="", query=f"{run}"))
+        trace.on_event(events.RunStarted(id="", query=f"{run}, with a lone surrogate \ud800"))
         for _ in range(3):
             for name, memory in memories.items():
                 histories[name].append(user_text(name))
@@ -125,7 +127,22 @@ async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) 
             assert len(first["messages"]) == 6 * run + 1
             assert [s["messages_before"] for s in later] == [6 * run + 1, 6 * run + 3]
             assert all([m["role"] for m in s["messages"]] == ["assistant", "user"] for s in later)
+    *kept, _, _ = histories["A"]  # the last query and its reply leave the conversation
+    await ask(Request("You are A.", (*kept, user_text("instead")), memory=memories["A"]), lambda delta: None)
+    last = [s for s in read(tmp_path / "s-2.json")["steps"] if s["type"] == "request"][-1]
+    assert (last["messages_before"], len(last["messages"])) == (len(kept), 1)
     trace.close()
+
+
+def test_a_full_disk_ends_the_trace_and_leaves_whole_what_was_written(tmp_path: Path) -> None:
+    trace = Trace(tmp_path, "s")
+    trace.on_event(events.RunStarted(id="L1", query="Do the task"))
+    trace.step("one", {})
+    path = tmp_path / "s-1.json"
+    with files_at_most(path.stat().st_size + 20):
+        trace.step("two", {"text": "x" * 100})
+    trace.step("three", {})
+    assert [step["type"] for step in read(path)["steps"]] == ["one"]
 
 
 def test_a_disk_that_hangs_ends_the_trace_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +156,9 @@ def test_a_disk_that_hangs_ends_the_trace_and_holds_up_nobody(tmp_path: Path, mo
 
 def test_a_disk_that_hangs_as_a_file_is_made_costs_that_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = Trace(tmp_path, "s")
+    trace.on_event(events.RunStarted(id="L1", query="Do the task"))
     with hanging(monkeypatch) as wrote:
-        trace.on_event(events.RunStarted(id="L1", query="Do the task"))
+        trace.on_event(events.RunStarted(id="L2", query="Do it again"))
         assert trace.path is None
         assert not wrote
 

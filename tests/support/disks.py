@@ -8,6 +8,9 @@ from __future__ import annotations
 import errno
 import math
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -104,3 +107,14 @@ class FullDisk(MemoryFile):
     def check_sync(self) -> None:
         if self.broken:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@contextmanager
+def files_at_most(size: int) -> Iterator[None]:
+    """The operating system takes the first bytes of a write, up to this size of a file, and refuses the rest."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
