@@ -21,6 +21,7 @@ from chain.lines.parse import (
     PlanCommand,
     Urgency,
     is_stop,
+    overtakes,
     parse_line,
 )
 
@@ -184,9 +185,24 @@ def test_other_words_are_no_slips(text: str) -> None:
     assert (parse_line(text).kind, parse_line(text).problem) == ("redirect", "")
 
 
-@pytest.mark.parametrize("text", ["!", "!!", "! !", "!\u2000", "then:", "then: ", "context:", "!context: "])
-def test_a_marker_without_a_text_says_what_is_missing(text: str) -> None:
-    assert parse_line(text).problem
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        *((text, "after the !, for example: !use") for text in ("!", "! !", "!\u2000")),
+        ("!!", "after the !!, for example: !!use"),
+        *((text, "then: check") for text in ("then:", "then: ")),
+        *((text, "context: the SKU") for text in ("context:", "!context: ")),
+    ],
+)
+def test_a_marker_without_a_text_says_what_is_missing(text: str, hint: str) -> None:
+    assert hint in parse_line(text).problem
+
+
+@pytest.mark.parametrize(
+    ("text", "is_first"), [("stop", True), ("/help", True), ("!!use B", True), ("!use B", False), ("use B", False)]
+)
+def test_what_waits_behind_no_line_that_could_not_be_sent(text: str, is_first: bool) -> None:
+    assert overtakes(text) is is_first
 
 
 @pytest.mark.parametrize(
