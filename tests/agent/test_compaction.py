@@ -134,6 +134,9 @@ async def test_a_nearly_full_window_is_compacted_and_the_run_goes_on() -> None:
     assert [(e.state, e.by) for e in told][:2] == [("started", "fill"), ("ended", "fill")]
     assert told[1].summary == SUMMARY
     assert told[1].tokens_after < told[1].tokens_before
+    [asked] = (chars_in(r) // 4 for r in session.model.requests if is_asked_for_summary(r))
+    assert 1_800 < asked <= 2_200, "of all that fits"
+    assert not [r for r in session.records if r["type"] == "request" and r.get("message")], "the summary has a record"
     first = session.model.requests[-1].messages[0].text
     assert SUMMARY in first
     assert "[run 1, query] count the rows" in first
@@ -171,6 +174,14 @@ async def test_the_service_that_finds_it_too_long_is_asked_once_more_after_a_com
     assert model.refused >= 1
 
 
+async def test_where_compaction_is_off_nothing_is_compacted_for_the_service_either() -> None:
+    model = SmallModel([reads(n) for n in range(1, 6)], window_tokens=None)
+    async with open_session(model, tools=[read], use=settings(compact=False)) as session:
+        assert (await session.run("count the rows")).status == "context_full"
+        assert session.of(events.Compaction) == []
+        check_invariants(session, one_in=1)
+
+
 async def test_without_a_summary_the_oldest_results_become_stubs() -> None:
     for summary in ("", None, "x" * 20_000):
         model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], summary=summary)
@@ -180,6 +191,8 @@ async def test_without_a_summary_the_oldest_results_become_stubs() -> None:
         assert result.status == "done"
         assert "characters removed to make room]" in session.sent()
         assert any("could not be summarized" in e.message for e in session.of(events.Notice))
+        unused = [r for r in session.records if r["type"] == "request" and "message" in r]
+        assert len(unused) == sum(map(is_asked_for_summary, session.model.requests)), "no other record has the reply"
 
 
 async def test_what_cannot_be_made_to_fit_says_what_fills_the_window() -> None:
@@ -456,6 +469,7 @@ async def test_a_stop_amid_a_compaction_keeps_what_was_shown_of_the_reply() -> N
         session.chain.submit("stop")
         await wait_quiet(session)
         check_invariants(session, one_in=1)
+        assert session.result.status == "cancelled"
         assert "As far as" in session.result.result
         model.gate = None
         model.acts = [says("fine")]
@@ -480,6 +494,18 @@ async def test_a_budget_that_a_compaction_alone_uses_up_ends_that_run_and_nothin
         assert session.result.status == "limit_reached"
         model.reply = ours  # type: ignore[method-assign]
         assert (await session.run("go on")).status == "done"
+
+
+async def test_a_now_line_is_not_delivered_where_a_compaction_has_used_up_the_budget() -> None:
+    model = SmallModel([says("hi " * 500)])
+    model.reply = breaking_off(model)  # type: ignore[method-assign]
+    async with open_session(model, use=settings(budget_tokens=300)) as session:
+        await session.run("a greeting")
+        at(session, events.Retry, lambda: session.chain.submit("!!use B"))
+        assert (await session.run("go on")).status == "limit_reached"
+        assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+        assert session.state("L3") == "returned"
+        check_invariants(session, one_in=1)
 
 
 async def test_a_line_that_quotes_another_keeps_its_words_when_that_is_given_back() -> None:

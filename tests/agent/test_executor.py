@@ -351,6 +351,7 @@ async def test_an_overloaded_service_is_asked_again_for_as_long_as_the_model_say
         assert [r.attempt for r in retries] == list(range(1, len(retries) + 1))
         assert len(retries) > 20
         assert max(r.delay_s for r in retries) <= 30
+        assert all(0.25 * 2**n <= r.delay_s <= 0.5 * 2**n for n, r in enumerate(retries[:6])), "it is doubled"
         assert {r.reason for r in retries} == {"overloaded: try later"}
         check_invariants(session)
 
@@ -474,6 +475,7 @@ async def test_stop_reason_context_window_exceeded_is_context_full() -> None:
     async with open_session(model) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("context_full", "As far as")
+        assert session.conversation == ["Do the task", "As far as"]
         assert (await session.run("Do it again")).status == "context_full"
         check_invariants(session)
 
@@ -483,6 +485,8 @@ async def test_stop_reason_pause_turn_is_an_error_that_says_why() -> None:
         result = await session.run("Do the task")
         assert result.status == "error"
         assert "server tools are not supported" in result.result
+        [ended] = (r for r in session.records if r["type"] == "request" and r["phase"] == "ended")
+        assert ended["message"]["content"] == [{"type": "text", "text": "wait"}], "no other record has it"
 
 
 async def test_stop_reason_stop_sequence_is_a_final_answer() -> None:
@@ -565,6 +569,7 @@ async def test_the_time_limit_ends_a_run_whose_tool_hangs(autojump_clock: MockCl
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("limit_reached", "Looking.")
         assert "[Interrupted: stopped while running" in session.of(events.ToolResult)[0].text
+        assert [(r["what"], r["by"]) for r in session.records if r["type"] == "interrupted"] == [("tools", "time")]
         assert (await session.run("Do it again")).status == "limit_reached"
         check_invariants(session)
 
