@@ -182,17 +182,21 @@ async def test_where_compaction_is_off_nothing_is_compacted_for_the_service_eith
         check_invariants(session, one_in=1)
 
 
-async def test_without_a_summary_the_oldest_results_become_stubs() -> None:
+@pytest.mark.parametrize(("window", "least"), [(2_200, 1), (None, 3)])
+async def test_without_a_summary_the_oldest_results_become_stubs(window: int | None, least: int) -> None:
+    """More of them for the service that found it too long than by our own count."""
     for summary in ("", None, "x" * 20_000):
-        model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], summary=summary)
+        acts = [*(reads(n) for n in range(4)), says("done")]
+        model = SmallModel(acts, window, summary, limit=window or 2_000)
         async with open_session(model, tools=[read]) as session:
             result = await session.run("count the rows")
             check_invariants(session, one_in=1)
         assert result.status == "done"
-        assert "characters removed to make room]" in session.sent()
+        [stubbed] = (r["stubbed"] for r in session.records if r["type"] == "compacted")
+        assert len(stubbed) == session.sent().count("characters removed to make room]") == least
         assert any("could not be summarized" in e.message for e in session.of(events.Notice))
-        unused = [r for r in session.records if r["type"] == "request" and "message" in r]
-        assert len(unused) == sum(map(is_asked_for_summary, session.model.requests)), "no other record has the reply"
+        ended = [r["stop_reason"] for r in session.records if r["type"] == "request" and "message" in r]
+        assert len(ended) - ended.count(TOO_LONG) == 1, "no other record has the reply"
 
 
 async def test_what_cannot_be_made_to_fit_says_what_fills_the_window() -> None:
@@ -359,10 +363,25 @@ async def test_a_long_query_after_a_chat_without_tools_leaves_room_for_the_summa
 async def test_where_what_stays_is_too_much_no_summary_is_asked_for_at_each_iteration() -> None:
     model = SmallModel([*(reads(n) for n in range(8)), says("done")], window_tokens=2_200, limit=9_000)
     async with open_session(model, tools=[brief]) as session:
-        result = await session.run("y" * 6_800)
+        result = await session.run("y" * 6_000)
         check_invariants(session, one_in=1)
     assert result.status == "done"
     assert len(session.of(events.Compaction)) <= 6
+
+
+async def test_beside_long_words_of_the_user_fewer_messages_are_kept() -> None:
+    @tool(name="read")
+    async def page(context: ToolContext, n: int) -> str:
+        """Read a page."""
+        return f"row {n} " * 60
+
+    model = SmallModel([*(reads(n) for n in range(5)), says("done")])
+    async with open_session(model, tools=[page]) as session:
+        await session.run("y" * 6_000)
+        check_invariants(session, one_in=1)
+    ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
+    assert ended
+    assert all(e.summary and e.tokens_after <= 0.9 * 2_200 for e in ended)
 
 
 async def test_the_plan_stands_in_the_conversation_after_a_compaction_and_later_too() -> None:
@@ -537,22 +556,23 @@ async def test_after_stubs_alone_a_resumed_model_is_told_its_own_plan_as_it_woul
     assert any("sum up" in text for text in session.model.requests[0].tail)
 
 
-async def test_a_refusal_that_says_no_numbers_is_not_believed_of_a_window_that_is_nearly_empty() -> None:
+@pytest.mark.parametrize("asked", [0, 300_000])
+async def test_a_refusal_that_says_no_numbers_is_not_believed_of_a_window_that_is_nearly_empty(asked: int) -> None:
     model = SmallModel([reads(1), says("never")], window_tokens=200_000, limit=200_000)
     ours = model.reply
 
     async def misjudges(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         if len(request.messages) > 1:
-            return Reply(Message("assistant", ()), TOO_LONG)
+            return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=asked)
         return await ours(request, on_delta)
 
     model.reply = misjudges  # type: ignore[method-assign]
     async with open_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "context_full"
-        assert session.of(events.Compaction) == []
+        assert bool(session.of(events.Compaction)) == bool(asked)
         model.reply = ours  # type: ignore[method-assign]
         await session.run("and now?")
-    assert "row 1 row 1" in session.sent(), "no result became a stub"
+    assert ("row 1 row 1" in session.sent()) == (not asked), "no result became a stub"
 
 
 async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters() -> None:
