@@ -369,7 +369,7 @@ async def test_where_what_stays_is_too_much_no_summary_is_asked_for_at_each_iter
     assert len(session.of(events.Compaction)) <= 6
 
 
-async def test_beside_long_words_of_the_user_fewer_messages_are_kept() -> None:
+async def test_what_is_kept_beside_long_words_of_the_user_stays_below_the_limit() -> None:
     @tool(name="read")
     async def page(context: ToolContext, n: int) -> str:
         """Read a page."""
@@ -515,12 +515,15 @@ async def test_a_budget_that_a_compaction_alone_uses_up_ends_that_run_and_nothin
         assert (await session.run("go on")).status == "done"
 
 
-async def test_a_now_line_is_not_delivered_where_a_compaction_has_used_up_the_budget() -> None:
+@pytest.mark.parametrize(("kind", "line"), [(events.Compaction, "use B"), (events.Retry, "!!use B")])
+async def test_no_line_is_delivered_where_a_compaction_has_used_up_the_budget(
+    kind: type[events.Event], line: str
+) -> None:
     model = SmallModel([says("hi " * 500)])
     model.reply = breaking_off(model)  # type: ignore[method-assign]
     async with open_session(model, use=settings(budget_tokens=300)) as session:
         await session.run("a greeting")
-        at(session, events.Retry, lambda: session.chain.submit("!!use B"))
+        at(session, kind, lambda: session.chain.submit(line))
         assert (await session.run("go on")).status == "limit_reached"
         assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
         assert session.state("L3") == "returned"
