@@ -261,6 +261,7 @@ async def test_a_stop_and_an_interrupt_leave_the_conversation_as_it_was() -> Non
             before = session.model.requests[-1].messages[:-1]
             assert session.result.status == ("cancelled_with_partial" if is_stop else "interrupted")
             assert [r["type"] for r in session.records].count("compacted") == 0
+            assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
             model.gate = None
             await session.run("and now?")
             check_invariants(session, one_in=1)
@@ -422,22 +423,17 @@ async def test_one_that_is_asked_for_in_the_last_iteration_is_made_after_the_run
     assert "What matters most to the user: the numbers" in session.model.requests[-1].messages[-1].text
 
 
-async def test_each_compaction_that_is_told_to_start_is_told_to_end() -> None:
-    for how in ("interrupt", "full disk"):
-        model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], gate=trio.Event())
-        file = FullDisk()
-        file.room = math.inf
-        async with open_session(model, tools=[read], file=file) as session:
-            session.chain.submit("count the rows")
-            await model.asked.wait()
-            if how == "interrupt":
-                session.interrupt()
-            else:
-                file.room = 0
-                assert model.gate is not None
-                model.gate.set()
-            await wait_quiet(session)
-        assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"], how
+async def test_a_compaction_is_told_to_have_failed_on_a_full_disk_too() -> None:
+    gate, file = trio.Event(), FullDisk()
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], gate=gate)
+    file.room = math.inf
+    async with open_session(model, tools=[read], file=file) as session:
+        session.chain.submit("count the rows")
+        await model.asked.wait()
+        file.room = 0
+        gate.set()
+        await wait_quiet(session)
+    assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
 
 
 async def test_the_window_is_that_of_the_model_that_is_asked_next() -> None:
@@ -578,24 +574,8 @@ async def test_a_refusal_that_says_no_numbers_is_not_believed_of_a_window_that_i
     assert ("row 1 row 1" in session.sent()) == (not asked), "no result became a stub"
 
 
-async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters() -> None:
-    model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
-    async with open_session(model, tools=[read]) as session:
-        await session.run("a greeting")
-        at(session, events.ToolResult, lambda: session.chain.compact("the numbers"))
-        session.chain.submit("go on")
-        await model.asked.wait()
-        gate, model.gate = model.gate, None
-        session.chain.submit("!!only the first file")
-        await wait_quiet(session)
-        assert gate is not None
-        check_invariants(session, one_in=1)
-    asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
-    assert len(asked) == 2
-    assert all("What matters most to the user: the numbers" in text for text in asked)
-
-
-async def test_of_two_wishes_for_a_compaction_that_a_line_cuts_the_later_counts() -> None:
+@pytest.mark.parametrize("later", ["", "the names"])
+async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters_last(later: str) -> None:
     model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
     async with open_session(model, tools=[read]) as session:
         await session.run("a greeting")
@@ -603,12 +583,13 @@ async def test_of_two_wishes_for_a_compaction_that_a_line_cuts_the_later_counts(
         session.chain.submit("go on")
         await model.asked.wait()
         model.gate = None
-        session.chain.compact("the names")
+        if later:
+            session.chain.compact(later)
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
         check_invariants(session, one_in=1)
     asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
-    assert ["the names" in text for text in asked] == [False, True]
+    assert [text.partition("to the user: ")[2] for text in asked] == ["the numbers", later or "the numbers"]
 
 
 async def test_a_run_that_outgrows_its_window_is_replayed_though_the_next_one_asks_a_larger_model() -> None:

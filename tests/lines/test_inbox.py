@@ -298,30 +298,6 @@ async def test_all_that_waits_is_drained_in_order_and_an_urgent_line_pushes_in_n
     assert desk.inbox.drain() == ()
 
 
-async def test_follow_ups_come_one_by_one_the_oldest_first(desk: Desk) -> None:
-    for text in ("a", "then: b", "c", "then: d"):
-        desk.put(text)
-
-    first = desk.inbox.next_follow_up()
-    assert first is not None
-    assert first.line.message == "b"
-    assert texts(desk.inbox.waiting()) == ["a", "c", "then: d"]
-    second = desk.inbox.next_follow_up()
-    assert second is not None
-    assert second.line.message == "d"
-    assert desk.inbox.next_follow_up() is None
-    assert texts(desk.inbox.drain()) == ["a", "c"]
-
-
-async def test_todo_lines_can_be_taken_alone(desk: Desk) -> None:
-    for text in ("!a", "todo: list", "then: b", "!todo: clear"):
-        desk.put(text)
-
-    assert texts(desk.inbox.drain_todos()) == ["todo: list", "!todo: clear"]
-    assert texts(desk.inbox.waiting()) == ["!a", "then: b"]
-    assert desk.inbox.has_urgent, "the urgent line that waits is not forgotten with the one that was taken"
-
-
 @asynccontextmanager
 async def hearing(desk: Desk) -> AsyncIterator[list[int]]:
     """How many lines wait each time that a sender hears of a change."""
@@ -357,6 +333,9 @@ async def test_senders_hear_of_room_when_lines_were_taken_and_only_then() -> Non
         desk.inbox.drain_all()
         await wait_all_tasks_blocked()
         assert room == [1, 0]
+        desk.inbox.drop(desk.put("d").id)
+        await wait_all_tasks_blocked()
+        assert room == [1, 0, 0]
 
 
 # --------------------------------------------------------------------------------------------------------- dropping
@@ -379,19 +358,6 @@ async def test_a_line_that_was_dropped_is_gone_and_the_others_keep_their_order(s
     assert (record["type"], record["id"], record["state"], record["reason"]) == ("receipt", "L2", "dropped", "edited")
     told = [e.type for e in synced.told if getattr(e, "id", "") == "L2"]
     assert told == ["line_queued", "receipt"]
-
-
-async def test_a_place_that_a_dropped_line_had_is_free_at_once() -> None:
-    desk = Desk(size=1)
-    async with hearing(desk) as room:
-        desk.put("a")
-        await wait_all_tasks_blocked()
-
-        desk.inbox.drop("L1")
-        await wait_all_tasks_blocked()
-
-        assert room == [0]
-        assert desk.put("b").id == "L2"
 
 
 async def test_only_what_waits_can_be_dropped(desk: Desk) -> None:
