@@ -116,12 +116,6 @@ async def test_lines_are_numbered_in_the_session_and_a_sender_may_name_its_own(d
     assert list(desk.states) == ["L1", "mine", "L2", "L3"]
 
 
-async def test_numbers_step_over_an_id_that_a_sender_took(desk: Desk) -> None:
-    desk.put("a", id="L2")
-
-    assert [desk.put(text).id for text in "bcd"] == ["L1", "L3", "L4"]
-
-
 async def test_a_line_that_was_refused_uses_up_no_number_and_no_id() -> None:
     desk = Desk(size=1)
     desk.put("a")
@@ -149,20 +143,6 @@ async def test_nobody_is_told_that_a_line_waits_before_it_is_on_the_disk(synced:
         ("L1", "hello", "redirect", "main", 1),
         ("L2", "status", "question", "main", 2),
     ]
-
-
-async def test_a_line_that_was_delivered_at_once_is_still_told_as_waiting_first(synced: Desk) -> None:
-    synced.disk.hold()
-    accepted = synced.put("hello")
-    synced.inbox.drain()
-    synced.ledger.settle(accepted, "delivered", iteration=2, point="D")
-    await wait_all_tasks_blocked()
-    assert synced.told == []
-
-    synced.disk.release()
-    await wait_all_tasks_blocked()
-
-    assert [e.type for e in synced.told] == ["line_queued", "receipt"]
 
 
 async def test_a_line_is_told_and_recorded_with_its_kind_its_urgency_and_its_origin(synced: Desk) -> None:
