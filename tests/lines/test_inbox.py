@@ -276,6 +276,8 @@ async def test_all_that_waits_is_drained_in_order_and_an_urgent_line_pushes_in_n
     assert texts(desk.inbox.drain()) == ["a", "!b", "todo: list", "c?", "context: e"]
     assert texts(desk.inbox.waiting()) == ["then: d"]
     assert desk.inbox.drain() == ()
+    desk.put("!f")
+    assert texts(desk.inbox.drain_all()) == ["then: d", "!f"]
 
 
 @asynccontextmanager
