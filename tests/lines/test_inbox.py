@@ -454,15 +454,6 @@ async def test_a_line_that_came_back_after_a_refusal_was_not_delivered_after_all
     assert (receipt.state, receipt.point, receipt.waited_s, receipt.reason) == ("returned", None, None, "refused")
 
 
-async def test_what_was_settled_before_a_resumed_session_begins_counts_no_more(desk: Desk) -> None:
-    settled(desk, "returned")
-    assert desk.ledger.returned == 1
-
-    desk.ledger.begin_anew()
-
-    assert (desk.ledger.returned, desk.ledger.settled()) == (0, Settled())
-
-
 async def test_a_line_that_is_never_sent_is_told_and_counted(desk: Desk) -> None:
     desk.ledger.never_sent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
 
