@@ -250,7 +250,10 @@ class Executor:
                 return self._context_full(run)
             point: Point = "N" if was_cut else "D" if run.iteration else "A"
             left = self._limits.max_iterations - run.iteration + (by == "service")
-            self._delivery.deliver(run, point, calls_left=left)
+            if self._limits.spent(run.used):
+                self._delivery.settle_todos(run)  # no call is left to answer the others
+            else:
+                self._delivery.deliver(run, point, calls_left=left)
             await self._flush()
             if not was_cut or by != "service":
                 return None

@@ -349,24 +349,55 @@ async def test_a_call_that_waits_for_an_agent_has_its_time_while_that_is_asking(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     @tool(kind="delegate", timeout_s=10)
-    async def team(ctx: ToolContext, task: str, own: bool = True) -> str:
+    async def team(ctx: ToolContext, task: str) -> str:
         """Let an agent do it, and rest."""
-        answer = await ctx.delegating.start("agent", task, ctx.call_id if own else "made-up")
+        answer = await ctx.delegating.start("agent", task, ctx.call_id)
         await trio.sleep(6)
         return answer
 
     ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
-    nested, made_up = work([starts("explore", [ask])]), work([ask])
-    calls = [["team", {"task": nested}]], [["team", {"task": made_up, "own": False}]]
     async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
         with session.chain.answering():
-            session.chain.submit(work(*calls))
+            session.chain.submit(work([["team", {"task": work([starts("explore", [ask])])}]]))
             await trio.sleep(100)
             session.chain.answer("Q1", "a")
             await session.chain.wait_idle()
-        first, second = [e for e in session.of(events.ToolResult) if e.name == "team"]
-        assert not first.is_error, "of its ten seconds it had used none"
-        assert second.text == "team was stopped after 10 s, its time limit; it may have had effects."
+        [result] = [e for e in session.of(events.ToolResult) if e.name == "team"]
+        assert not result.is_error, "of its ten seconds it had used none"
+
+
+async def test_an_asker_whose_call_has_used_its_time_lets_the_next_question_open(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    @tool(kind="delegate", timeout_s=10)
+    async def team(ctx: ToolContext, task: str) -> str:
+        """Let an agent do it whose questions do not stop the time."""
+        return await ctx.delegating.start("agent", task, "made-up")
+
+    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+    async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
+        with session.chain.answering():
+            session.chain.submit(work([["team", {"task": work([ask])}], starts("explore", [ask])]))
+            await trio.sleep(5)
+            assert session.chain.open_question == "Q1"
+            await trio.sleep(10)
+            assert session.chain.answer("Q2", "a").what == "answered"
+            await session.chain.wait_idle()
+        ended = [(e.name, e.status) for e in session.of(events.AgentEnded)]
+        assert ended == [("agent-1", "interrupted"), ("explore-1", "done")]
+        result = next(e.text for e in session.of(events.ToolResult) if e.name == "team")
+        assert result == "team was stopped after 10 s, its time limit; it may have had effects."
+
+
+async def test_what_an_agent_that_has_answered_had_skipped_is_not_counted_as_skipped_above() -> None:
+    async with family() as agents:
+        add = ["plan_add_task", {"task": "check the SKU"}]
+        await agents.begin([starts("agent", [WAIT, add])], [WAIT])
+        agents.send("!use B", to="agent-1")
+        agents.waiters.let_go("agent-1")
+        await agents.quiet()
+        agents.session.chain.submit("stop")
+        assert "[2 done, 0 skipped]" in (await agents.finish()).result
 
 
 async def test_a_call_that_is_allowed_does_not_wait_for_anothers_question() -> None:

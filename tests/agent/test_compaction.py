@@ -134,6 +134,9 @@ async def test_a_nearly_full_window_is_compacted_and_the_run_goes_on() -> None:
     assert [(e.state, e.by) for e in told][:2] == [("started", "fill"), ("ended", "fill")]
     assert told[1].summary == SUMMARY
     assert told[1].tokens_after < told[1].tokens_before
+    [asked] = (chars_in(r) // 4 for r in session.model.requests if is_asked_for_summary(r))
+    assert 1_800 < asked <= 2_200, "of all that fits"
+    assert not [r for r in session.records if r["type"] == "request" and r.get("message")], "the summary has a record"
     first = session.model.requests[-1].messages[0].text
     assert SUMMARY in first
     assert "[run 1, query] count the rows" in first
@@ -171,15 +174,29 @@ async def test_the_service_that_finds_it_too_long_is_asked_once_more_after_a_com
     assert model.refused >= 1
 
 
-async def test_without_a_summary_the_oldest_results_become_stubs() -> None:
+async def test_where_compaction_is_off_nothing_is_compacted_for_the_service_either() -> None:
+    model = SmallModel([reads(n) for n in range(1, 6)], window_tokens=None)
+    async with open_session(model, tools=[read], use=settings(compact=False)) as session:
+        assert (await session.run("count the rows")).status == "context_full"
+        assert session.of(events.Compaction) == []
+        check_invariants(session, one_in=1)
+
+
+@pytest.mark.parametrize(("window", "least"), [(2_200, 1), (None, 3)])
+async def test_without_a_summary_the_oldest_results_become_stubs(window: int | None, least: int) -> None:
+    """More of them for the service that found it too long than by our own count."""
     for summary in ("", None, "x" * 20_000):
-        model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], summary=summary)
+        acts = [*(reads(n) for n in range(4)), says("done")]
+        model = SmallModel(acts, window, summary, limit=window or 2_000)
         async with open_session(model, tools=[read]) as session:
             result = await session.run("count the rows")
             check_invariants(session, one_in=1)
         assert result.status == "done"
-        assert "characters removed to make room]" in session.sent()
+        [stubbed] = (r["stubbed"] for r in session.records if r["type"] == "compacted")
+        assert len(stubbed) == session.sent().count("characters removed to make room]") == least
         assert any("could not be summarized" in e.message for e in session.of(events.Notice))
+        ended = [r["stop_reason"] for r in session.records if r["type"] == "request" and "message" in r]
+        assert len(ended) - ended.count(TOO_LONG) == 1, "no other record has the reply"
 
 
 async def test_what_cannot_be_made_to_fit_says_what_fills_the_window() -> None:
@@ -244,6 +261,7 @@ async def test_a_stop_and_an_interrupt_leave_the_conversation_as_it_was() -> Non
             before = session.model.requests[-1].messages[:-1]
             assert session.result.status == ("cancelled_with_partial" if is_stop else "interrupted")
             assert [r["type"] for r in session.records].count("compacted") == 0
+            assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
             model.gate = None
             await session.run("and now?")
             check_invariants(session, one_in=1)
@@ -346,10 +364,25 @@ async def test_a_long_query_after_a_chat_without_tools_leaves_room_for_the_summa
 async def test_where_what_stays_is_too_much_no_summary_is_asked_for_at_each_iteration() -> None:
     model = SmallModel([*(reads(n) for n in range(8)), says("done")], window_tokens=2_200, limit=9_000)
     async with open_session(model, tools=[brief]) as session:
-        result = await session.run("y" * 6_800)
+        result = await session.run("y" * 6_000)
         check_invariants(session, one_in=1)
     assert result.status == "done"
     assert len(session.of(events.Compaction)) <= 6
+
+
+async def test_what_is_kept_beside_long_words_of_the_user_stays_below_the_limit() -> None:
+    @tool(name="read")
+    async def page(context: ToolContext, n: int) -> str:
+        """Read a page."""
+        return f"row {n} " * 60
+
+    model = SmallModel([*(reads(n) for n in range(5)), says("done")])
+    async with open_session(model, tools=[page]) as session:
+        await session.run("y" * 6_000)
+        check_invariants(session, one_in=1)
+    ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
+    assert ended
+    assert all(e.summary and e.tokens_after <= 0.9 * 2_200 for e in ended)
 
 
 async def test_the_plan_stands_in_the_conversation_after_a_compaction_and_later_too() -> None:
@@ -402,22 +435,17 @@ async def test_one_that_is_asked_for_in_the_last_iteration_is_made_after_the_run
     assert (asks in session.model.requests[-1].messages[-1].text) != closes
 
 
-async def test_each_compaction_that_is_told_to_start_is_told_to_end() -> None:
-    for how in ("interrupt", "full disk"):
-        model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], gate=trio.Event())
-        file = FullDisk()
-        file.room = math.inf
-        async with open_session(model, tools=[read], file=file) as session:
-            session.chain.submit("count the rows")
-            await model.asked.wait()
-            if how == "interrupt":
-                session.interrupt()
-            else:
-                file.room = 0
-                assert model.gate is not None
-                model.gate.set()
-            await wait_quiet(session)
-        assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"], how
+async def test_a_compaction_is_told_to_have_failed_on_a_full_disk_too() -> None:
+    gate, file = trio.Event(), FullDisk()
+    model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], gate=gate)
+    file.room = math.inf
+    async with open_session(model, tools=[read], file=file) as session:
+        session.chain.submit("count the rows")
+        await model.asked.wait()
+        file.room = 0
+        gate.set()
+        await wait_quiet(session)
+    assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
 
 
 async def test_the_window_is_that_of_the_model_that_is_asked_next() -> None:
@@ -468,6 +496,7 @@ async def test_a_stop_amid_a_compaction_keeps_what_was_shown_of_the_reply() -> N
         session.chain.submit("stop")
         await wait_quiet(session)
         check_invariants(session, one_in=1)
+        assert session.result.status == "cancelled"
         assert "As far as" in session.result.result
         model.gate = None
         model.acts = [says("fine")]
@@ -492,6 +521,21 @@ async def test_a_budget_that_a_compaction_alone_uses_up_ends_that_run_and_nothin
         assert session.result.status == "limit_reached"
         model.reply = ours  # type: ignore[method-assign]
         assert (await session.run("go on")).status == "done"
+
+
+@pytest.mark.parametrize(("kind", "line"), [(events.Compaction, "use B"), (events.Retry, "!!use B")])
+async def test_no_line_is_delivered_where_a_compaction_has_used_up_the_budget(
+    kind: type[events.Event], line: str
+) -> None:
+    model = SmallModel([says("hi " * 500)])
+    model.reply = breaking_off(model)  # type: ignore[method-assign]
+    async with open_session(model, use=settings(budget_tokens=300)) as session:
+        await session.run("a greeting")
+        at(session, kind, lambda: session.chain.submit(line))
+        assert (await session.run("go on")).status == "limit_reached"
+        assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+        assert session.state("L3") == "returned"
+        check_invariants(session, one_in=1)
 
 
 async def test_a_line_that_quotes_another_keeps_its_words_when_that_is_given_back() -> None:
@@ -523,42 +567,27 @@ async def test_after_stubs_alone_a_resumed_model_is_told_its_own_plan_as_it_woul
     assert any("sum up" in text for text in session.model.requests[0].tail)
 
 
-async def test_a_refusal_that_says_no_numbers_is_not_believed_of_a_window_that_is_nearly_empty() -> None:
+@pytest.mark.parametrize("asked", [0, 300_000])
+async def test_a_refusal_that_says_no_numbers_is_not_believed_of_a_window_that_is_nearly_empty(asked: int) -> None:
     model = SmallModel([reads(1), says("never")], window_tokens=200_000, limit=200_000)
     ours = model.reply
 
     async def misjudges(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         if len(request.messages) > 1:
-            return Reply(Message("assistant", ()), TOO_LONG)
+            return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=asked)
         return await ours(request, on_delta)
 
     model.reply = misjudges  # type: ignore[method-assign]
     async with open_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "context_full"
-        assert session.of(events.Compaction) == []
+        assert bool(session.of(events.Compaction)) == bool(asked)
         model.reply = ours  # type: ignore[method-assign]
         await session.run("and now?")
-    assert "row 1 row 1" in session.sent(), "no result became a stub"
+    assert ("row 1 row 1" in session.sent()) == (not asked), "no result became a stub"
 
 
-async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters() -> None:
-    model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
-    async with open_session(model, tools=[read]) as session:
-        await session.run("a greeting")
-        at(session, events.ToolResult, lambda: session.chain.compact("the numbers"))
-        session.chain.submit("go on")
-        await model.asked.wait()
-        gate, model.gate = model.gate, None
-        session.chain.submit("!!only the first file")
-        await wait_quiet(session)
-        assert gate is not None
-        check_invariants(session, one_in=1)
-    asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
-    assert len(asked) == 2
-    assert all("What matters most to the user: the numbers" in text for text in asked)
-
-
-async def test_of_two_wishes_for_a_compaction_that_a_line_cuts_the_later_counts() -> None:
+@pytest.mark.parametrize("later", ["", "the names"])
+async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters_last(later: str) -> None:
     model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
     async with open_session(model, tools=[read]) as session:
         await session.run("a greeting")
@@ -566,12 +595,13 @@ async def test_of_two_wishes_for_a_compaction_that_a_line_cuts_the_later_counts(
         session.chain.submit("go on")
         await model.asked.wait()
         model.gate = None
-        session.chain.compact("the names")
+        if later:
+            session.chain.compact(later)
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
         check_invariants(session, one_in=1)
     asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
-    assert ["the names" in text for text in asked] == [False, True]
+    assert [text.partition("to the user: ")[2] for text in asked] == ["the numbers", later or "the numbers"]
 
 
 async def test_a_run_that_outgrows_its_window_is_replayed_though_the_next_one_asks_a_larger_model() -> None:

@@ -311,6 +311,17 @@ def test_a_withdrawal_takes_back_what_came_since_the_last_reply_without_calls(
     assert conversation.open_calls == ()
 
 
+@pytest.mark.parametrize("kept", [[], [HI]])
+def test_a_withdrawal_never_takes_the_message_of_a_summary_but_may_change_it(kept: list[Message]) -> None:
+    conversation = Conversation([HELLO, HI, MORE])
+    conversation.begin_anew([user_text("a summary"), *kept, MORE, asking("t1")], is_summarized=True)
+
+    assert conversation.withdraw(first=user_text("a shorter one")) == (MORE, asking("t1"))
+
+    assert list(conversation.messages) == [user_text("a shorter one"), *kept]
+    assert conversation.state == ("REPLIED" if kept else "ASKED")
+
+
 def test_after_a_withdrawal_its_ids_are_free_and_the_others_are_not() -> None:
     conversation = Conversation([HELLO, asking("t0"), answering("t0"), HI, MORE, asking("t1")])
     conversation.withdraw()

@@ -201,6 +201,7 @@ CHOSEN = [
     ("neither", "neither"),
     ("/left", "/left"),
     ("y", "y"),
+    ("\ud800", "?"),
 ]
 
 
@@ -209,6 +210,7 @@ async def test_a_choice_is_a_number_an_option_or_another_text(text: str, chosen:
     async with asked(CHOICE) as session:
         [question] = session.of(events.Question)
         assert (question.kind, question.text, question.options) == ("choice", "Which?", ("left", "right"))
+        assert session.chain.questions == (question,)
         await answer(session, text)
         await session.chain.wait_idle()
         assert results(session) == [f"The user answered: {chosen}"]

@@ -175,15 +175,7 @@ async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reads"),
-    [
-        ("shorter", "shorter"),
-        ("todo: add x", "todo: add x (Done: task 1 added: x)"),
-        ("focus on x", "focus on x"),
-        ("context: x", "[USER ADDED] x"),
-        ("why?", "why?"),
-        (" stop", "stop"),
-    ],
+    ("text", "reads"), [("shorter", "shorter"), ("context: x", "[USER ADDED] x"), (" stop", "stop")]
 )
 async def test_any_kind_of_line_can_be_urgent_by_its_key(text: str, reads: str) -> None:
     gates = Gates()
@@ -194,34 +186,6 @@ async def test_any_kind_of_line_can_be_urgent_by_its_key(text: str, reads: str) 
         assert results(session, 1) == ["a is done", SKIPPED, SKIPPED]
         assert session.model.requests[1].messages[-1].text == f"USER INTERRUPTION: {reads}"
         assert session.of(events.UserInterruption)[0].message == text
-
-
-@pytest.mark.parametrize("line", ["then: x", "!then: x", "shorter", "focus on x", "todo: add x", " !x"])
-async def test_what_is_not_urgent_skips_nothing(line: str) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", line)
-        await finish(session, gates)
-        assert results(session, 1) == ["a is done", "b is done", "c is done"]
-
-
-async def test_an_urgent_line_that_is_dropped_skips_nothing() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "!shorter", "slower")
-        session.chain.drop("L2")
-        await finish(session, gates)
-        assert results(session) == ["a is done", "b is done", "c is done"]
-        assert session.of(events.UserInterruption)[0].ids == ("L3",)
-
-
-async def test_an_urgent_line_that_is_refused_skips_nothing() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=1)) as session:
-        await begin(session, gates, "a", "shorter")
-        assert session.chain.submit("!slower").what == "refused"
-        await finish(session, gates)
-        assert results(session) == ["a is done", "b is done", "c is done"]
 
 
 async def test_each_urgent_line_skips_the_tools_of_its_own_reply() -> None:
@@ -275,27 +239,18 @@ messages:
 
 # ---------------------------------------------------------------------------------------------------------- guidance
 
-KINDS = {
-    "focus on SKU Data": ("focus_query", "SKU Data"),
-    "skip Amazon": ("skip_source", "Amazon"),
-    "also check the Wiki": ("add_source", "the Wiki"),
-    "ignore prices": ("drop_criterion", "prices"),
-    "prefer short Names": ("preference", "short Names"),
-}
 
-
-@pytest.mark.parametrize("line", KINDS)
-async def test_guidance_reaches_the_running_tool_and_the_model(line: str) -> None:
+async def test_guidance_reaches_the_running_tool_and_the_model() -> None:
     gates = Gates()
     async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 1", line)
+        await begin(session, gates, "place 1", "skip Amazon")
         gates.let("place 1")
         await gates.reached("place 2")
-        assert gates.heard == [KINDS[line]]
+        assert gates.heard == [("skip_source", "Amazon")]
         assert session.state("L2") == "queued", "the model is still to read it"
         await finish(session, gates)
-        assert gates.heard == [KINDS[line]], "a tool is told once"
-        assert session.sent(1).endswith(f"user: [3 visited, 0 skipped]\nuser: USER INTERRUPTION: {line}")
+        assert gates.heard == [("skip_source", "Amazon")], "a tool is told once"
+        assert session.sent(1).endswith("user: [3 visited, 0 skipped]\nuser: USER INTERRUPTION: skip Amazon")
         assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "D")
 
 
@@ -314,15 +269,6 @@ async def test_a_tool_hears_at_each_safe_point_what_came_since_the_last() -> Non
         assert gates.heard[-1] == ("preference", "cheap ones")
 
 
-async def test_guidance_that_came_before_the_tool_is_heard_by_it() -> None:
-    gates = Gates()
-    async with open_session(TOUR, tools=gates.tools) as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("skip Amazon"))
-        await begin(session, gates, "place 1")
-        await finish(session, gates)
-        assert gates.heard == [("skip_source", "Amazon")]
-
-
 async def test_guidance_that_was_delivered_is_news_to_no_later_tool() -> None:
     gates = Gates()
     model = """
@@ -336,14 +282,6 @@ rules:
         await finish(session, gates)
         assert gates.heard == []
         assert "USER INTERRUPTION: skip Amazon" in session.sent(1)
-
-
-async def test_what_is_no_guidance_adjusts_nothing() -> None:
-    gates = Gates()
-    async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 1", " skip Amazon", "then: skip Amazon", "context: skip Amazon", "skipping")
-        await finish(session, gates)
-        assert gates.heard == []
 
 
 async def test_a_tool_is_told_of_a_stop_at_its_next_safe_point() -> None:

@@ -15,11 +15,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import JournalError, UserError
 from chain.events import State
+from chain.journal import records
 from chain.journal.journal import Journal
-from chain.journal.records import Unknown
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
-from chain.lines.receipts import Accepted, Ledger
+from chain.lines.receipts import Accepted, Ledger, Settled
 from chain.session.projection import Projection
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
@@ -101,6 +101,7 @@ async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
         "urgency": "urgent",
         "agent": "main",
     }
+    assert "by_rule" not in record
 
 
 async def test_lines_are_numbered_in_the_session_and_a_sender_may_name_its_own(desk: Desk) -> None:
@@ -115,19 +116,16 @@ async def test_lines_are_numbered_in_the_session_and_a_sender_may_name_its_own(d
     assert list(desk.states) == ["L1", "mine", "L2", "L3"]
 
 
-async def test_numbers_step_over_an_id_that_a_sender_took(desk: Desk) -> None:
-    desk.put("a", id="L2")
-
-    assert [desk.put(text).id for text in "bcd"] == ["L1", "L3", "L4"]
-
-
-async def test_a_line_that_was_refused_uses_up_no_number() -> None:
+async def test_a_line_that_was_refused_uses_up_no_number_and_no_id() -> None:
     desk = Desk(size=1)
     desk.put("a")
     desk.refused("no room")
+    desk.refused("no room", id="mine")
     desk.inbox.drain()
 
     assert desk.put("b").id == "L2"
+    desk.inbox.drain()
+    assert desk.put("c", id="mine").id == "mine"
 
 
 async def test_nobody_is_told_that_a_line_waits_before_it_is_on_the_disk(synced: Desk) -> None:
@@ -145,30 +143,6 @@ async def test_nobody_is_told_that_a_line_waits_before_it_is_on_the_disk(synced:
         ("L1", "hello", "redirect", "main", 1),
         ("L2", "status", "question", "main", 2),
     ]
-
-
-async def test_a_line_that_was_delivered_at_once_is_still_told_as_waiting_first(synced: Desk) -> None:
-    synced.disk.hold()
-    accepted = synced.put("hello")
-    synced.inbox.drain()
-    synced.ledger.settle(accepted, "delivered", iteration=2, point="D")
-    await wait_all_tasks_blocked()
-    assert synced.told == []
-
-    synced.disk.release()
-    await wait_all_tasks_blocked()
-
-    assert [e.type for e in synced.told] == ["line_queued", "receipt"]
-
-
-async def test_an_inbox_as_it_was_configured_holds_ten(desk: Desk) -> None:
-    for n in range(10):
-        assert not desk.inbox.is_full
-        desk.put(str(n))
-
-    assert desk.inbox.is_full
-    assert len(desk.inbox) == 10
-    desk.refused("one more")
 
 
 async def test_a_line_is_told_and_recorded_with_its_kind_its_urgency_and_its_origin(synced: Desk) -> None:
@@ -219,14 +193,6 @@ async def test_a_line_may_be_as_long_as_the_limit_and_no_longer(desk: Desk) -> N
     assert len(desk.inbox) == 1
 
 
-@pytest.mark.parametrize(("text", "words"), [("todo: add", "todo: add <task>"), ("then:", "then: "), ("!", "after")])
-async def test_a_malformed_line_is_refused_with_how_to_write_it(desk: Desk, text: str, words: str) -> None:
-    refused = desk.refused(text)
-
-    assert words in refused
-    assert desk.inbox.waiting() == ()
-
-
 async def test_an_id_is_given_to_one_line(desk: Desk) -> None:
     desk.put("a", id="mine")
 
@@ -244,13 +210,27 @@ async def test_an_id_is_given_to_one_line(desk: Desk) -> None:
     ]
 
 
-async def test_an_id_that_was_refused_is_still_free() -> None:
-    desk = Desk(size=1)
-    desk.put("a")
-    desk.refused("b", id="mine")
-    desk.inbox.drain()
+@pytest.mark.parametrize("id", ["L1", "mine"])
+async def test_an_id_of_an_earlier_process_is_free_again_and_its_line_is_told_by_another(desk: Desk, id: str) -> None:
+    record = records.Line(id, "!old", "redirect", "urgent", "main", "not known yet")
+    before = desk.ledger.restore(record, None, 1, waited_s=2.0)
+    assert (before.origin, before.line.urgency, before.on_record) == ("prompt", "next", id)
 
-    assert desk.put("b", id="mine").id == "mine"
+    assert desk.put("new", id=id).id == id
+
+    assert before.id == desk.ledger.ids[id] == f"{id} (before)"
+    assert [(r.id, r.text) for r in desk.ledger.receipts] == [(f"{id} (before)", "!old"), (id, "new")]
+    assert desk.records[-1]["id"] != id, "what is on record keeps its id"
+    assert "was used before" in desk.refused("once more", id=id)
+
+
+async def test_another_id_is_found_for_a_line_of_an_earlier_process_where_the_first_is_taken_too(desk: Desk) -> None:
+    before = desk.ledger.restore(records.Line("L1", "old", "redirect", "next", "main"), None, 1, waited_s=0.0)
+    desk.put("a", id="L1 (before)")
+    desk.put("b", id="L1")
+
+    assert before.id == "L1 (before) (before)"
+    assert set(desk.states) == {before.id, "L1 (before)", "L1"}
 
 
 async def test_a_line_that_cannot_be_written_is_refused_with_the_reason_and_leaves_no_trace(desk: Desk) -> None:
@@ -296,52 +276,8 @@ async def test_all_that_waits_is_drained_in_order_and_an_urgent_line_pushes_in_n
     assert texts(desk.inbox.drain()) == ["a", "!b", "todo: list", "c?", "context: e"]
     assert texts(desk.inbox.waiting()) == ["then: d"]
     assert desk.inbox.drain() == ()
-
-
-async def test_follow_ups_come_one_by_one_the_oldest_first(desk: Desk) -> None:
-    for text in ("a", "then: b", "c", "then: d"):
-        desk.put(text)
-
-    first = desk.inbox.next_follow_up()
-    assert first is not None
-    assert first.line.message == "b"
-    assert texts(desk.inbox.waiting()) == ["a", "c", "then: d"]
-    second = desk.inbox.next_follow_up()
-    assert second is not None
-    assert second.line.message == "d"
-    assert desk.inbox.next_follow_up() is None
-    assert texts(desk.inbox.drain()) == ["a", "c"]
-
-
-async def test_todo_lines_can_be_taken_alone(desk: Desk) -> None:
-    for text in ("!a", "todo: list", "then: b", "!todo: clear"):
-        desk.put(text)
-
-    assert texts(desk.inbox.drain_todos()) == ["todo: list", "!todo: clear"]
-    assert texts(desk.inbox.waiting()) == ["!a", "then: b"]
-    assert desk.inbox.has_urgent, "the urgent line that waits is not forgotten with the one that was taken"
-
-
-async def test_everything_can_be_taken_follow_ups_too(desk: Desk) -> None:
-    for text in ("a", "then: b", "!c"):
-        desk.put(text)
-
-    assert texts(desk.inbox.drain_all()) == ["a", "then: b", "!c"]
-    assert len(desk.inbox) == 0
-
-
-async def test_an_urgent_line_is_known_of_until_it_is_taken(desk: Desk) -> None:
-    known = list[bool]()
-    for text in ("a", "!b", "!c", "!then: d"):
-        desk.put(text)
-        known.append(desk.inbox.has_urgent)
-    desk.inbox.waiting()
-    known.append(desk.inbox.has_urgent)
-    desk.inbox.drain()
-    known.append(desk.inbox.has_urgent)
-
-    assert known == [False, True, True, True, True, False]
-    assert texts(desk.inbox.waiting()) == ["!then: d"], "what waits for the end of the run hurries nobody"
+    desk.put("!f")
+    assert texts(desk.inbox.drain_all()) == ["then: d", "!f"]
 
 
 @asynccontextmanager
@@ -379,6 +315,9 @@ async def test_senders_hear_of_room_when_lines_were_taken_and_only_then() -> Non
         desk.inbox.drain_all()
         await wait_all_tasks_blocked()
         assert room == [1, 0]
+        desk.inbox.drop(desk.put("d").id)
+        await wait_all_tasks_blocked()
+        assert room == [1, 0, 0]
 
 
 # --------------------------------------------------------------------------------------------------------- dropping
@@ -401,19 +340,6 @@ async def test_a_line_that_was_dropped_is_gone_and_the_others_keep_their_order(s
     assert (record["type"], record["id"], record["state"], record["reason"]) == ("receipt", "L2", "dropped", "edited")
     told = [e.type for e in synced.told if getattr(e, "id", "") == "L2"]
     assert told == ["line_queued", "receipt"]
-
-
-async def test_a_place_that_a_dropped_line_had_is_free_at_once() -> None:
-    desk = Desk(size=1)
-    async with hearing(desk) as room:
-        desk.put("a")
-        await wait_all_tasks_blocked()
-
-        desk.inbox.drop("L1")
-        await wait_all_tasks_blocked()
-
-        assert room == [0]
-        assert desk.put("b").id == "L2"
 
 
 async def test_only_what_waits_can_be_dropped(desk: Desk) -> None:
@@ -528,6 +454,14 @@ async def test_a_line_that_came_back_after_a_refusal_was_not_delivered_after_all
     assert (receipt.state, receipt.point, receipt.waited_s, receipt.reason) == ("returned", None, None, "refused")
 
 
+async def test_a_line_that_is_never_sent_is_told_and_counted(desk: Desk) -> None:
+    desk.ledger.never_sent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
+
+    (told,) = desk.of(events.Receipt)
+    assert (told.id, told.text, told.state, told.reason) == ("mine", "@iteration 9 hurry", "unsent", "too late")
+    assert (desk.ledger.unsent, desk.ledger.settled()) == (1, Settled(unsent=("@iteration 9 hurry",)))
+
+
 async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> None:
     accepted = desk.put("hello")
     desk.disk.full = True
@@ -536,7 +470,7 @@ async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> N
 
     assert desk.states == {"L1": "returned"}
     with pytest.raises(JournalError):
-        desk.journal.record(Unknown("anything", {}))
+        desk.journal.record(records.Unknown("anything", {}))
 
 
 # ------------------------------------------------------------------------------- conservation, order (I1, I9)

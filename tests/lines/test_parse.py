@@ -21,6 +21,7 @@ from chain.lines.parse import (
     PlanCommand,
     Urgency,
     is_stop,
+    overtakes,
     parse_line,
 )
 
@@ -98,6 +99,7 @@ def test_what_is_nearly_a_stop_phrase_is_none(text: str) -> None:
         ("todo: add verify SKU Data", AddTask("verify SKU Data")),
         ("todo:add x", AddTask("x")),
         ("TODO: Add   x ", AddTask("x")),
+        *((f"todo: add{space}x", AddTask("x")) for space in "\t\n\u2003"),
         ("plan: add x", AddTask("x")),
         ("todo: add 2", AddTask("2")),
         ("todo: complete 2", CompleteTask(2)),
@@ -184,9 +186,24 @@ def test_other_words_are_no_slips(text: str) -> None:
     assert (parse_line(text).kind, parse_line(text).problem) == ("redirect", "")
 
 
-@pytest.mark.parametrize("text", ["!", "!!", "! !", "!\u2000", "then:", "then: ", "context:", "!context: "])
-def test_a_marker_without_a_text_says_what_is_missing(text: str) -> None:
-    assert parse_line(text).problem
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        *((text, "after the !, for example: !use") for text in ("!", "! !", "!\u2000")),
+        ("!!", "after the !!, for example: !!use"),
+        *((text, "then: check") for text in ("then:", "then: ")),
+        *((text, "context: the SKU") for text in ("context:", "!context: ")),
+    ],
+)
+def test_a_marker_without_a_text_says_what_is_missing(text: str, hint: str) -> None:
+    assert hint in parse_line(text).problem
+
+
+@pytest.mark.parametrize(
+    ("text", "is_first"), [("stop", True), ("/help", True), ("!!use B", True), ("!use B", False), ("use B", False)]
+)
+def test_what_waits_behind_no_line_that_could_not_be_sent(text: str, is_first: bool) -> None:
+    assert overtakes(text) is is_first
 
 
 @pytest.mark.parametrize(
@@ -283,7 +300,7 @@ def test_every_text_is_some_line_that_keeps_it(text: str, urgency: Urgency, loca
 def test_a_leading_space_makes_any_text_verbatim(text: str) -> None:
     line = parse_line(" " + text)
 
-    assert line.kind == ("verbatim" if text.strip() else "blank")
+    assert (line.kind, line.urgency) == ("verbatim" if text.strip() else "blank", "next")
     assert line.message == text.strip()
 
 
@@ -305,8 +322,3 @@ def test_the_longest_line_is_read(piece: str) -> None:
     text = (piece * MAX_LINE)[:MAX_LINE]
 
     assert parse_line(text).text == text
-
-
-@pytest.mark.parametrize("space", [" ", "  ", "\t", "\n", "\u2003"])
-def test_any_space_parts_a_verb_from_its_task(space: str) -> None:
-    assert parse_line(f"todo: add{space}x").command == AddTask("x")

@@ -485,3 +485,11 @@ async def test_what_is_no_longer_as_it_was_is_said(case: str) -> None:
         said = [change for change in session.chain.resumed.changes if not change.startswith("unnamed answered")]
         assert [change for change in said if says in change], said
         assert (await session.run("and now?")).status == "done"
+
+
+async def test_lines_that_are_returned_as_a_session_is_resumed_are_no_failure_of_what_follows() -> None:
+    file, read = left(await killed("use B", "stop"))
+    async with open_session(ANSWER, file=file, resume=read) as session:
+        assert session.state("L2") == "returned"
+        assert [r.id for r in (await session.run("and now?")).receipts] == ["L4"]
+        assert session.chain.exit_code() == 0

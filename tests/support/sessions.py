@@ -236,6 +236,7 @@ def settings(
     max_running: int = 8,
     max_kept: int = 50,
     models: str = "{}",
+    compact: bool = True,
 ) -> Settings:
     """Settings read from a file, as a user's are; made once for each combination.
 
@@ -265,6 +266,7 @@ def settings(
                 "tools": ["todo", "ask", "agents", "mcp"] if agents else ["todo", "mcp"],
                 "max_iterations": max_iterations,
                 "timeout_s": timeout_s,
+                "compact": {} if compact else "off",
                 "budget": {"max_tokens": budget_tokens},
             }
         },
