@@ -20,6 +20,7 @@ import trio
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.journal.records import InstructionsRead
+from chain.regular_file import regular_file
 from chain.threads import Threads
 from chain.tools.paths import as_text, open_below
 
@@ -104,11 +105,8 @@ class _FoundInstructions:
             # Looked at before it is opened too, since opening alone sets some devices going.
             if not stat.S_ISREG(os.lstat(real).st_mode):
                 raise UserError("it is a folder, a device, a pipe or a socket; only files are read")
-            with os.fdopen(open_below(str(top), parts), "rb") as file:
-                found = os.fstat(file.fileno())
-                if not stat.S_ISREG(found.st_mode):
-                    raise UserError("it is no longer a file")
-                return file.read(limit), found
+            with regular_file(open_below(str(top), parts)) as file:
+                return file.read(limit), os.fstat(file.fileno())
         except FileNotFoundError:
             raise UserError("it is a link to nothing") from None
         except OSError as error:

@@ -7,7 +7,6 @@ file of a few hundred bytes with aliases of aliases ("a billion laughs") is harm
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
+from chain.regular_file import FLAGS, NotRegularError, regular_file
 
 if TYPE_CHECKING:
     import yaml
@@ -152,10 +152,7 @@ def read_text(path: Path, within: Path | None = None) -> str:
     ``within`` is a folder that it must be in, links followed; the open file is checked, since its path may change.
     """
     try:
-        # Without O_NONBLOCK the open of a FIFO waits for somebody to write.
-        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError("is not a file of text", file=path)
+        with regular_file(os.open(path, FLAGS)) as file:
             if within is not None:
                 # The system knows where an open file is; else the path is resolved once more.
                 known = f"/proc/self/fd/{file.fileno()}"
@@ -166,6 +163,8 @@ def read_text(path: Path, within: Path | None = None) -> str:
                         f"leads out of {within}, whose config.yaml was found and not named: {hint}", file=path
                     )
             raw = file.read(MAX_BYTES + 1)
+    except NotRegularError:
+        raise ConfigError("is not a file of text", file=path) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UnreadableFile(f"cannot be read: {reason}", file=path) from None

@@ -8,7 +8,8 @@ from graphlib import TopologicalSorter
 from support.house import modules
 
 ORDER = """
-chain.errors chain.messages chain.text chain.hunks chain.listed chain.retries chain.signal chain.tasks chain.threads
+chain.errors chain.messages chain.text chain.hunks chain.listed chain.regular_file
+chain.retries chain.signal chain.tasks chain.threads
 chain.events chain.fields chain.lines.parse chain.model chain.version chain.yamlfile
 chain.event_json chain.exit_codes chain.interruption chain.journal chain.text.phrases chain.values
 chain.lines chain.plan chain.provider chain.servers

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from chain.regular_file import FLAGS, regular_file
 from chain.tools.paths import as_text
 
 MAX_HEAD = 4_096
@@ -52,9 +52,7 @@ def git_branch(folders: Iterable[Path]) -> str:
 
 def _read(file: Path) -> str:
     """What is in a small file; empty for another kind of file, and for a link, which may lead anywhere."""
-    with suppress(OSError, ValueError):
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as opened:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode) and len(read := opened.read(MAX_HEAD + 1)) <= MAX_HEAD:
-                return read.decode()
+    with suppress(OSError, ValueError), regular_file(os.open(file, FLAGS | os.O_NOFOLLOW)) as opened:
+        if len(read := opened.read(MAX_HEAD + 1)) <= MAX_HEAD:
+            return read.decode()
     return ""

@@ -23,6 +23,7 @@ from chain import yamlfile
 from chain.config.settings import BOUNDS, CHAIN_KEYS, is_kind
 from chain.errors import ConfigError, nearest
 from chain.provider import NAMES, providers
+from chain.regular_file import FLAGS, regular_file
 from chain.yamlfile import Node
 
 TOP_KEYS = ("models", "chains", "inbox", "notify", "instructions", "state", "tools", "agents", "mcp")
@@ -103,7 +104,7 @@ def _read_if_ours(path: Path) -> Node | None:
     except ConfigError:
         # Not YAML that we read. That is no business of ours unless it was meant for us.
         meant = None
-        with suppress(OSError), path.open("rb") as file:
+        with suppress(OSError), regular_file(os.open(path, FLAGS)) as file:
             meant = re.search(rb"^[\"']?chains[\"']?\s*:", file.read(yamlfile.MAX_BYTES), re.MULTILINE)
         if meant is None:
             return None

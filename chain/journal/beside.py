@@ -10,11 +10,12 @@ import hashlib
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
+
+from chain.regular_file import FLAGS, regular_file
 
 SUFFIX = ".files"
 
@@ -55,12 +56,9 @@ def keep_beside(journal: Path, digest: str, content: bytes) -> None:
 def kept_beside(journal: Path, digest: str) -> bytes | None:
     """The content of a file; ``None`` if it is no longer there, or is another's."""
     try:
-        descriptor = os.open(
-            folder_beside(journal) / os.path.basename(digest),
-            os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC,
-        )
-        with open(descriptor, "rb") as file:
-            content = file.read(MAX_KEPT) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        path = folder_beside(journal) / os.path.basename(digest)
+        with regular_file(os.open(path, FLAGS | os.O_NOFOLLOW)) as file:
+            content = file.read(MAX_KEPT)
     except (OSError, ValueError):
         return None
     return content if hashlib.sha256(content).hexdigest() == digest else None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path, PurePath
 
 from chain.errors import ToolError, nearest
+from chain.regular_file import FLAGS, NotRegularError, regular_file
 
 MAX_WHOLE = 5 * 1024 * 1024
 """Bytes of a file that is read whole, to be counted or edited. Of a larger one a part can be asked for."""
@@ -114,7 +114,7 @@ def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
     *folders, name = parts or (".",)
     here = open_folder(root, folders)
     try:
-        return os.open(name, flags | os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+        return os.open(name, FLAGS | flags | os.O_NOFOLLOW, dir_fd=here)
     finally:
         os.close(here)
 
@@ -134,13 +134,11 @@ def open_folder(root: str, parts: Sequence[str]) -> int:
 def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
     """Open a regular file by the parts of its real path below ``root``, following no link."""
     try:
-        descriptor = open_below(str(root), parts)
+        return regular_file(open_below(str(root), parts))
+    except NotRegularError:
+        raise ToolError(f"{shown} is a device, a pipe or a socket; only files can be read.") from None
     except OSError as error:
         raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ToolError(f"{shown} is a device, a pipe or a socket; only files can be read.")
-    return os.fdopen(descriptor, "rb")
 
 
 def as_text(path: PurePath) -> str:

@@ -1,0 +1,33 @@
+"""Open files that anybody may have made, without ever waiting for one."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from typing import Any
+
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+"""Flags to open such a file with: without O_NONBLOCK, opening a FIFO waits for a writer."""
+
+
+class NotRegularError(OSError):
+    """A file that is a directory, a device, a pipe or a socket."""
+
+
+class _RegularFile(io.FileIO):
+    """A file that raises ``BlockingIOError`` when it has no data yet, as files of /proc do; ``FileIO`` returns None."""
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
+        if (count := super().readinto(buffer)) is None:
+            raise BlockingIOError(errno.EAGAIN, "it is not a file with a content")
+        return count
+
+
+def regular_file(descriptor: int) -> io.BufferedReader:
+    """Return a reader of an open descriptor, which it owns. Raise ``NotRegularError`` unless it is a regular file."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegularError(errno.EINVAL, "it is a folder, a device, a pipe or a socket")
+    return io.BufferedReader(_RegularFile(descriptor))

@@ -1,0 +1,36 @@
+"""Files that would make a reader wait: refused as a whole, or at the read that would wait."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chain.regular_file import FLAGS, NotRegularError, regular_file
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_not_a_regular_file_is_refused_and_closed(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "it")
+    descriptor = os.open(tmp_path / "it", FLAGS)
+    with pytest.raises(NotRegularError):
+        regular_file(descriptor)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_regular_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "it").write_bytes(b"one\ntwo")
+    with regular_file(os.open(tmp_path / "it", FLAGS)) as file:
+        assert (file.readline(), file.peek(), file.read()) == (b"one\n", b"two", b"two")
+
+
+@pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="only root reads the messages of the kernel")
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_a_file_that_has_no_data_yet_raises_instead_of_returning_none(size: int) -> None:
+    def read_all() -> None:
+        while file.read(size):
+            pass
+
+    with regular_file(os.open("/proc/kmsg", FLAGS)) as file, pytest.raises(BlockingIOError):
+        read_all()
