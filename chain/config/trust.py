@@ -22,6 +22,8 @@ from chain.yamlfile import Node
 
 _SENSITIVE_TOOLS = ("shell", "research")
 """The shell is the user's machine, and ``research`` can carry what was read to any address."""
+_AGENT_LIMITS = ("max_depth", "max_running")
+"""Above the shipped values, agents that start agents can use up the memory of the machine."""
 HANDLER = "interruption_prompt"
 """The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
 _PATHS = ("system_prompt", HANDLER, "compaction_prompt", "prompt")
@@ -186,6 +188,10 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
     if named is not None and not {*_plain_items(named)} <= {*_plain_items(shipped.entries()["instructions"])}:
         yield named
     yield from user.entries("mcp").values()
+    for key in _AGENT_LIMITS:
+        limit, shipped_limit = user.entries("agents").get(key), shipped.entries("agents")[key].value
+        if limit is not None and isinstance(limit.value, int | float) and limit.value > shipped_limit:
+            yield limit
     allow = user.entries("tools").get("allow")
     if allow is not None and allow.value:
         yield allow

@@ -450,6 +450,7 @@ def test_a_secret_of_the_wrong_type_is_not_shown(at: Setting) -> None:
         ("chains: {default: {interruption_prompt: p/../../x}}", ["chains.default.interruption_prompt"]),
         ("chains: {default: {system_prompt: '\u00a0/etc/passwd\u3000'}}", ["chains.default.system_prompt"]),
         ("tools: {allow: [write_file]}", ["tools.allow"]),
+        ("agents: {max_depth: 4, max_running: 9}", ["agents.max_depth", "agents.max_running"]),
         (
             definition("base_url: 'https://e.example'", "claude") + "tools: {allow: [shell]}",
             ["models.definitions.claude.base_url", "tools.allow"],
