@@ -52,7 +52,7 @@ ONLY_FROM = {
     "chain.session": f"chain.redis {FRONT}",
     # Libraries.
     "anthropic": "chain.providers.anthropic.client",
-    "coredis": "chain.redis.redis_server",
+    "coredis": "chain.redis",
     "httpx2": "chain.providers.anthropic chain.tools.mcp chain.tools.research",
     "jsonschema": "chain.tools.mcp.offers",
     "markdown_it": "chain.export.escaping cli.show.blocks cli.show.markdown_layout",

@@ -203,10 +203,13 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
     try:
         from coredis.connection import TCPLocation
         from coredis.pool import ConnectionPool
+
+        from chain.redis.bounded_connection import BoundedConnection
     except ModuleNotFoundError:
         raise SessionError("sessions in Redis need the extra redis: pip install 'react-chain[redis]'") from None
     context = ssl.create_default_context() if address.is_tls else None
     pool: ConnectionPool[Any] = ConnectionPool(
+        connection_class=BoundedConnection,
         location=TCPLocation(address.host, address.port),
         max_connections=MAX_CONNECTIONS,
         timeout=ANSWER_S,

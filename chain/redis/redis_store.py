@@ -30,8 +30,8 @@ from chain.tasks import unwrapped
 
 T = TypeVar("T")
 
-AT_ONCE = 500
-"""Records that are read at once."""
+AT_ONCE = 100
+"""Records per request."""
 MAX_DUE = 1_000
 """Sessions that want a worker of which one hears at once."""
 MAX_KEPT = 2_000

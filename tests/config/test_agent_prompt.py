@@ -197,7 +197,7 @@ def test_a_variable_in_a_kind_needs_trust(at: Setting, text: str) -> None:
 
 def test_what_a_kind_may_set_without_trust(at: Setting) -> None:
     naming(at, "handler.yaml")
-    more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 9\n"
+    more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 2\n"
     got = at.found(REVIEWER + more)
     assert got.untrusted == ()
     assert is_used(agent_prompt(got, "reviewer"))

@@ -178,6 +178,26 @@ async def test_a_server_that_is_too_old_or_just_starts(about: str, why: str) -> 
         nursery.cancel_scope.cancel()
 
 
+async def test_a_server_that_answers_without_end_is_left() -> None:
+    sent = 0
+
+    async def answer(peer: trio.SocketStream) -> None:
+        nonlocal sent
+        with suppress(trio.BrokenResourceError):
+            await peer.receive_some()
+            await peer.send_all(b"$1000000000000\r\n")
+            while True:
+                await peer.send_all(b"A" * 1_000_000)
+                sent += 1_000_000
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        assert "does not answer" in await problem(read_address(f"redis://127.0.0.1:{port}/0"))
+        nursery.cancel_scope.cancel()
+    assert sent < 3 * 64 * 1024 * 1024  # the connection, and what the kernel holds of each attempt
+
+
 async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stalls(
     server: redis.OwnRedis, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
