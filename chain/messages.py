@@ -249,6 +249,10 @@ TOO_LONG: Final = "model_context_window_exceeded"
 """The conversation does not fit the model's window."""
 
 
+COST_DIGITS = 9
+"""Digits of a cost in US dollars: exact where prices per million tokens have three."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What model calls cost, in tokens as the service counts them, and in US dollars where prices are known.
@@ -269,7 +273,7 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cache_read_tokens + other.cache_read_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
-            sum(costs) if costs else None,
+            round(sum(costs), COST_DIGITS) if costs else None,
         )
 
     @property

@@ -116,7 +116,7 @@ def test_usage_adds_up() -> None:
 
 @pytest.mark.parametrize(
     ("one", "other", "both"),
-    [(None, None, None), (0.5, None, 0.5), (None, 0.5, 0.5), (0.0, None, 0.0), (0.5, 0.5, 1.0)],
+    [(None, None, None), (0.5, None, 0.5), (None, 0.5, 0.5), (0.0, None, 0.0), (0.5, 0.5, 1.0), (0.1, 0.2, 0.3)],
 )
 def test_a_cost_that_is_not_known_does_not_hide_one_that_is(
     one: float | None, other: float | None, both: float | None

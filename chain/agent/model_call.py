@@ -253,6 +253,8 @@ class ModelCalls:
 
     def _count(self, run: Run, usage: Usage) -> None:
         run.add_usage(usage)
+        if usage == Usage():
+            return  # a request that the service refused
         known = {"agent": self._spec.name, "iteration": run.iteration}
         self._shared.emit(events.UsageReport.of(usage, self._window.tokens, **known))
 

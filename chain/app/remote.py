@@ -120,6 +120,10 @@ class RemoteSession:
             for each in found:
                 yield each.row
 
+    async def expect_answerer(self) -> None:
+        """Let questions wait for somebody who is about to answer them."""
+        await self.submit(type="hello", client=secrets.token_hex(5), for_s=STANDS_S)
+
     async def answer_questions(self) -> None:
         """Promise that questions are answered, and renew that until cancelled."""
         client = secrets.token_hex(5)

@@ -32,6 +32,8 @@ def send_remotely(
 
     async def run() -> tuple[int, str]:
         async with reach(say) as session:
+            if is_new:
+                await session.expect_answerer()  # `chain watch --answers` can only come after this command
             id, known = await session.send(line)
             if is_new:
                 say(f"Session {session.id}.")

@@ -581,6 +581,7 @@ async def test_a_refusal_that_says_no_numbers_is_not_believed_of_a_window_that_i
     async with open_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "context_full"
         assert bool(session.of(events.Compaction)) == bool(asked)
+        assert all(used.context_tokens for used in session.of(events.UsageReport)), "a refused request used nothing"
         model.reply = ours  # type: ignore[method-assign]
         await session.run("and now?")
     assert ("row 1 row 1" in session.sent()) == (not asked), "no result became a stub"

@@ -19,7 +19,7 @@ import trio.testing
 from support import redis
 
 from chain import FunctionTool, ToolContext, tool
-from chain.app import session_worker
+from chain.app import remote, session_worker
 from chain.app.open import open_chain
 from chain.app.remote import RemoteSession, remote_session
 from chain.app.session_worker import DEADLY, MAX_TAKEOVERS, Worker, WorkerLimits
@@ -620,6 +620,25 @@ class Asking:
             return "stepped"
 
         return step
+
+
+async def test_questions_of_a_new_session_wait_for_a_watcher_that_is_about_to_come(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "STANDS_S", 1e6)
+    async with place.reached() as session:
+        asking = Asking()
+        shared = replace(place.settings, state=place.server.address)
+        worker = Worker(shared, place.folder / "state", WorkerLimits(), print, tools=[asking.tool])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.run)
+            await session.expect_answerer()
+            await session.send("work on it")
+            await event(session, lambda row: row["type"] == "question")
+            await session.submit(type="answer", question="Q1", text="blue")
+            await event(session, lambda row: row["type"] == "question" and row["id"] == "Q2")
+            nursery.cancel_scope.cancel()
+        assert asking.heard == ["blue"]
 
 
 async def test_questions_are_asked_of_who_says_that_it_answers_and_else_the_allowances_decide(place: Place) -> None:

@@ -24,7 +24,7 @@ from urllib.parse import quote
 import trio
 
 from chain.errors import ImageRefused, ModelError, ParameterRefused
-from chain.messages import TOO_LONG, Message, Usage
+from chain.messages import COST_DIGITS, TOO_LONG, Message, Usage
 from chain.model import Delta, Reply, Request, Window
 from chain.provider import ModelCheck
 from chain.providers.anthropic import failures
@@ -290,7 +290,7 @@ class AnthropicModel:
             raise failure
 
     def _priced(self, usage: Usage) -> Usage:
-        return usage if self._price is None else replace(usage, cost_usd=self._price.of(usage))
+        return usage if self._price is None else replace(usage, cost_usd=round(self._price.of(usage), COST_DIGITS))
 
     async def _check(self, client: Client) -> ModelCheck:
         where = self._service.label
