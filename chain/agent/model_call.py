@@ -127,7 +127,7 @@ class ModelCalls:
             attempts.count(error)
             # What the service says is what the user has to know, also when the disk is full.
             with suppress(JournalError):
-                journal.record(_failed(agent, run, error))
+                journal.record(_failed(agent, run, error, attempts.delay_s))
             raise
         self._account(run, reply.usage)
         if compacts:
@@ -267,7 +267,7 @@ class _HandlerLimit(Exception):
     """The handler's own max_tokens cut the reply off."""
 
 
-def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
+def _failed(agent: str, run: Run, error: ModelError, delay_s: float) -> records.RequestEnded:
     return records.RequestEnded(
         agent,
         run.iteration,
@@ -278,6 +278,7 @@ def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
         retry_after=error.retry_after,
         parameters=error.parameters if isinstance(error, ParameterRefused) else (),
         was_shown=bool(run.step.shown),
+        delay_s=delay_s if error.retryable else 0.0,
     )
 
 

@@ -345,6 +345,8 @@ class RequestEnded(_Typed):
     """As in ``RequestSent``: the first call may have brought it."""
     asked_tokens: int = _brief(0)
     """How many tokens the request has that the service found too long, where it said so."""
+    delay_s: float = _brief(0.0)
+    """The pause before the next attempt."""
 
 
 @_record("compact")

@@ -265,7 +265,7 @@ def _compared(record: Record | Unknown) -> Record | Unknown:
         case records.Compacted():
             return replace(record, tokens_before=0, tokens_after=0)
         case records.RequestEnded():
-            return replace(record, usage=Usage(), window=0, longest_reply=0)
+            return replace(record, usage=Usage(), window=0, longest_reply=0, delay_s=0.0)
         case records.RequestSent():
             return replace(record, window=0, longest_reply=0)
         case records.AgentEnded() | records.Result() | records.Interrupted():

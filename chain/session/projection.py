@@ -64,6 +64,8 @@ class _Agent:
     begun: int = 0
     """The last iteration whose beginning was told, where a session is read: a request may be sent again in it."""
     error: str = ""
+    """Of the last request, and the pause after it."""
+    delay_s: float = 0.0
     calls: dict[str, messages.ToolCall] = field(default_factory=dict)
     """Those that have no result yet."""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -155,7 +157,8 @@ class Projection:
             case records.RequestSent():
                 return [*self.of(entry), *self._request(record, at)]
             case records.RequestEnded(usage=used, window=window):
-                self._of(record.agent).error = fault(record.cause, record.error)
+                agent = self._of(record.agent)
+                agent.error, agent.delay_s = fault(record.cause, record.error), record.delay_s
                 return self._usage(record, used, at, window)
             case records.Interrupted(usage=used):
                 return self._usage(record, used, at)
@@ -336,7 +339,7 @@ class Projection:
             return []
         is_told, agent.begun = agent.begun == record.iteration, record.iteration
         if record.attempt > 1:
-            retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=0.0, reason=agent.error)
+            retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=agent.delay_s, reason=agent.error)
             return [retry] if agent.error else []
         if is_told:  # a now line came before it, in a pause or while the disk was slow
             return []

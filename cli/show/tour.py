@@ -95,8 +95,8 @@ class Tour:
         """What the delivery of lines did: the strongest of them for all, else each kind for itself."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
         kinds = dict.fromkeys(line.kind if line.kind in ("todo", "question") else "other" for line in lines)
-        is_urgent = any(line.urgency == "urgent" for line in lines)
-        for way in ("urgent",) if is_urgent else kinds:
+        is_urgent = any(line.urgency != "next" for line in lines)
+        for way in (*kinds, "urgent") if is_urgent else kinds:
             self._left.pop(way, None)
         if event.point == "N":
             return (_EFFECTS["now"],)

@@ -19,9 +19,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.app.open import open_chain
 from chain.errors import ParameterRefused
+from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Model, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.session.projection import retell
 from chain.tools.tool import Tool, ToolContext, tool
 
 TWO_STEPS = """
@@ -323,6 +325,8 @@ async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(a
         retries = session.of(events.Retry)
         assert [r.attempt for r in retries] == [1, 2]
         assert all(r.delay_s > 0 for r in retries)
+        retold = retell(Reading(session.file.data.splitlines(keepends=True)))
+        assert [r.delay_s for r in retold if isinstance(r, events.Retry)] == [r.delay_s for r in retries]
         assert session.model.requests[0].messages == session.model.requests[2].messages
         check_invariants(session)
 

@@ -71,6 +71,13 @@ def test_it_tells_when_to_skip_tools_unless_that_was_tried() -> None:
     assert READING not in said(queued("L2", urgency="urgent"), delivered("L2"), READ)
 
 
+@pytest.mark.parametrize("urgency", ["urgent", "now"])
+def test_a_line_that_is_urgent_and_a_task_has_tried_both(urgency: str) -> None:
+    assert said(queued("L2", kind="todo", urgency=urgency), delivered("L2"), DONE)[-1].startswith(
+        "Not tried yet: how far are you?, stop. "
+    )
+
+
 def test_what_was_not_tried_is_named_at_the_first_end_alone() -> None:
     assert said(queued("L2", kind="todo"), delivered("L2"), DONE, DONE)[1:] == [
         *AFTERWARDS,
