@@ -28,9 +28,9 @@ def row_of(event: Mapping[str, Any]) -> str:
     return _escaped(_ENCODER.encode(event)) + "\n"
 
 
-def pieces_of_row(event: events.Event) -> Iterator[str]:
+def pieces_of_row(event: events.Event, **more: str) -> Iterator[str]:
     """The same in parts, for an event that may be large."""
-    parts = _ENCODER.iterencode(event_json.to_json(event))
+    parts = _ENCODER.iterencode({**event_json.to_json(event), **more})
     while piece := "".join(itertools.islice(parts, PARTS)):
         yield _escaped(piece)
     yield "\n"

@@ -117,7 +117,8 @@ class HeadlessOutput:
             last = replace(last, receipts=tuple(self._receipts.values()), unsent=tuple(self._unsent))
         if self._format == "json" or (self._format == "stream-json" and is_news):
             # In pieces, since it may hold all lines of a long input.
-            for piece in pieces_of_row(replace(last, exit_code=exit_code)):
+            more = {"session": session} if session and self._format == "json" else {}
+            for piece in pieces_of_row(replace(last, exit_code=exit_code), **more):
                 await self._write(self._stdout, piece)
         if session and self._format == "text":
             await self._write(self._stderr, f"Session {session}; chain -r {session} goes on with it.\n")

@@ -256,10 +256,11 @@ async def test_json_is_the_last_result_alone(tmp_path: Path) -> None:
         await stage.run("task")
         await stage.run("something else")
         assert stage.stdout == ""
-        await stage.output.finish(0)
+        await stage.output.finish(0, session="20261127-101112-abcdef")
 
         (last,) = stage.objects
         assert (last["type"], last["status"], last["exit_code"]) == ("result", "done", 0)
+        assert last["session"] == "20261127-101112-abcdef"
         assert last["result"] == "The answer.\nOn two lines."
         assert [r["text"] for r in last["receipts"]] == ["task", "something else"]
         assert "[1/20]" in stage.stderr
