@@ -105,7 +105,7 @@ services = st.sampled_from([(1.0, WINDOW), (1.3, WINDOW), (0.7, 0), (1.3, 0)])
 """How many tokens are counted where we estimate one, and what window is told."""
 
 
-@sharded(400, st.lists(sessions, min_size=AT_ONCE, max_size=AT_ONCE), services)
+@sharded(100, st.lists(sessions, min_size=AT_ONCE, max_size=AT_ONCE), services)
 def test_the_service_takes_every_request_of_conversations_that_outgrow_it(
     drawn: list[Drawn], service: tuple[float, int]
 ) -> None:
