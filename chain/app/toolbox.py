@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
-from chain.servers import Launch, ToolServer
+from chain.servers import Address, Launch, ToolServer
 from chain.tools import calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects, is_of_servers, parse_allowance
@@ -22,7 +22,6 @@ from chain.values import MissingVariable
 
 if TYPE_CHECKING:
     from chain.tools.processes.sandbox import ShellRules
-    from chain.tools.protected import Protected
 
 SERVERS = "mcp"
 """The group of all tools of servers; that of one is ``mcp:SERVER``."""
@@ -114,29 +113,22 @@ def named_tools(
 
 
 def shell_rules(settings: Settings, state: Path | None = None, servers: Sequence[ToolServer] = ()) -> ShellRules:
-    """How the shell's commands are fenced in; for the arguments see ``tool_groups``."""
+    """How the shell's commands are fenced in, and what is protected; for the arguments see ``tool_groups``."""
     from chain.tools.processes.sandbox import ShellRules
-
-    shell, keys = settings.shell, settings.key_variables
-    protected = protected_places(settings, state, servers)
-    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, keys, protected)
-
-
-def protected_places(settings: Settings, state: Path | None, servers: Sequence[ToolServer]) -> Protected:
-    """What runs or is trusted outside of the sandbox, by the configuration and the ``servers`` that start."""
     from chain.tools.protected import INSTRUCTIONS, Protected
 
-    trusted = [*settings.own_folders, *(each for each in (state, settings.file) if each is not None)]
-    if settings.is_found and settings.file is not None:
-        trusted.remove(settings.file)  # a change is judged again
-    trusted += [Path(server.entry.file) for server in servers if server.is_named]
-    launches = []
+    shell, keys, launches = settings.shell, settings.key_variables, list[Launch | Address]()
     for server in {server.name: server for server in (*settings.servers, *servers)}.values():
         with suppress(ConfigError):  # which is told where it starts
-            launches.append(server.filled(settings.environ, settings.key_variables))
-    programs = tuple(each for each in launches if isinstance(each, Launch))
-    names = INSTRUCTIONS.union(name.casefold() for name in settings.instructions)
-    return Protected(tuple(trusted), cache(lambda: tuple(settings.named_files())), programs, names)
+            launches.append(server.filled(settings.environ, keys))
+    named = (Path(server.entry.file) for server in servers if server.is_named)
+    protected = Protected(
+        (*settings.trusted_places, *named, *([] if state is None else [state])),
+        cache(lambda: tuple(settings.named_files())),
+        tuple(each for each in launches if isinstance(each, Launch)),
+        INSTRUCTIONS.union(name.casefold() for name in settings.instructions),
+    )
+    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, keys, protected)
 
 
 def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, ...], tuple[str, ...], str]:

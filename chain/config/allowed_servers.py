@@ -34,8 +34,10 @@ class FoundServers:
 def servers_of(settings: Settings, workspace: Path, state: Path, named: Collection[str] = ()) -> FoundServers:
     """The servers of a session in this workspace; ``named`` are found ones that may start without a question.
 
-    Raises ``ConfigError`` for a name that no server has.
+    Raises ``ConfigError`` for a name that no server has, and for a workspace in which no session can be opened.
     """
+    if not workspace.is_dir():
+        raise ConfigError("the workspace is not a folder; give one that exists with --workspace", file=workspace)
     own, wishes = settings.servers, settings.found_servers
     workspace = workspace.resolve()
     found, notes = find_servers(workspace)

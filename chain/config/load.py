@@ -156,15 +156,14 @@ class Settings:
         return xdg_folder(self.environ, "XDG_CONFIG_HOME", ".config")
 
     @property
-    def own_folders(self) -> tuple[Path, ...]:
-        """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known."""
-        state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
-        return tuple(folder for folder in (self.config_folder, state) if folder is not None)
+    def trusted_places(self) -> tuple[Path, ...]:
+        """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known.
 
-    @property
-    def is_found(self) -> bool:
-        """Whether the file was merely found: a change of it is judged again when it is next read."""
-        return self._judged is not None
+        With the file, but for one that was merely found, which is judged again when it has changed.
+        """
+        state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
+        file = self.file if self._judged is None else None
+        return tuple(place for place in (self.config_folder, state, file) if place is not None)
 
     def named_files(self) -> Iterator[Path]:
         """Yield the shipped file and the user's, if any, and each that they name. Reads the disk."""

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from support.steered import Steered
 
-from chain.app.toolbox import protected_places
+from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import servers_of
 from chain.config.load import load_settings
 from chain.plan import Plan
@@ -93,7 +93,7 @@ mcp: {w: {command: python3, args: [srv/server.py]}, n: {command: ../node_modules
     )
     environ = {"XDG_CONFIG_HOME": str(work / "no"), "XDG_STATE_HOME": str(work / "state")}
     settings = load_settings(config=work / "named/own.yaml", environ=environ, cwd=work)
-    found = protected_places(settings, None, ())
+    found = shell_rules(settings).protected
     return dataclasses.replace(found, trusted=(*found.trusted, work / "home"))
 
 
@@ -239,7 +239,7 @@ def test_the_file_of_a_workspace_is_refused_where_its_servers_are_allowed_by_nam
     settings = load_settings(config=tmp_path / "own.yaml", environ={}, cwd=tmp_path)
     for named in ((), ("git",)):
         servers = servers_of(settings, tmp_path, tmp_path / "state", named).allowed
-        trusted = protected_places(settings, None, servers).trusted
+        trusted = shell_rules(settings, servers=servers).protected.trusted
         assert (tmp_path.resolve() / ".mcp.json" in trusted) == bool(named)
 
 
@@ -247,7 +247,7 @@ def test_a_configuration_that_was_found_is_judged_again_so_commands_may_write_it
     written(tmp_path, "config.yaml", "chains: {default: {}}\n")
     for config in (None, tmp_path / "config.yaml"):
         settings = load_settings(config=config, environ={}, cwd=tmp_path)
-        protected = protected_places(settings, None, ())
+        protected = shell_rules(settings).protected
         assert (tmp_path / "config.yaml" in protected.trusted) == (config is not None)
         assert tmp_path / "config.yaml" in protected.named()
 
