@@ -127,8 +127,9 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
     for key in _HTTP if kind == "command" else _STDIO:
         if key in keys:
             raise keys[key].error(f"does not go with {kind}")
-    if not min(keys[key].text().strip() for key in (kind, "cwd") if key in keys):
-        raise keys[kind].error("is blank")
+    for node in (keys[key] for key in (kind, "cwd") if key in keys):
+        if not node.text().strip():
+            raise node.error("is blank")
     for node in keys["args"].items() if "args" in keys else ():
         if isinstance(node.value, dict | list | bool | None):
             raise node.error("expected text; put it in quotes")

@@ -224,9 +224,7 @@ class _Running:
                 keep_connected = await _THREADS.run(_import_client)
                 how = self.server.filled(self._around.environ, self._around.keys)
                 if isinstance(how, Launch) and how.cwd is None:
-                    own = self._around.folders / self.server.name
-                    await _THREADS.run(partial(own.mkdir, parents=True, exist_ok=True))
-                    how = replace(how, cwd=own)
+                    how = replace(how, cwd=await _THREADS.run(self._make_folder))
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
@@ -234,6 +232,12 @@ class _Running:
             self._connection = None
             self._explained.set()
             self.settled.set()
+
+    def _make_folder(self) -> Path:
+        folder = self._around.folders / self.server.name
+        for each in (folder.parent.parent, folder.parent, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what it has. Raises ``ToolError``."""
