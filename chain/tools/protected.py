@@ -52,6 +52,8 @@ _RUNNER = re.compile(
 """Programs that look for code in the folder where they start."""
 _DATA = (".db", ".sqlite", ".sqlite3", ".csv", ".log", ".md", ".txt")
 """Ends of names of files that a server works on, and is not started from."""
+_UNWATCHED = ("/history", ".pyc", "__pycache__", ".sample")
+"""What chain writes itself, and examples of hooks, which git does not run."""
 _WORD = re.compile(r"[^\s'\"=:;,|&<>()]+")
 _FOLDER_FLAG = re.compile(r"(?:--(?:directory|project|prefix|from|cwd)|-C)[ =](\S+)")
 """A folder in which people work counts if it is named so; else it may be what a server works on."""
@@ -70,7 +72,7 @@ class Refused(NamedTuple):
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
-"""Files by path, each with what changes when it is changed."""
+"""Files and folders by path, each with what changes when it is changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ class Protected:
 
         ``is_fenced``: what is refused to commands cannot be changed, and is left out.
         """
-        places, files = {*self._reported(root, [root, folder])}, {*before}
+        # With what was there before: a command can make so many folders that it is not found again.
+        places, files = {*self._reported(root, [root, folder]), *before}, set[str]()
         if not is_fenced:
             refused = self.refused([root])
             places |= refused.kept | refused.open
@@ -141,7 +144,7 @@ class Protected:
             files |= {os.path.join(top, name) for each in inside for top, _, names in os.walk(each) for name in names}
         for each in places:
             files |= {each, *(entry.path for entry in _entries(each))}
-        files = {each for each in files if not each.endswith((".pyc", "/history"))}  # chain itself writes those
+        files = {each for each in files if not each.endswith(_UNWATCHED)}
         return {file: state for file in files if (state := _state(file))}
 
     def _reported(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
@@ -315,8 +318,10 @@ def _first_row(file: str) -> str:
 
 def _state(file: str) -> tuple[int, ...]:
     """What changes with a file; empty if there is none. Links are followed, as git does when it reads or runs one."""
-    with suppress(OSError, ValueError):
+    try:
         found = os.stat(file)
-        if not stat.S_ISDIR(found.st_mode):
-            return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-    return ()
+    except (OSError, ValueError):
+        return ()
+    if stat.S_ISDIR(found.st_mode):
+        return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns

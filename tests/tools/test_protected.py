@@ -21,7 +21,7 @@ from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import probe
 from chain.tools.processes.sandbox import ShellRules
 from chain.tools.processes.shell import shell_tools
-from chain.tools.protected import Protected, is_in
+from chain.tools.protected import Protected, changed_files, is_in
 from chain.tools.tool import FunctionTool, ToolContext
 
 REFUSED = """
@@ -250,6 +250,18 @@ def test_a_configuration_that_was_found_is_judged_again_so_commands_may_write_it
         protected = shell_rules(settings).protected
         assert (tmp_path / "config.yaml" in protected.trusted) == (config is not None)
         assert tmp_path / "config.yaml" in protected.named()
+
+
+def test_what_was_there_before_is_looked_at_though_it_is_not_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, "sub/.git/hooks/old")
+    protected = Protected()
+    before = protected.snapshot(tmp_path, tmp_path, is_fenced=True)
+    monkeypatch.setattr("chain.tools.protected.MAX_FOLDERS", 0)
+    written(tmp_path, "sub/.git/hooks/new")
+    after = protected.snapshot(tmp_path, tmp_path, before, is_fenced=True)
+    assert changed_files(before, after) == [str(tmp_path / "sub/.git/hooks/new")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
