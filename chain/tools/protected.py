@@ -143,7 +143,7 @@ class Protected:
             inside = (each for each in refused.kept if is_in(each, {str(root)}))
             files |= {os.path.join(top, name) for each in inside for top, _, names in os.walk(each) for name in names}
         for each in places:
-            files |= {each, *(entry.path for entry in _entries(each))}
+            files |= {each, *(entry.path for entry in _entries(each) if not entry.is_dir())}
         files = {each for each in files if not each.endswith(_UNWATCHED)}
         return {file: state for file in files if (state := _state(file))}
 
@@ -229,7 +229,7 @@ def _code(servers: Iterable[Launch], chosen: Collection[str]) -> tuple[Set[str],
         suffixes = tuple({os.path.splitext(each)[1] or ".sh" for each in files} | ({".py"} if "-m" in words else set()))
         for entry in (entry for folder in folders & within for entry in _entries(folder)):
             has_code = any(each.name.endswith(suffixes) for each in _entries(entry.path))
-            if entry.name in _PACKAGES or has_code or not entry.is_dir(follow_symlinks=False):
+            if entry.name in _PACKAGES or has_code or not entry.is_dir():
                 files.add(entry.path)
         code |= files | {each for each in folders - within if is_in(each, within)}
         shared |= folders & within

@@ -128,7 +128,7 @@ async def test_each_place_is_reported_where_nothing_is_refused(work: Path, monke
     protected = configured(work)
     _, notice = await commands(work, ShellRules("off", protected=protected), paths, monkeypatch)
     named = notice.split(": ")[0].removeprefix("A command changed ").replace(" and ", ", ").split(", ")
-    assert {*paths} <= {*named}
+    assert {*named} == {*paths, "CLAUDE.md"}
 
 
 @pytest.mark.parametrize("by", ["its own path", "a link"])
@@ -214,6 +214,7 @@ def test_what_servers_are_started_from(tmp_path: Path, command: str, starts_here
     )
     for path in files.split():
         written(root, path)
+    (root / "link").symlink_to("docs")
     launch = Launch(tuple(command.format(root=root).split()), {}, root if starts_here else None)
     refused = Protected(servers=(launch,)).refused([root])
     paths = [str(root / path) for path in (*kept.split(), *free.split())]
