@@ -23,17 +23,18 @@ FILE = ".mcp.json"
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
 """A tool is called ``mcp__SERVER__TOOL``, in 64 of these characters: the first ``__`` ends the name."""
 
-_STDIO, _HTTP = ("command", "args", "env"), ("url", "headers")
+_STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
 _OURS = ("type", *_STDIO, *_HTTP, "trust_hints")
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a server that speaks over its standard streams."""
+    """How to start a server that speaks over its standard streams; ``cwd`` is ``None`` for a folder of its own."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
+    cwd: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Address:
 class ToolServer:
     """A server by its name. ``is_found``: its entry came with a workspace, from whomever.
 
+    ``is_named``: its name is allowed, whatever the entry that was found says.
     With ``trust_hints`` a tool that says of itself that it only reads needs no approval.
     """
 
@@ -55,6 +57,7 @@ class ToolServer:
     entry: Node = field(repr=False)
     is_found: bool = False
     trust_hints: bool = False
+    is_named: bool = False
 
     @property
     def written(self) -> str:
@@ -102,7 +105,7 @@ class ToolServer:
         argv = (filled["command"], *map(str, filled.get("args", ())))
         if any("\0" in text for text in (*argv, *env, *env.values())) or any("=" in name for name in env):
             raise self.entry.error(f"{self.name} cannot be started: a NUL in a text, or = in the name of a variable")
-        return Launch(argv, env)
+        return Launch(argv, env, Path(self.entry.file).parent if self.is_found else values.path(nodes.get("cwd")))
 
 
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
@@ -113,7 +116,7 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
             f"{printable(name)} cannot be a server: its name is {allowed}", file=entry.file, line=entry.line
         )
     keys = entry.entries() if is_found and isinstance(entry.value, dict) else entry.mapping(_OURS)
-    keys = {key: node for key, node in keys.items() if key in _OURS}
+    keys = {key: node for key, node in keys.items() if key in _OURS and not (is_found and key == "cwd")}
     kind = "command" if "command" in keys else "url"
     if "type" in keys:
         if keys["type"].value == "sse":
@@ -124,8 +127,9 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
     for key in _HTTP if kind == "command" else _STDIO:
         if key in keys:
             raise keys[key].error(f"does not go with {kind}")
-    if not keys[kind].text().strip():
-        raise keys[kind].error("is blank")
+    for node in (keys[key] for key in (kind, "cwd") if key in keys):
+        if not node.text().strip():
+            raise node.error("is blank")
     for node in keys["args"].items() if "args" in keys else ():
         if isinstance(node.value, dict | list | bool | None):
             raise node.error("expected text; put it in quotes")

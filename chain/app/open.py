@@ -92,7 +92,7 @@ async def open_chain(
     is raised in the block leaves it as it is.
     """
     guard = Guard()
-    today = groups = tool_groups(settings, guard, state)
+    today = groups = tool_groups(settings, guard, state, servers)
     tools = tuple(tools)
     open_model: OpenModel = partial(build_model, interactive=interactive)
     if actors is not None:
@@ -173,7 +173,7 @@ async def open_chain(
             def notice(text: str) -> None:
                 audience.emit(Notice(message=text))
 
-            running = running_servers(settings, servers, guard, workspace, notice)
+            running = running_servers(settings, servers, guard, workspace, state, notice)
 
             def with_server_tools(offered: ServerTools) -> Registry:
                 assert running is not None

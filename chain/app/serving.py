@@ -15,20 +15,27 @@ from chain.tools.processes.guarded import Guard
 
 
 def running_servers(
-    settings: Settings, servers: Sequence[ToolServer], guard: Guard, workspace: Path, notice: Callable[[str], None]
+    settings: Settings,
+    servers: Sequence[ToolServer],
+    guard: Guard,
+    workspace: Path,
+    state: Path,
+    notice: Callable[[str], None],
 ) -> Servers:
     """The servers of a session in this workspace, none of which is started yet."""
     environ = settings.environ
     env = shell_rules(settings).environment(environ)
-    return Servers(servers, Surroundings(guard, workspace, environ, env, settings.key_variables), notice)
+    return Servers(
+        servers, Surroundings(guard, workspace, state / "servers", environ, env, settings.key_variables), notice
+    )
 
 
 async def servers_started(
-    settings: Settings, servers: Sequence[ToolServer], workspace: Path
+    settings: Settings, servers: Sequence[ToolServer], workspace: Path, state: Path
 ) -> tuple[Sequence[ServerView], Sequence[str]]:
     """Start servers and end them; returns what each has or why it has nothing, and notes on what was left out."""
     guard, notes = Guard(), list[str]()
-    running = running_servers(settings, servers, guard, workspace, notes.append)
+    running = running_servers(settings, servers, guard, workspace, state, notes.append)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.run)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from chain.app.prompt_files import agent_prompt
 from chain.config.load import Settings
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
+from chain.servers import Address, Launch, ToolServer
 from chain.tools import calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects, is_of_servers, parse_allowance
@@ -29,20 +29,23 @@ SERVERS = "mcp"
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
 
-def tool_groups(settings: Settings, guard: Guard | None = None, state: Path | None = None) -> ToolGroups:
+def tool_groups(
+    settings: Settings, guard: Guard | None = None, state: Path | None = None, servers: Sequence[ToolServer] = ()
+) -> ToolGroups:
     """All tools by group, as the settings want them; commands run under the ``guard``.
 
-    ``state`` is the folder of the journals, where it is not that of the settings.
+    ``state`` is the folder of the journals, where it is not that of the settings, and ``servers`` are those that start.
     """
     from chain.tools import agents, ask, edit, files, plan_tools
     from chain.tools.processes.shell import shell_tools
     from chain.tools.research.visits import research_tools
 
+    rules = shell_rules(settings, state, servers)
     return {
         "todo": plan_tools.TOOLS,
         "files": files.TOOLS,
-        "edit": edit.edit_tools(partial(_own_files, settings)),
-        "shell": shell_tools(guard or Guard(), shell_rules(settings, state), settings.environ),
+        "edit": edit.edit_tools(rules.protected),
+        "shell": shell_tools(guard or Guard(), rules, settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
         "research": research_tools(settings.research_hosts),
@@ -69,24 +72,6 @@ def subjects_of(groups: ToolGroups) -> Subjects:
     """For each tool that has one, the function that gives what an allowance's pattern is matched with."""
     tools = [tool for group in groups.values() for tool in group if isinstance(tool, FunctionTool)]
     return {tool.name: tool.subject for tool in tools if tool.subject is not None}
-
-
-def _own_files(settings: Settings) -> Iterator[Path]:
-    """The file of the configuration and those that it names, as far as they can be known."""
-    found = [settings.file]
-    for name in settings.chain_names:
-        with suppress(ConfigError):  # which is told where it is used
-            chosen = settings.chain(name)
-            found += [chosen.system_prompt, chosen.interruption_prompt]
-    for name in settings.model_names:
-        with suppress(ConfigError):
-            found += settings.model(name).files.values()
-    for name in settings.kind_names:
-        with suppress(ConfigError):
-            found.append(settings.kind(name).prompt)
-            handler = agent_prompt(settings, name).handler
-            found.append(None if handler is None else handler.path)
-    yield from (file for file in found if file is not None)
 
 
 def _kinds(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -127,13 +112,23 @@ def named_tools(
     return list(found.values())
 
 
-def shell_rules(settings: Settings, state: Path | None = None) -> ShellRules:
-    """How the shell's commands are fenced in; ``state`` is the folder of the journals, if it is another."""
+def shell_rules(settings: Settings, state: Path | None = None, servers: Sequence[ToolServer] = ()) -> ShellRules:
+    """How the shell's commands are fenced in, and what is protected; for the arguments see ``tool_groups``."""
     from chain.tools.processes.sandbox import ShellRules
+    from chain.tools.protected import INSTRUCTIONS, Protected
 
-    shell = settings.shell
-    own = (*settings.own_folders, *([] if state is None else [state]))
-    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, settings.key_variables, own)
+    shell, keys, launches = settings.shell, settings.key_variables, list[Launch | Address]()
+    for server in {server.name: server for server in (*settings.servers, *servers)}.values():
+        with suppress(ConfigError):  # which is told where it starts
+            launches.append(server.filled(settings.environ, keys))
+    named = (Path(server.entry.file) for server in servers if server.is_named)
+    protected = Protected(
+        (*settings.trusted_places, *named, *([] if state is None else [state])),
+        cache(lambda: tuple(settings.named_files())),
+        tuple(each for each in launches if isinstance(each, Launch)),
+        INSTRUCTIONS.union(name.casefold() for name in settings.instructions),
+    )
+    return ShellRules(shell.sandbox, shell.network, frozenset(shell.env), shell.writable, keys, protected)
 
 
 def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, ...], tuple[str, ...], str]:

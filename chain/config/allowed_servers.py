@@ -6,7 +6,7 @@ An answer holds for the workspace and a digest of the entry, so that one that ha
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chain.config import trust
@@ -34,8 +34,10 @@ class FoundServers:
 def servers_of(settings: Settings, workspace: Path, state: Path, named: Collection[str] = ()) -> FoundServers:
     """The servers of a session in this workspace; ``named`` are found ones that may start without a question.
 
-    Raises ``ConfigError`` for a name that no server has.
+    Raises ``ConfigError`` for a name that no server has, and for a workspace in which no session can be opened.
     """
+    if not workspace.is_dir():
+        raise ConfigError("the workspace is not a folder; give one that exists with --workspace", file=workspace)
     own, wishes = settings.servers, settings.found_servers
     workspace = workspace.resolve()
     found, notes = find_servers(workspace)
@@ -49,7 +51,9 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         is_named = server.name in named
         if known[server.name] is not server or (wishes.get(server.name) is False and not is_named):
             continue
-        if is_named or wishes.get(server.name) or _is_remembered(server, workspace, state, "yes"):
+        if is_named or wishes.get(server.name):
+            allowed.append(replace(server, is_named=True))
+        elif _is_remembered(server, workspace, state, "yes"):
             allowed.append(server)
         elif _is_remembered(server, workspace, state, "no"):
             refused.append(f"you said no to the server {server.name} of {FILE}: --mcp {server.name} starts it")

@@ -10,7 +10,7 @@ trusted it, and ``Settings.model`` gives nothing out until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -156,10 +156,19 @@ class Settings:
         return xdg_folder(self.environ, "XDG_CONFIG_HOME", ".config")
 
     @property
-    def own_folders(self) -> tuple[Path, ...]:
-        """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known."""
+    def trusted_places(self) -> tuple[Path, ...]:
+        """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known.
+
+        With the file, but for one that was merely found, which is judged again when it has changed.
+        """
         state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
-        return tuple(folder for folder in (self.config_folder, state) if folder is not None)
+        file = self.file if self._judged is None else None
+        return tuple(place for place in (self.config_folder, state, file) if place is not None)
+
+    def named_files(self) -> Iterator[Path]:
+        """Yield the shipped file and the user's, if any, and each that they name. Reads the disk."""
+        yield from (defaults_folder() / "config.yaml", *([self.file] if self.file else []))
+        yield from trust.named_files(self._root, self.environ)
 
     @property
     def key_variables(self) -> frozenset[str]:

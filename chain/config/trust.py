@@ -98,8 +98,35 @@ def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[
     yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to or "")
 
 
+def named_files(root: Node, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield each file that a configuration names, also in agents' prompt files, as far as it is known. Reads the disk.
+
+    By the same keys a path out of the folder needs trust.
+    """
+    for node in (*_path_nodes(root), *(handler for _, handler in _handlers(root, environ))):
+        with suppress(ConfigError):
+            if (path := Values(environ).path(node)) is not None:
+                yield path
+
+
+def _path_nodes(node: Node) -> Iterator[Node]:
+    for key, child in node.entries().items():
+        if key in _paths() and not child.entries():
+            yield child
+        yield from _path_nodes(child)
+
+
 def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
     """Handler prompts in agents' prompt files that lead out or name a variable; unjudged ones must be in the folder."""
+    for prompt, handler in _handlers(user, environ):
+        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file, environ)
+        if leads_to is not None:
+            value, place = as_written(handler), f"{handler.file}:{handler.line}"
+            yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
+
+
+def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, Node]]:
+    """The prompt of each kind of agents, with the handler prompt that its file names."""
     left = MAX_JUDGED
     for kind in user.entries("agents").values():
         prompt = kind.entries().get("prompt")
@@ -113,12 +140,8 @@ def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensit
             handler = yamlfile.parse(text, str(path)).entries().get(HANDLER) if left >= 0 else None
         except ConfigError:
             continue
-        if handler is None or not isinstance(handler.value, str):
-            continue
-        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file, environ)
-        if leads_to is not None:
-            value, place = as_written(handler), f"{handler.file}:{handler.line}"
-            yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
+        if handler is not None and isinstance(handler.value, str):
+            yield prompt, handler
 
 
 def as_written(node: Node) -> str:

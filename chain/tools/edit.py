@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import TypeAlias
 
 import trio
 
 from chain.errors import ToolError, UserError
 from chain.threads import Threads
 from chain.tools.diff import Change, DiffText, Edit, Replacement, Whole, change
-from chain.tools.own import powerful_part
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
+from chain.tools.protected import Protected
 from chain.tools.replace import Changed, replace
 from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
@@ -46,18 +44,16 @@ class _Paths(Subject):
 
     def note(self, pattern: str | None) -> str:
         if pattern is None:
-            return "; what git runs and what configures the chain has to be named"
+            return "; what runs or is trusted outside of the sandbox has to be named"
         return "; * stands for slashes too" if "*" in pattern else ""
 
 
 PATHS = _Paths()
 
-Own: TypeAlias = Callable[[], Iterable[Path]]
 
-
-def edit_tools(own: Own = tuple) -> tuple[Tool, ...]:
-    """The tools ``write_file`` and ``edit_file``. ``own`` finds the files that the chain is configured by."""
-    edits = _Edits(own)
+def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
+    """The tools ``write_file`` and ``edit_file``. An allowance has to name what is ``protected``."""
+    edits = _Edits(protected or Protected())
     write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
     edit = tool(name="edit_file", kind="edit", needs_approval=True, preview=edits.preview_edit, subject=PATHS)
     return write(edits.write), edit(edits.edit)
@@ -65,7 +61,7 @@ def edit_tools(own: Own = tuple) -> tuple[Tool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Edits:
-    own: Own
+    protected: Protected
 
     async def preview_write(self, ctx: ToolContext, path: str, content: str) -> Preview | None:
         return await self._preview(ctx, path, Whole(content))
@@ -94,11 +90,11 @@ class _Edits:
         return await self._run(ctx, path, Replacement(old_string, new_string, replace_all))
 
     async def _preview(self, ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
-        return (await _THREADS.run(partial(_plan, ctx, self.own, path, edit), abandon_on_cancel=True)).preview
+        return (await _THREADS.run(partial(_plan, ctx, self.protected, path, edit), abandon_on_cancel=True)).preview
 
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> str:
         async with ctx.seen.editing:
-            plan = await _THREADS.run(partial(_carried_out, ctx, self.own, path, edit))
+            plan = await _THREADS.run(partial(_carried_out, ctx, self.protected, path, edit))
             ctx.seen.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
         if plan.status is None:
             return f"Created {plan.change.diff.head}."
@@ -128,8 +124,8 @@ class _PlannedEdit:
         return Preview(diff.text, diff.path, self.digest, only_by_name=self.only_by_name)
 
 
-def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
-    plan = _plan(ctx, own, path, edit)
+def _carried_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
+    plan = _plan(ctx, protected, path, edit)
     shown = plan.preview
     if shown is None:
         return plan
@@ -146,11 +142,11 @@ def _carried_out(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedE
     return plan
 
 
-def _plan(ctx: ToolContext, own: Own, path: str, edit: Edit) -> _PlannedEdit:
+def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
     """What an edit will do. Raises ``ToolError`` for one that cannot be carried out."""
     real, shown, root = inside(ctx.workspace, path), as_text(PurePath(path)), ctx.workspace.resolve()
     parts = real.relative_to(root).parts
-    part = powerful_part(root, parts, path, own())
+    part = protected.name_needed(root, parts, path)
     only_by_name = as_text(PurePath(part)) if part else ""
     status, text, now = None, DiffText(), "no file"  # as it is where there is none yet
     try:

@@ -204,7 +204,7 @@ async def check_servers(
     if found.allowed:
         from chain.app.serving import servers_started
 
-        views, notes = await servers_started(settings, found.allowed, workspace)
+        views, notes = await servers_started(settings, found.allowed, workspace, state)
         for view in views:
             has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
             rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'has nothing'}")

@@ -275,8 +275,8 @@ def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypa
     shown, ok = check(read(folder, environ=home))
     assert ok
     assert (
-        "  this program needs config/chain, state/chain, which a command cannot change, so it makes, moves and removes "
-        "nothing directly in the workspace, config, state"
+        "  a command cannot change config.yaml, config/chain, state/chain, which run or are trusted outside of the "
+        "sandbox, so it creates, moves and removes nothing directly in the workspace, config, state"
     ) in shown
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
     shown, ok = check(read(folder, strict, environ=home))
@@ -463,3 +463,11 @@ async def test_the_servers_are_those_of_the_workspace_that_was_given(folder: Pat
     rows, is_good = await check_servers(read(folder), work, folder / "state", ["near"])
     assert "mcp.near: has nothing" in rows
     assert not is_good
+
+
+async def test_no_server_is_started_for_a_workspace_in_which_no_session_would_be_opened(folder: Path) -> None:
+    settings = read(folder, f"{CONFIG}mcp: {{own: {{command: touch, args: ['{folder}/started']}}}}\n")
+    rows, is_good = await check_servers(settings, folder / "none", folder / "state", [])
+    assert "the workspace is not a folder" in rows[-1]
+    assert not is_good
+    assert not (folder / "started").exists()

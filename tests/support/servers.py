@@ -105,7 +105,7 @@ class Running:
 async def running(workspace: Path, *servers: ToolServer) -> AsyncIterator[Running]:
     """Start servers, and end them."""
     guard, notices = Guard(), list[str]()
-    around = Surroundings(guard, workspace, dict(os.environ), dict(os.environ), frozenset())
+    around = Surroundings(guard, workspace, workspace / "servers", dict(os.environ), dict(os.environ), frozenset())
     made = Servers(servers, around, notices.append)
     try:
         async with trio.open_nursery() as nursery:

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -21,7 +21,7 @@ import trio
 from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
 from chain.journal.records import ServerTools
-from chain.servers import ToolServer
+from chain.servers import Launch, ToolServer
 from chain.signal import Signal
 from chain.threads import Threads
 from chain.tools.mcp import content, offers
@@ -70,10 +70,14 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all servers of a session have: ``env`` of their programs, and the ``keys`` that found ones do not get."""
+    """What all servers of a session have: ``env`` of their programs, and the ``keys`` that found ones do not get.
+
+    Below ``folders`` each program has a folder to start in, unless its entry says which. No command can write there.
+    """
 
     guard: Guard
     workspace: Path
+    folders: Path
     environ: Mapping[str, str] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
     keys: frozenset[str]
@@ -219,13 +223,21 @@ class _Running:
             try:
                 keep_connected = await _THREADS.run(_import_client)
                 how = self.server.filled(self._around.environ, self._around.keys)
+                if isinstance(how, Launch) and how.cwd is None:
+                    how = replace(how, cwd=await _THREADS.run(self._make_folder))
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
-            except (ToolError, ConfigError) as error:
+            except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
             self._error = content.in_a_row(ended, MAX_ERROR)
             self._connection = None
             self._explained.set()
             self.settled.set()
+
+    def _make_folder(self) -> Path:
+        folder = self._around.folders / self.server.name
+        for each in (folder.parent.parent, folder.parent, folder):
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what it has. Raises ``ToolError``."""

@@ -127,7 +127,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
     problem = ""
     try:
         async with (
-            guard.open(how.argv, cwd=host.workspace, env={**env, **how.env}) as program,
+            guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
             trio.open_nursery() as nursery,
         ):
             reader, tail = RowReader(program), ErrorTail(program)

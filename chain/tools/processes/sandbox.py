@@ -6,7 +6,7 @@ It is shown before a command is allowed: in the preview of the tool ``shell``, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -14,13 +14,14 @@ from chain.text.wording import first_of
 from chain.tools.paths import as_text
 from chain.tools.processes.environment import is_secret
 from chain.tools.processes.fence import DEVICES, Fence
-from chain.tools.processes.places import Places, own_places
+from chain.tools.processes.places import Places
 from chain.tools.processes.probe import Protections, probe
+from chain.tools.protected import Protected
 
 _OURS = "CHAIN_"
 
 _MAX_NAMED = 3
-"""Places of this program that a question names."""
+"""Protected places that a question names."""
 
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
@@ -40,8 +41,8 @@ class ShellRules:
     """The settings of the tool. ``secrets`` are the variables that the configuration uses as keys.
 
     ``env`` are variables that commands get although they are secrets, or look like secrets. ``writable`` are folders
-    and files, besides the workspace and a temporary folder, that a fenced command may write. ``own`` are the folders of
-    this program's files that it may not write wherever they are, besides those of the program itself.
+    and files, besides the workspace and a temporary folder, that a fenced command may write, but for what is
+    ``protected``.
     """
 
     sandbox: Literal["auto", "strict", "off"] = "auto"
@@ -49,7 +50,7 @@ class ShellRules:
     env: frozenset[str] = frozenset()
     writable: tuple[Path, ...] = ()
     secrets: frozenset[str] = frozenset()
-    own: tuple[Path, ...] = ()
+    protected: Protected = field(default_factory=Protected)
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -72,7 +73,7 @@ class ShellRules:
         """What a command may write; ``None``: whatever the user may. It blocks. Raises ``ToolError``."""
         if not found.writes or "writes" not in self.wanted:
             return None
-        return Places(workspace, self.writable, own_places(self.own))
+        return Places(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,8 @@ class Sandbox:
         both = (self.places.kept or self.places.closed, self.places.closed)
         needed, folders = (_named(each, workspace.resolve()) for each in both)
         return (
-            f"This program needs {needed}, which a command cannot change, so it makes, moves and removes nothing "
-            f"directly in {folders}"
+            f"A command cannot change {needed}, which run or are trusted outside of the sandbox, so it creates, moves "
+            f"and removes nothing directly in {folders}"
         )
 
     @property

@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -26,13 +27,13 @@ from chain.signal import Signal
 from chain.text.wording import counted, first_of
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
-from chain.tools.own import changed_files, git_state
 from chain.tools.paths import as_text, existing
 from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import Ended, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
+from chain.tools.protected import changed_files
 from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
 
@@ -48,11 +49,11 @@ MAX_COMMAND = 131_071
 PROGRESS_S = 0.1
 """Seconds between two reports of output: a flood would drown the terminal and every other task."""
 
-GIT_S = 1.0
-"""Seconds for a look at a repository after a command."""
+LOOK_S = 1.0
+"""Seconds for each inspection of what is protected, before and after a command."""
 
 MAX_FILES = 3
-"""Hooks that a notice names: a new repository has a dozen examples."""
+"""Files that a notice names: a new repository has a dozen examples of hooks."""
 
 _THREADS = Threads("shell")
 
@@ -133,7 +134,7 @@ class _Shell:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
         shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
         output = Output()
-        async with _watching_git(ctx, now.folder), self._fence(now) as box:
+        async with self._watch(ctx, now), self._fence(now) as box:
             ended = await _with_reports(
                 output,
                 ctx.progress,
@@ -179,6 +180,27 @@ class _Shell:
         return Sandbox(rules, found, self.guard.places(lambda: rules.places(found, workspace))), folder
 
     @asynccontextmanager
+    async def _watch(self, ctx: ToolContext, now: _Conditions) -> AsyncIterator[None]:
+        """Tell people if the block changed what runs or is trusted outside of the sandbox."""
+        look = partial(
+            self.rules.protected.snapshot, ctx.workspace.absolute(), now.folder, is_fenced="writes" in now.sandbox.held
+        )
+        before = after = None
+        with trio.move_on_after(LOOK_S):
+            before = await _THREADS.run(look, abandon_on_cancel=True)
+        try:
+            yield
+        finally:
+            # Also after an interrupt, which must not wait for a disk that hangs.
+            with trio.move_on_after(LOOK_S if before is not None else 0, shield=True):
+                after = await _THREADS.run(partial(look, before or ()), abandon_on_cancel=True)
+            if before is None or after is None:
+                what = "changed what git runs, or what chain trusts"
+                ctx.notice(f"Whether a command {what}, could not be inspected within {LOOK_S:g} s.")
+            elif files := changed_files(before, after):
+                ctx.notice(_changed(files, ctx.workspace))
+
+    @asynccontextmanager
     async def _fence(self, now: _Conditions) -> AsyncIterator[Fence | None]:
         """The fence of a command: all that is wanted and can be had. Raises ``ToolError``."""
         box, places = now.sandbox.fence, now.sandbox.places
@@ -213,24 +235,9 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
     return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held)
 
 
-@asynccontextmanager
-async def _watching_git(ctx: ToolContext, folder: Path) -> AsyncIterator[None]:
-    """Tell people if the block changed hooks or the configuration of git: no fence holds what these run."""
-    folders = (ctx.workspace.absolute(), folder)
-    before = await _THREADS.run(lambda: git_state(folders), abandon_on_cancel=True)
-    try:
-        yield
-    finally:
-        # Also after an interrupt, which must not wait for a disk that hangs.
-        with trio.move_on_after(GIT_S, shield=True):
-            after = await _THREADS.run(lambda: git_state(folders, before), abandon_on_cancel=True)
-            if files := changed_files(before, after):
-                ctx.notice(_changed_of_git(files, ctx.workspace))
-
-
-def _changed_of_git(files: Sequence[str], workspace: Path) -> str:
-    names = [as_text(PurePath(os.path.relpath(file, workspace))) for file in files]
-    return f"A command changed {first_of(names, MAX_FILES)}: git runs what stands there, outside of any fence."
+def _changed(files: Sequence[str], workspace: Path) -> str:
+    named = first_of([as_text(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
+    return f"A command changed {named}: what is there runs or is trusted outside of the sandbox."
 
 
 async def _with_reports(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import sys
@@ -13,6 +14,7 @@ from support.processes import until_async
 from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard, without_time_limits
 
 from chain.errors import ToolError
+from chain.servers import find_servers
 from chain.tools.mcp import running as life
 from chain.tools.mcp import server_connection, streams
 
@@ -37,6 +39,24 @@ async def test_a_tool_is_listed_and_called(log: Path) -> None:
         view = made.servers.views[0]
         assert (view.state, view.error, view.prompts) == ("ready", "", (("greet", "A greeting."),))
     assert heard(log)[:3] == ["initialize", "notifications/initialized", "tools/list"]
+
+
+@pytest.mark.usefixtures("_ends_by_itself")
+async def test_a_server_starts_in_its_own_folder_in_its_cwd_or_beside_the_file_that_was_found(tmp_path: Path) -> None:
+    entry = {"command": "sh", "args": ["-c", "pwd >&2"]}
+    (tmp_path / "docs").mkdir()
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"found": {**entry, "cwd": "docs"}}}))
+    servers = (
+        server(entry, "own"),
+        server({**entry, "cwd": str(tmp_path / "docs")}, "there"),
+        *find_servers(tmp_path)[0],
+    )
+    async with running(tmp_path, *servers) as made:
+        await made.servers.settled()
+        errors = {view.name: view.error for view in made.servers.views}
+    starts = {"own": "/servers/own", "there": "/docs", "found": ""}
+    assert errors == {name: f"it ended with exit code 0 ({tmp_path}{where})" for name, where in starts.items()}
+    assert (tmp_path / "servers/own").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.slow

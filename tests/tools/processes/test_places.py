@@ -14,19 +14,20 @@ from pathlib import Path
 import pytest
 
 from chain.errors import ToolError
-from chain.tools.processes import places
-from chain.tools.processes.places import Own, Places, own_places
+from chain.tools import protected
+from chain.tools.processes.places import Places
 from chain.tools.processes.probe import probe
+from chain.tools.protected import Protected, Refused
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not probe().writes, reason="this machine cannot refuse writes"
 )
 
-NOTHING = Own(frozenset(), frozenset(), frozenset())
+NOTHING = Refused(frozenset(), frozenset(), frozenset())
 
 
-def own(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Own:
-    return Own(*(frozenset(map(str, each)) for each in ((*kept, *wide), open, wide)))
+def own(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
+    return Refused(*(frozenset(map(str, each)) for each in ((*kept, *wide), open, wide)))
 
 
 @pytest.fixture
@@ -171,13 +172,13 @@ def test_a_link_of_an_earlier_session_is_refused(work: Path) -> None:
         lambda: sys.executable,
         lambda: os.path.realpath(sys.executable),
         lambda: os.__file__,
-        lambda: places.__file__,
+        lambda: protected.__file__,
         lambda: pytest.__file__,
         lambda: "/somewhere/state/chain/sessions",
     ],
 )
 def test_what_is_this_program_s(place: Callable[[], str]) -> None:
-    found = own_places([Path("/somewhere/state/chain")])
+    found = Protected((Path("/somewhere/state/chain"),)).refused([])
     assert any(Path(place()).is_relative_to(each) for each in found.kept)
 
 
@@ -187,7 +188,7 @@ def test_each_link_on_the_way_is_this_program_s(work: Path, monkeypatch: pytest.
     (work / "modules").symlink_to("lib/theirs")
     monkeypatch.setattr(sys, "executable", str(work / "python"))
     monkeypatch.syspath_prepend(str(work / "modules"))
-    found = own_places([])
+    found = Protected().refused([])
     assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= found.kept
     assert {str(work / each) for each in ("modules", "lib/theirs")} <= found.open
 
@@ -196,7 +197,7 @@ def test_installed_packages_are_kept_and_a_source_folder_is_not(work: Path, monk
     (work / "lib/some-1.0.dist-info").mkdir()
     for folder in ("lib", "src"):
         monkeypatch.syspath_prepend(str(work / folder))
-    found = own_places([])
+    found = Protected().refused([])
     assert str(work / "lib") in found.kept
     assert str(work / "src") in found.open
 
@@ -209,7 +210,7 @@ def test_a_loaded_module_is_kept_compiled_too(work: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "loose_module", raising=False)
     importlib.import_module("loose_module")
     monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
-    opened = Places(work, [], own_places([]))
+    opened = Places(work, [], Protected().refused([]))
     try:
         attempts = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
         assert tried(opened, work, *attempts, "mkdir venv/cache", "touch src/__init__.py") == [False] * 5
@@ -224,7 +225,7 @@ def test_a_module_in_a_package_without_a_file_is_kept(work: Path, monkeypatch: p
     monkeypatch.syspath_prepend(str(work / "src"))
     importlib.import_module("no_file.loose_module")
     try:
-        assert str(work / "src/no_file/loose_module.py") in own_places([]).kept
+        assert str(work / "src/no_file/loose_module.py") in Protected().refused([]).kept
     finally:
         for name in ("no_file.loose_module", "no_file"):
             sys.modules.pop(name)
@@ -237,7 +238,7 @@ def test_nothing_is_added_to_the_users_own_packages(
 ) -> None:
     monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
-    opened = Places(work, [], own_places([]))
+    opened = Places(work, [], Protected().refused([]))
     try:
         assert tried(opened, work, "mkdir src/site-packages") == [not is_searched]
     finally:

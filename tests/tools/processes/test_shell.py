@@ -26,6 +26,7 @@ from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import Protections, probe
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.processes.shell import COMMANDS, shell_tools
+from chain.tools.protected import Protected
 from chain.tools.registry import Registry
 from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
 
@@ -386,12 +387,12 @@ needs_writes = pytest.mark.skipif(not probe().writes, reason="this machine canno
 async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(shell_: Shell, tmp_path: Path) -> None:
     own = (shell_.workspace / "chain/sessions", tmp_path / "elsewhere")
     own[0].mkdir(parents=True)
-    shell_.rules = ShellRules("strict", own=own)
+    shell_.rules = ShellRules("strict", protected=Protected(own))
     shown = await shell_.preview("ls")
     assert shown.protections[0] == "writes"
     assert shown.text.splitlines()[0] == (
-        "This program needs chain/sessions, which a command cannot change, so it makes, moves and removes nothing "
-        "directly in the workspace, chain."
+        "A command cannot change chain/sessions, which run or are trusted outside of the sandbox, so it creates, moves "
+        "and removes nothing directly in the workspace, chain."
     )
     assert "exit code 1" in await shell_.run("touch chain/sessions/new || mv chain away || touch new")
     assert await shell_.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
@@ -399,7 +400,7 @@ async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(sh
 
 @needs_writes
 async def test_where_a_command_may_change_this_program_writes_are_not_claimed(shell_: Shell) -> None:
-    shell_.rules = ShellRules(own=(shell_.workspace / "docs",), writable=(shell_.workspace / "docs",))
+    shell_.rules = ShellRules(protected=Protected((shell_.workspace / "docs",)), writable=(shell_.workspace / "docs",))
     shown = await shell_.preview("ls")
     assert "writes" not in shown.protections
     assert shown.text.startswith("Not fenced in: a command can change this program")

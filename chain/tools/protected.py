@@ -1,0 +1,327 @@
+"""What runs or is trusted outside of the sandbox: the one list behind write protection, allowances and notices.
+
+How the data flows. The wiring (``app.toolbox``) makes one ``Protected`` for a session from what the configuration says:
+what is trusted, which files it names, and how servers start. The rest is found on the disk whenever somebody asks: the
+Python that runs chain, the code of servers, what git runs, and instructions, with what links among them lead to.
+
+- ``processes.places`` asks for ``refused``: what a command cannot write.
+- ``edit`` asks for ``name_needed``: what an allowance does not cover unless it names it. That is all places.
+- ``processes.shell`` asks for a ``snapshot`` before and after a command, and reports what differs.
+
+Landlock can refuse a file only with the folders above it, in which a command then creates, moves and removes nothing.
+So commands are refused what would run as code or lift the sandbox without a question: this program, its state, a
+configuration that the user named, servers. Reported is what git needs to work, what is only read by the model, and what
+asks for trust again once it has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import stat
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePath
+from types import ModuleType
+from typing import NamedTuple, TypeAlias
+
+from chain.servers import Launch
+
+INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
+"""Files that a session reads, in whatever folder it is started. Case does not count, as on some disks."""
+CONFIGURATION, _GIT = "config.yaml", ".git"
+
+MAX_FOLDERS = 1_000
+"""Folders of a workspace that are searched, the nearest first: some 50 ms before and after each command."""
+MAX_CONFIGS = 50
+"""Files of git's configuration that include each other."""
+MAX_TEXT, MAX_NAME = 500_000, 5_000
+"""Bytes of a configuration of git that are read, and of a row that names a folder."""
+
+_PACKAGES = frozenset({"node_modules", ".venv", "venv"})
+"""Folders of installed packages, from which a program takes code that starts next to them."""
+_RUNNER = re.compile(
+    r"python[\d.]*|node|ruby|perl|php|(ba|da|z)?sh|npx|p?npm|pnpx|yarn|bunx?|deno|uv|poetry|pipenv|pdm|hatch|rye|pixi|"
+    r"tsx|ts-node|make|just|go|cargo|bundle|rake|mvn|gradle|docker-compose|compose"
+)
+"""Programs that look for code in the folder where they start."""
+_DATA = (".db", ".sqlite", ".sqlite3", ".csv", ".log", ".md", ".txt")
+"""Ends of names of files that a server works on, and is not started from."""
+_UNWATCHED = ("/history", ".pyc", "__pycache__", ".sample")
+"""What chain writes itself, and examples of hooks, which git does not run."""
+_WORD = re.compile(r"[^\s'\"=:;,|&<>()]+")
+_FOLDER_FLAG = re.compile(r"(?:--(?:directory|project|prefix|from|cwd)|-C)[ =](\S+)")
+"""A folder in which people work counts if it is named so; else it may be what a server works on."""
+_PATH_OF_GIT = re.compile(r"(?im)(?:^|\])\s*(hookspath|path)\s*=\s*\"?([^\n\"#;]+)")
+
+
+class Refused(NamedTuple):
+    """What commands cannot write, by paths without links; a link on the way to a place is a place as well."""
+
+    kept: frozenset[str]
+    """Files and folders that are never changed, with all that is in them."""
+    open: frozenset[str]
+    """Folders in which code is looked for, and that hold other files too: nothing is added there."""
+    wide: frozenset[str]
+    """Those kept that hold much else, such as ``/usr``: a folder in there may be given to commands."""
+
+
+Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
+"""Files and folders by path, each with what changes when it is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """What is protected in a session. ``trusted`` are the folders and files that a command cannot write.
+
+    ``named`` gives the files that configurations name, and ``servers`` are the programs that are started. ``names`` are
+    those of files with instructions, in small letters.
+    """
+
+    trusted: tuple[Path, ...] = ()
+    named: Callable[[], Iterable[Path]] = tuple
+    servers: tuple[Launch, ...] = ()
+    names: frozenset[str] = INSTRUCTIONS
+
+    def refused(self, folders: Iterable[Path]) -> Refused:
+        """Return what a command cannot write that may write these folders, the workspace first. Reads the disk."""
+        # The user's own folder of packages is searched from the next start on, even if it is made only now.
+        users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+        searched = [os.path.abspath(each) for each in (*sys.path, *users)]
+        prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
+        installed = [*prefixes, os.path.dirname(os.__file__), *filter(_has_packages, searched)]
+        real = cache(os.path.realpath)  # most modules are in folders of others
+        code, shared = _code(self.servers, [real(each) for each in folders])
+        ours = (*installed, sys.executable, *_loaded(installed), *map(str, self.trusted), *code)
+        kept = {place for each in ours for place in way(each, real)}
+        wide = {real(each) for each in prefixes[2:]}
+        narrow = kept - wide
+        outermost = {each for each in kept if narrow.isdisjoint(above(each))}
+        others = {place for each in (*searched, *shared) for place in way(each, real) if not is_in(place, outermost)}
+        return Refused(frozenset(outermost), frozenset(others), frozenset(wide))
+
+    def name_needed(self, root: Path, parts: Sequence[str], path: str) -> str:
+        """Return the part of a file's real path below ``root`` that an allowance has to name; empty if none.
+
+        ``path`` is as the model wrote it. Reads the disk.
+        """
+        folders = [root.joinpath(*parts[:n]) for n in range(len(parts))]
+        for folder, name in zip(folders, parts, strict=True):
+            if name.casefold() == _GIT:
+                return name
+            # Also one that this file would complete: it may have its configuration already.
+            if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
+                return name if folder == root else folder.name
+        file, refused = root.joinpath(*parts), self.refused([root])
+        wide = refused.wide.intersection(above(str(root)))
+        places = {*self._reported(root, [root]), *refused.kept} - wide
+        first_new = next((each for each in (*folders[1:], file) if not os.path.lexists(each)), root)
+        is_protected = (
+            any(part.casefold() == _GIT for part in PurePath(path).parts)
+            or file.name.casefold() in self.names
+            or [part.casefold() for part in parts] == [CONFIGURATION]
+            or is_in(str(file).casefold(), {each.casefold() for each in places})
+            or str(first_new.parent) in refused.open
+        )
+        return file.name if is_protected else ""
+
+    def snapshot(self, root: Path, folder: Path, before: Iterable[str] = (), *, is_fenced: bool) -> Snapshot:
+        """Return the state of the files that a command in a folder could change, and of ``before``. Reads the disk.
+
+        ``is_fenced``: what is refused to commands cannot be changed, and is left out.
+        """
+        # With what was there before: a command can make so many folders that it is not found again.
+        places, files = {*self._reported(root, [root, folder]), *before}, set[str]()
+        if not is_fenced:
+            refused = self.refused([root])
+            places |= refused.kept | refused.open
+            inside = (each for each in refused.kept if is_in(each, {str(root)}))
+            files |= {os.path.join(top, name) for each in inside for top, _, names in os.walk(each) for name in names}
+        for each in places:
+            files |= {each, *(entry.path for entry in _entries(each) if not entry.is_dir())}
+        files = {each for each in files if not each.endswith(_UNWATCHED)}
+        return {file: state for file in files if (state := _state(file))}
+
+    def _reported(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
+        """What a command may write and people hear of: by name, of git, and what links lead to."""
+        for file in self.named():
+            yield from way(str(file))
+        for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
+            yield from _of_git(str(top / _GIT), str(top))
+        waiting = deque([(str(root), False)])
+        for _ in range(MAX_FOLDERS):
+            if not waiting:
+                break
+            folder, is_in_git = waiting.popleft()
+            entries = _entries(folder)
+            names = {entry.name.casefold() for entry in entries}
+            if _is_repository(names) or (is_in_git and names & {"config", "hooks"}):
+                yield from _of_git(folder, folder)
+                waiting.append((os.path.join(folder, "modules"), True))
+                continue
+            for entry in entries:
+                name = entry.name.casefold()
+                if name == _GIT:
+                    yield from _of_git(entry.path, folder)
+                    waiting.append((os.path.join(entry.path, "modules"), True))
+                elif name in self.names or (folder == str(root) and name == CONFIGURATION):
+                    yield from way(entry.path)
+                elif name not in _PACKAGES and entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, is_in_git))
+
+
+def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
+    """Return the files that were changed, created or removed."""
+    return sorted(file for file in {*before, *after} if before.get(file) != after.get(file))
+
+
+def _of_git(git: str, top: str) -> Iterator[str]:
+    """The hooks and the configuration of a repository whose files are in ``top``."""
+    if os.path.isfile(git):  # as in a worktree and a submodule
+        yield git
+        git = os.path.join(top, _first_row(git).removeprefix("gitdir: "))
+    yield os.path.join(git, "commondir")
+    common = os.path.normpath(os.path.join(git, _first_row(os.path.join(git, "commondir"))))
+    hooks = [os.path.join(common, "hooks")]
+    configs = [os.path.join(each, name) for each in {git, common} for name in ("config", "config.worktree")]
+    configs += [os.path.expanduser("~/.gitconfig"), os.path.expanduser("~/.config/git/config")]
+    for file in configs:  # more are added
+        yield from way(file)
+        for key, value in _PATH_OF_GIT.findall(_text(file)):
+            path = os.path.expanduser(value.strip())
+            if key.casefold() != "path":
+                hooks.append(os.path.join(top, path))
+            elif len(configs) < MAX_CONFIGS:
+                configs.append(os.path.join(os.path.dirname(file), path))
+    for folder in hooks:
+        yield from way(folder)
+        yield from (os.path.realpath(entry.path) for entry in _entries(folder) if entry.is_symlink())
+
+
+def _is_repository(names: Set[str]) -> bool:
+    """Whether git takes a folder with these names in it for a repository, whatever its own name is."""
+    return "head" in names and ({"objects", "refs"} <= names or "commondir" in names)
+
+
+def _code(servers: Iterable[Launch], chosen: Collection[str]) -> tuple[Set[str], Set[str]]:
+    """Return what in the ``chosen`` folders servers are started from, and those folders that hold other files as well.
+
+    It is what the words of a command name, with its folder, and where a program starts that looks for code there. Of a
+    chosen folder itself, in which people work, it is the files, packages, and folders with files such as the script.
+    """
+    code, shared, within = set[str](), set[str](), {*chosen}
+    for launch in servers:
+        text = " ".join((*launch.argv, *(value for name, value in launch.env.items() if name.endswith("PATH"))))
+        words = [word for word in _WORD.findall(text) if not word.endswith(_DATA)]
+        bases = [*chosen, str(launch.cwd or "/")]
+        paths = {os.path.normpath(os.path.join(base, os.path.expanduser(word))) for base in bases for word in words}
+        found = {path for each in paths for path in (each, os.path.realpath(each)) if is_in(path, within)} - within
+        files = {each for each in found if os.path.isfile(each)}
+        folders = {each for each in found if os.path.isdir(each)} | {_folder_of_program(each) for each in files}
+        if any(_RUNNER.fullmatch(os.path.basename(word)) for word in words):
+            starts = [each for each in (launch.cwd, *_FOLDER_FLAG.findall(text)) if each]
+            folders |= {os.path.realpath(os.path.join(bases[-1], each)) for each in starts}
+        suffixes = tuple({os.path.splitext(each)[1] or ".sh" for each in files} | ({".py"} if "-m" in words else set()))
+        for entry in (entry for folder in folders & within for entry in _entries(folder)):
+            has_code = any(each.name.endswith(suffixes) for each in _entries(entry.path))
+            if entry.name in _PACKAGES or has_code or not entry.is_dir():
+                files.add(entry.path)
+        code |= files | {each for each in folders - within if is_in(each, within)}
+        shared |= folders & within
+    return code, shared
+
+
+def _folder_of_program(file: str) -> str:
+    """The folder that a file is in, or all the packages that it was installed with."""
+    packages = (p for p in above(file) if os.path.basename(p) in _PACKAGES or os.path.exists(f"{p}/pyvenv.cfg"))
+    return next(packages, os.path.dirname(file))
+
+
+def _has_packages(folder: str) -> bool:
+    """Whether packages were installed there, rather than written."""
+    return any(entry.name.endswith(".dist-info") for entry in _entries(folder))
+
+
+def _loaded(installed: Sequence[str]) -> Iterator[str]:
+    """The folder of each loaded package, the file of each other module, and where those are compiled.
+
+    Those in the folders ``installed`` are left out.
+    """
+    theirs = tuple(each.rstrip("/") + "/" for each in installed)
+    if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
+        yield sys.pycache_prefix
+    modules: list[object] = list(sys.modules.values())  # of anything that somebody put there
+    for names in (vars(module) for module in modules if isinstance(module, ModuleType)):
+        file = names.get("__file__")
+        if isinstance(file, str) and not file.startswith(theirs) and os.path.exists(file):
+            folder = os.path.dirname(file)
+            # A package without a file of its own may lie in several folders, with what others have in them.
+            yield from (folder,) if "__path__" in names else (file, os.path.join(folder, "__pycache__"))
+
+
+def way(path: str, real: Callable[[str], str] = os.path.realpath) -> Iterator[str]:
+    """Yield each link on the way to a path, and where it leads; ``real`` resolves all links of a path."""
+
+    def resolved(path: str) -> str:
+        """The path, with no link on the way to its last part."""
+        return os.path.join(real(os.path.dirname(path)), os.path.basename(path))
+
+    path = os.path.abspath(path)
+    waiting, seen = [path], set[str]()
+    while waiting:
+        given = waiting.pop()
+        for each in (given, *map(str, Path(given).parents)):
+            place = resolved(each)
+            if place not in seen and os.path.islink(place):
+                seen.add(place)
+                waiting.append(os.path.join(os.path.dirname(place), os.readlink(place)))
+    yield from seen
+    place = resolved(path)
+    yield real(path) if place in seen else place
+
+
+def is_in(place: str, folders: Set[str]) -> bool:
+    """Return whether a path is one of the folders, or in one."""
+    return place in folders or any(each in folders for each in above(place))
+
+
+def above(place: str) -> Iterator[str]:
+    """Yield the folders that an absolute path is in, from the innermost."""
+    while place != (parent := os.path.dirname(place)):
+        yield parent
+        place = parent
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    """What is directly in a folder; nothing for a file, and where it cannot be read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [*entries]
+    return []
+
+
+def _text(file: str) -> str:
+    with suppress(OSError, ValueError):
+        if os.path.isfile(file):  # a pipe would never open
+            with open(file, "rb") as opened:
+                return os.fsdecode(opened.read(MAX_TEXT))
+    return ""
+
+
+def _first_row(file: str) -> str:
+    return re.split(r"[\r\n\0]", _text(file)[:MAX_NAME])[0]
+
+
+def _state(file: str) -> tuple[int, ...]:
+    """What changes with a file; empty if there is none. Links are followed, as git does when it reads or runs one."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return ()
+    if stat.S_ISDIR(found.st_mode):
+        return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns

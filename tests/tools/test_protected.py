@@ -1,0 +1,282 @@
+"""What runs or is trusted outside of the sandbox: commands, allowances and notices go by the same list."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.steered import Steered
+
+from chain.app.toolbox import shell_rules
+from chain.config.allowed_servers import servers_of
+from chain.config.load import load_settings
+from chain.plan import Plan
+from chain.servers import Launch
+from chain.tools.processes import shell
+from chain.tools.processes.guarded import Guard
+from chain.tools.processes.probe import probe
+from chain.tools.processes.sandbox import ShellRules
+from chain.tools.processes.shell import shell_tools
+from chain.tools.protected import Protected, changed_files, is_in
+from chain.tools.tool import FunctionTool, ToolContext
+
+REFUSED = """
+.venv/bin/python .venv/lib/new.pth src/json.py src/chain_mod/__init__.py
+state/chain/trusted home/config.yaml named/own.yaml
+srv/server.py srv/helper.py srv/lib/deep.py node_modules/.bin/tool node_modules/tool/index.js
+"""
+REPORTED = """
+named/system.yaml named/compaction.yaml named/handler.yaml named/rules.yaml named/agent.yaml named/of-agent.yaml
+NOTES.md AGENTS.md docs/claude.md docs/guide.md docs/.mcp.json config.yaml docs/AGENTS.md
+.git/config .git/hooks/pre-commit .git/hooks/linked tracked.sh hooks.d/pre-commit shared.cfg more.cfg
+.git/modules/libs/sub/config .git/modules/libs/sub/hooks/post-checkout
+nested/.git/hooks/new nested/.git/config bare/hooks/update tree/.git main/.git/worktrees/tree/config.worktree
+"""
+FREE = "README.md docs/other.md src/chain_mod2.txt nested/file .git/index srv.txt objects/HEAD"
+
+LINKS = {
+    "CLAUDE.md": "docs/guide.md",
+    ".git/hooks/linked": "../../tracked.sh",
+    "node_modules/.bin/tool": "../tool/index.js",
+}
+
+
+def written(work: Path, path: str, text: str = "x\n") -> None:
+    (work / path).parent.mkdir(parents=True, exist_ok=True)
+    (work / path).write_text(text)
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace that has each place."""
+    work = tmp_path.resolve() / "work"
+    new = {".venv/lib/new.pth", "src/json.py", "nested/.git/hooks/new", "docs/AGENTS.md", "objects/HEAD"}
+    for path in (*REFUSED.split(), *REPORTED.split(), *FREE.split(), "objects/refs/keep"):
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        if path not in {*LINKS, *new}:
+            written(work, path)
+    for link, target in LINKS.items():
+        (work / link).symlink_to(target)
+    for folder in ("bare/objects", "bare/refs"):
+        (work / folder).mkdir()
+    written(work, "bare/HEAD", "ref: refs/heads/main\n")
+    written(work, ".git/config", "[core]\n\thooksPath = hooks.d\n[include] path = ../shared.cfg\n")
+    written(work, "shared.cfg", '[includeIf "gitdir:x"]\n  path = "more.cfg" # and so on\n')
+    written(work, "tree/.git", "gitdir: ../main/.git/worktrees/tree\n")
+    written(work, "main/.git/worktrees/tree/commondir", "../..\n")
+    written(work, "named/agent.yaml", "interruption_prompt: of-agent.yaml\n")
+    monkeypatch.setattr(sys, "prefix", str(work / ".venv"))
+    monkeypatch.syspath_prepend(str(work / "src"))
+    loaded = ModuleType("chain_mod")
+    loaded.__file__, loaded.__path__ = str(work / "src/chain_mod/__init__.py"), [str(work / "src/chain_mod")]
+    monkeypatch.setitem(sys.modules, "chain_mod", loaded)
+    return work
+
+
+def configured(work: Path) -> Protected:
+    """What the wiring makes of a named configuration with each kind of file."""
+    written(
+        work,
+        "named/own.yaml",
+        """
+chains: {default: {model: m, system_prompt: system.yaml, interruption_prompt: handler.yaml,
+                   compaction_prompt: compaction.yaml}}
+instructions: [NOTES.md]
+models: {default: m, definitions: {m: {provider: scripted, script: rules.yaml}}}
+agents: {reviewer: {description: x, prompt: agent.yaml}}
+mcp: {w: {command: python3, args: [srv/server.py]}, n: {command: ../node_modules/.bin/tool, cwd: .}}
+""",
+    )
+    environ = {"XDG_CONFIG_HOME": str(work / "no"), "XDG_STATE_HOME": str(work / "state")}
+    settings = load_settings(config=work / "named/own.yaml", environ=environ, cwd=work)
+    found = shell_rules(settings).protected
+    return dataclasses.replace(found, trusted=(*found.trusted, work / "home"))
+
+
+async def commands(work: Path, rules: ShellRules, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """What a command that writes all of these says, and the notices."""
+    for name in ("LOOK_S", "MAX_FILES"):
+        monkeypatch.setattr(shell, name, 1_000_000)
+    guard, notices = Guard(), list[str]()
+    (tool,) = shell_tools(guard, rules, dict(os.environ))
+    assert isinstance(tool, FunctionTool)
+    context = ToolContext(work, Plan(), "call_1", Steered(), lambda text: None)
+    try:
+        tried = "\n".join(f"(echo '#' >> {path}) 2> /dev/null && echo '<{path}>'" for path in paths)
+        said = await tool.run(dataclasses.replace(context, notice=notices.append), {"command": tried})
+    finally:
+        await guard.close()
+    return said, "\n".join(notices)
+
+
+@pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
+async def test_each_place_is_refused_to_commands_or_reported(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [*REFUSED.split(), *REPORTED.split(), *FREE.split()]
+    rules = ShellRules(protected=configured(work))
+    said, notice = await commands(work, rules, paths, monkeypatch)
+    assert [path for path in paths if f"<{path}>" not in said] == REFUSED.split()
+    named = notice.split(": ")[0].removeprefix("A command changed ").replace(" and ", ", ").split(", ")
+    assert {*named} == {*REPORTED.split(), "CLAUDE.md"}
+
+
+async def test_each_place_is_reported_where_nothing_is_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [*REFUSED.split(), *REPORTED.split()]
+    protected = configured(work)
+    _, notice = await commands(work, ShellRules("off", protected=protected), paths, monkeypatch)
+    named = notice.split(": ")[0].removeprefix("A command changed ").replace(" and ", ", ").split(", ")
+    assert {*named} == {*paths, "CLAUDE.md"}
+
+
+@pytest.mark.parametrize("by", ["its own path", "a link"])
+def test_an_allowance_has_to_name_each_place(work: Path, by: str) -> None:
+    protected = configured(work)
+    needed = {}
+    for n, path in enumerate((*REFUSED.split(), *REPORTED.split(), *FREE.split()[:-1])):
+        given, real = path, (work / path).resolve()
+        if by == "a link":
+            (work / f"docs/{n}").symlink_to(work / path)
+            given = f"docs/{n}"
+        needed[path] = protected.name_needed(work, real.relative_to(work).parts, given)
+    git = {path: ".git" for path in needed if ".git/" in path and not (work / path).is_symlink()} | {
+        "tree/.git": ".git"
+    }
+    others = {path: (work / path).resolve().name for path in (*REFUSED.split(), *REPORTED.split())}
+    assert needed == others | git | {"bare/hooks/update": "bare"} | dict.fromkeys(FREE.split()[:-1], "") | {
+        ".git/index": ".git"
+    }
+
+
+NAMES = [
+    ("a.git/config", ""),
+    ("sub/config.yaml", ""),
+    (".GIT/hooks/pre-commit", ".GIT"),
+    ("sub/Agents.MD", "Agents.MD"),
+    ("new/.mcp.json", ".mcp.json"),
+    ("src/new/module.py", "module.py"),
+    ("objects/new", ""),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "part"), NAMES)
+def test_what_is_not_there_yet_has_to_be_named_too(work: Path, path: str, part: str) -> None:
+    assert Protected().name_needed(work, Path(path).parts, path) == part
+
+
+REPOSITORIES = [
+    ("sub/config sub/HEAD sub/objects/keep sub/refs/keep", "sub"),
+    ("sub/objects/keep sub/refs/keep sub/config sub/HEAD", "sub"),
+    ("config refs/keep objects/keep head", "head"),
+    ("a/b/config a/b/HEAD a/b/commondir", "b"),
+]
+
+
+@pytest.mark.parametrize(("paths", "part"), REPOSITORIES)
+def test_the_file_that_completes_a_repository_has_to_be_named(tmp_path: Path, paths: str, part: str) -> None:
+    root = tmp_path.resolve()
+    asked = []
+    for path in paths.split():
+        asked.append(Protected().name_needed(root, Path(path).parts, path))
+        written(root, path)
+    assert asked == [*[""] * (len(asked) - 1), part]
+
+
+HERE, OWN = True, False
+STARTS = [
+    ("python3 server.py", HERE, "server.py helper.py json.py pkg/m.py .venv/bin/python", "docs/a.md"),
+    ("python3 -m srv.main", HERE, "srv.py srv/main.py helper.py pkg/m.py json.py", "docs/a.md"),
+    ("python3 srv/main.py", OWN, "srv/main.py srv/new.py srv/sub/x.py", "helper.py pkg/m.py"),
+    ("./srv/main.py --db data.db", HERE, "srv/main.py srv/x.py", "pkg/m.py docs/a.md"),
+    (".venv/bin/python server.py", OWN, ".venv/lib/x.pth server.py", "docs/a.md"),
+    ("myenv/bin/tool", OWN, "myenv/lib/x.pth myenv/bin/tool", "helper.py"),
+    ("npx -y @scope/tool", HERE, "node_modules/x package.json node_modules/.bin/tool", "docs/a.md pkg/m.py"),
+    ("npx -y @scope/tool", OWN, "", "node_modules/x package.json new.py"),
+    ("npx -y @scope/files {root}", OWN, "", "package.json docs/a.md new.py"),
+    ("uvx mcp-server-git --repository .", HERE, "", "package.json docs/a.md new.py"),
+    ("uvx sqlite --db-path data.db", HERE, "", "data.db new.py"),
+    ("uv --directory {root} run srv", OWN, "package.json new.py .venv/x", "docs/a.md"),
+    ("sh -c 'cd srv && exec node main.js'", HERE, "helper.py new.js srv/main.py", "docs/a.md"),
+    ("sh -c 'exec srv/main.py'", OWN, "srv/main.py srv/new", "helper.py"),
+    ("/opt/server --root=docs", OWN, "docs/a.md", "helper.py"),
+]
+
+
+@pytest.mark.parametrize(("command", "starts_here", "kept", "free"), STARTS)
+def test_what_servers_are_started_from(tmp_path: Path, command: str, starts_here: bool, kept: str, free: str) -> None:
+    root = tmp_path.resolve()
+    files = (
+        "server.py helper.py srv.py srv/main.py srv/sub/x.py pkg/m.py docs/a.md package.json data.db "
+        "myenv/bin/tool myenv/pyvenv.cfg .venv/bin/python node_modules/.bin/tool"
+    )
+    for path in files.split():
+        written(root, path)
+    (root / "link").symlink_to("docs")
+    launch = Launch(tuple(command.format(root=root).split()), {}, root if starts_here else None)
+    refused = Protected(servers=(launch,)).refused([root])
+    paths = [str(root / path) for path in (*kept.split(), *free.split())]
+    is_refused = [is_in(each, refused.kept) or _is_new_in(each, refused.open) for each in paths]
+    assert is_refused == [True] * len(kept.split()) + [False] * len(free.split())
+    assert str(root) not in refused.kept
+
+
+def _is_new_in(path: str, folders: frozenset[str]) -> bool:
+    return not os.path.lexists(path) and os.path.dirname(path) in folders
+
+
+def test_the_environment_of_a_server_names_code_as_well(tmp_path: Path) -> None:
+    root = tmp_path.resolve()
+    written(root, "lib/helper.py")
+    launch = Launch(("python3", "-c", "import helper"), {"PYTHONPATH": f"/opt:{root}/lib", "NOTE": f"{root}"})
+    assert Protected(servers=(launch,)).refused([root]).kept >= {f"{root}/lib"}
+
+
+def test_the_file_of_a_workspace_is_refused_where_its_servers_are_allowed_by_name(tmp_path: Path) -> None:
+    written(tmp_path, ".mcp.json", '{"mcpServers": {"git": {"command": "uvx", "args": ["git"]}}}')
+    written(tmp_path, "own.yaml", "chains: {}\n")
+    settings = load_settings(config=tmp_path / "own.yaml", environ={}, cwd=tmp_path)
+    for named in ((), ("git",)):
+        servers = servers_of(settings, tmp_path, tmp_path / "state", named).allowed
+        trusted = shell_rules(settings, servers=servers).protected.trusted
+        assert (tmp_path.resolve() / ".mcp.json" in trusted) == bool(named)
+
+
+def test_a_configuration_that_was_found_is_judged_again_so_commands_may_write_it(tmp_path: Path) -> None:
+    written(tmp_path, "config.yaml", "chains: {default: {}}\n")
+    for config in (None, tmp_path / "config.yaml"):
+        settings = load_settings(config=config, environ={}, cwd=tmp_path)
+        protected = shell_rules(settings).protected
+        assert (tmp_path / "config.yaml" in protected.trusted) == (config is not None)
+        assert tmp_path / "config.yaml" in protected.named()
+
+
+def test_what_was_there_before_is_looked_at_though_it_is_not_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, "sub/.git/hooks/old")
+    protected = Protected()
+    before = protected.snapshot(tmp_path, tmp_path, is_fenced=True)
+    monkeypatch.setattr("chain.tools.protected.MAX_FOLDERS", 0)
+    written(tmp_path, "sub/.git/hooks/new")
+    after = protected.snapshot(tmp_path, tmp_path, before, is_fenced=True)
+    assert changed_files(before, after) == [str(tmp_path / "sub/.git/hooks/new")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
+async def test_it_is_said_when_the_disk_is_too_slow_to_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "LOOK_S", 0)
+    guard, notices = Guard(), list[str]()
+    (tool,) = shell_tools(guard, ShellRules("off"), dict(os.environ))
+    assert isinstance(tool, FunctionTool)
+    context = ToolContext(tmp_path, Plan(), "call_1", Steered(), lambda text: None)
+    try:
+        await tool.run(dataclasses.replace(context, notice=notices.append), {"command": "true"})
+    finally:
+        await guard.close()
+    assert len(notices) == 1
+    assert notices[0].startswith("Whether a command changed what git runs")
