@@ -30,6 +30,7 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
+from chain.regular_file import FLAGS, regular_file
 from chain.servers import Launch
 
 INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
@@ -305,10 +306,8 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def _text(file: str) -> str:
-    with suppress(OSError, ValueError):
-        if os.path.isfile(file):  # a pipe would never open
-            with open(file, "rb") as opened:
-                return os.fsdecode(opened.read(MAX_TEXT))
+    with suppress(OSError, ValueError), regular_file(os.open(file, FLAGS)) as opened:
+        return os.fsdecode(opened.read(MAX_TEXT))
     return ""
 
 
