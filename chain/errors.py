@@ -8,7 +8,8 @@
     │   │   └── UnreadableFile  one of its files is not there, or cannot be opened
     │   └── SessionError     the session's file or its lock
     ├── ModelError           the model's service failed, or answered what cannot be used
-    │   └── ParameterRefused the service does not accept a parameter that was sent
+    │   ├── ParameterRefused the service does not accept a parameter that was sent
+    │   └── ContentRefused   the service does not accept content of the request
     ├── ToolError            a tool could not do what it was asked; the model reads why and goes on
     │   └── PlanError        a plan operation that makes no sense, such as a task number that does not exist
     ├── JournalError         a record could not be written
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
+from typing import Literal, TypeAlias
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
 """How a message begins that has its file as the subject."""
@@ -63,6 +65,10 @@ class SessionError(UserError):
     """A session cannot be opened: its folder is not writable, or another process holds it."""
 
 
+RefusedContent: TypeAlias = Literal["images", "oldest images", "content", "thinking", "tools"]
+"""What of a request a service refuses."""
+
+
 class ModelError(ChainError):
     """A model call failed.
 
@@ -91,14 +97,19 @@ class ParameterRefused(ModelError):
         self.parameters = tuple(parameters)
 
 
-class ImageRefused(ParameterRefused):
-    """The service refused an image of the conversation: it would refuse every later request for it, too."""
+class ContentRefused(ModelError):
+    """The service refused content of the request, and would refuse every later request with it, too.
 
-    PARAMETER = "image"
-    """What takes the place of a parameter's name."""
+    ``what`` it refused: ``images``, whichever; the ``oldest images``, since they are too many; all ``thinking``;
+    ``content``, the blocks whose digests are ``names``; the ``tools`` with these names. One that is ``retryable`` may
+    have another cause.
+    """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, (self.PARAMETER,))
+    def __init__(self, message: str, what: RefusedContent, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.what: RefusedContent = what
+        self.names = tuple(names)
+        self.parameters = (what, *names)
 
 
 class ToolError(ChainError):

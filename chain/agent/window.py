@@ -142,6 +142,12 @@ class Fill:
             self._counted = least, self._chars, self.beside
             self._known = self._since = 0
 
+    def shorten(self, messages: Iterable[Message]) -> None:
+        """Count these messages, which were shorter in the last request already than in the conversation."""
+        self._chars = sum(map(length_of, messages))
+        if self._counted is not None:
+            self._counted = self._counted[0], self._chars, self._counted[2]
+
     def begin_anew(self, messages: Iterable[Message]) -> None:
         """Count these messages alone."""
         self._chars = sum(map(length_of, messages))
@@ -271,7 +277,7 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
         return replace(result, text=f"[{names.get(result.id, 'tool')}: {removed}]", images=())
 
     return [
-        Message(m.role, tuple(stub(b) if isinstance(b, ToolResult) and b.id in ids else b for b in m.blocks))
+        replace(m, blocks=tuple(stub(b) if isinstance(b, ToolResult) and b.id in ids else b for b in m.blocks))
         if any(result.id in ids for result in m.results)
         else m
         for m in messages
@@ -300,7 +306,7 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
         over -= length_of(message)
     left = [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
     # Copies, since who has encoded the last one takes those before it for the same as well.
-    return [Message(m.role, m.blocks) for m in left]
+    return [replace(m) for m in left]
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:

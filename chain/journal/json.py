@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from chain import messages
 from chain.fields import read_fields
-from chain.journal.records import BRIEF, Entry, Record, Unknown
+from chain.journal.records import BRIEF, Entry, Record, Removed, Unknown
 from chain.messages import JsonObject
 
 MAX_TIME = 1e12
@@ -59,6 +59,7 @@ _FORM_KEYS = {"plan": "change", "request": "phase"}
 """Of the types that have several forms, the key that names the form."""
 
 _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
+_KINDS["images_refused", ""] = Removed  # as it was called when it was of images alone
 
 
 _ALWAYS = object()

@@ -133,9 +133,10 @@ class Projection:
                 return [self._result(record, at)]
             case records.InstructionsRead():
                 return self._read_instructions(record, at)
-            case records.ImagesRefused(agent=agent, names=names):
-                why = f"the service refused {', '.join(names)}, which is no longer sent: use another format or size"
-                return [events.Notice(**self._common(agent, at), message=why)]
+            case records.Removed(agent=agent, names=names, why=why):
+                return [
+                    events.Notice(**self._common(agent, at), message=f"No longer sent: {', '.join(names)} ({why}).")
+                ]
             case records.Unknown():
                 pass
             case _ if record.type in _NAMED:

@@ -24,7 +24,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from chain import sessions as kept
 from chain.app.open import open_chain
-from chain.errors import ImageRefused, JournalError
+from chain.errors import ContentRefused, JournalError
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.journal.beside import folder_beside, keep_beside, kept_beside
@@ -229,7 +229,7 @@ class Fastidious:
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         if images(request.messages):
-            raise ImageRefused("messages.0.content.2.image: Could not process image")
+            raise ContentRefused("messages.0.content.2.image: Could not process image", "images")
         return await self._inner.reply(request, on_delta)
 
     async def prepare(self) -> None:
@@ -242,7 +242,7 @@ class Fastidious:
 def check_texts(session: Session) -> None:
     last = session.model.requests[-1].messages
     assert not images(last)
-    assert Text("[image dot.png: the service refused it]") in last[0].blocks
+    assert Text("[image dot.png removed: the service refused it]") in last[0].blocks
     assert check_messages([to_json(m) for m in last]) is None
 
 
@@ -251,7 +251,7 @@ async def test_an_image_that_the_service_refuses_is_taken_out_with_a_notice(work
         assert (await session.run("What is on @dot.png?")).status == "done"
         check_texts(session)
         (notice,) = session.of(events.Notice)
-        assert "refused dot.png" in notice.message
+        assert notice.message == "No longer sent: dot.png (the service refused it)."
         await session.run("And now?")
         assert [len(images(r.messages)) for r in session.model.requests] == [1, 0, 0]
         check_texts(session)
@@ -273,7 +273,7 @@ async def test_it_stays_out_when_the_session_is_resumed(workspace: Path) -> None
 async def test_a_refusal_without_an_image_in_the_conversation_ends_the_run(workspace: Path) -> None:
     class Wrong(Fastidious):
         async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-            raise ImageRefused("no images, please")
+            raise ContentRefused("no images, please", "images")
 
     async with open_session(Wrong()) as session:
         assert (await session.run("Hello")).status == "error"

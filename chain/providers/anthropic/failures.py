@@ -25,7 +25,11 @@ MAX_QUOTED = 500
 SHORTEST_SECRET = 4
 """Characters: a header's value that is shorter is a number or a flag."""
 
-_IMAGE = re.compile(r"\bimages?\b", re.IGNORECASE)
+_OF_REQUEST = frozenset({400, 404, 413, 415, 422, 500, 501})
+"""The statuses with which a service may refuse what is in a request. That includes a few that report a failure."""
+
+_STATUSES = {"invalid_request_error": 400, "not_found_error": 404, "request_too_large": 413, "api_error": 500}
+"""Those of the errors that come as an event instead."""
 
 _TOO_LONG = re.compile(
     r"prompt is too long|input is too long for requested model|longer than the maximum model length"
@@ -68,20 +72,19 @@ class BadStatus(Exception):
 
 
 class RequestRefused(ModelError):
-    """The service found the request wrong; ``said`` are its own words."""
+    """The service found the request wrong, with this ``status``; ``said`` are its own words.
 
-    def __init__(self, message: str, said: str) -> None:
+    One that is ``retryable`` has failed, which may be because of the request.
+    """
+
+    def __init__(self, message: str, said: str, status: int = 400) -> None:
         super().__init__(message)
         self.said = said
+        self.status = status
 
     def names(self, parameters: Iterable[str]) -> list[str]:
         """Those of the parameters that the service names; one inside a path, such as a tool's, is another."""
         return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
-
-    @property
-    def names_image(self) -> bool:
-        """Whether it is about an image, as far as the service's words show it."""
-        return _IMAGE.search(self.said) is not None
 
 
 class TooLong(RequestRefused):
@@ -109,7 +112,7 @@ class Failures:
         where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
         said = self.redacted(_said(answer.body))
         match status:
-            case 400 if _TOO_LONG.search(said):
+            case 400 | 413 if _TOO_LONG.search(said):
                 too_long = TooLong(said, said)
                 if not _REPLY_TOO_LONG.search(said) or too_long.tokens > too_long.window // 2:
                     return too_long
@@ -134,9 +137,10 @@ class Failures:
                 why = f"{where} failed with {status}: {said}; try again later"
             case _:
                 why = f"{where} answered {status}: {said}; check base_url"
-        if status < 500 and status not in (408, 409, 429):
-            return ModelError(why)
-        return ModelError(why, retryable=True, retry_after=answer.retry_after, cause=cause)
+        failed = RequestRefused(why, said, status) if status in _OF_REQUEST else ModelError(why)
+        if status >= 500 or status in (408, 409, 429):
+            failed.retryable, failed.retry_after, failed.cause = True, answer.retry_after, cause
+        return failed
 
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
         """The error of the stream or of the HTTP client as the user reads it; a bug of ours is raised as it is.
@@ -149,7 +153,14 @@ class Failures:
         match error:
             case ServiceError():
                 said = self.redacted(error.said)
-                return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
+                if _TOO_LONG.search(said):
+                    return TooLong(said, said)
+                failed = ServiceError(error.kind, said)
+                if error.kind not in _STATUSES:
+                    return failed
+                refused = RequestRefused(str(failed), said, _STATUSES[error.kind])
+                refused.retryable, refused.cause = failed.retryable, failed.cause
+                return refused
             case ModelError():
                 error.args = (self.redacted(str(error)),)
                 return error

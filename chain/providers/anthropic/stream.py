@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
 from chain.errors import ModelError
-from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, Usage, assistant
+from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, Usage, assistant, is_signed_thinking
 from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
@@ -133,7 +133,7 @@ class ReplyReader:
         last = max(self._blocks, default=0)
         blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
         message = assistant(blocks)
-        if message.calls and _is_signed_thinking(message.blocks[-1]) and reason != "refusal":
+        if message.calls and is_signed_thinking(message.blocks[-1]) and reason != "refusal":
             # The API accepts no reply that ends in thinking, and none with calls whose thinking is incomplete.
             raise BrokenStream("it thinks on after its last call")
         return Reply(message, reason, self.usage, frozenset(cut))
@@ -241,12 +241,6 @@ class ReplyReader:
             raise BrokenStream(f"the input of its call of {name} is not a JSON object")
         cut.append(id)
         return ToolCall(id, name, {})
-
-
-def _is_signed_thinking(block: Block) -> bool:
-    if isinstance(block, Thinking):
-        return bool(block.signature)
-    return isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking"
 
 
 def _text(value: object) -> str:

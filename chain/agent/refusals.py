@@ -1,0 +1,109 @@
+"""Which content a request leaves out because the service refuses it, and the stubs that replace it. Pure.
+
+The request is sent again without the suspected content. Only when the service answers that request is the removal
+recorded, so that a refusal for another reason (no credit, an unknown model) costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from chain.errors import ContentRefused
+from chain.journal.records import REFUSED, Removed
+from chain.messages import (
+    Block,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    block_to_json,
+    digest_of,
+    is_signed_thinking,
+    with_images,
+)
+
+MAX_IMAGE_BYTES = 20_000_000
+"""Bytes of all images of a request: as base64 they are 27 MB, and a request may have 32 MB."""
+
+OVER_LIMIT = f"the images of one request may have {MAX_IMAGE_BYTES // 10**6} MB"
+TOO_MANY = "the service accepts no more images in one request"
+"""Why the oldest images are removed."""
+
+
+def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
+    """Return the messages with stubs for the removed content; the same object if it is not in them.
+
+    Of a digest that is named n times, the first n blocks are replaced. Messages from the first changed one on are new
+    objects, by which a cache that knows the last message notices the change.
+    """
+    left = Counter(removed.digests)
+
+    def stub(block: Block) -> Block:
+        if not left or not left[digest := digest_of(block)]:
+            return block if isinstance(block, Image) else with_images(block, stub)
+        left[digest] -= 1
+        match block:
+            case Image(name=name):
+                return Text(f"[image {name} removed: {removed.why}]")
+            case ToolResult():
+                return replace(block, text=f"[result removed: {removed.why}]", images=())
+            case ToolCall():
+                return replace(block, input={})
+            case _:
+                return Text(f"[text removed: {removed.why}]")
+
+    changed: list[Message] = []
+    is_same = True
+    for message in messages:
+        blocks = tuple(stub(b) for b in message.blocks if removed.what != "thinking" or not is_signed_thinking(b))
+        is_same = is_same and blocks == message.blocks
+        changed.append(message if is_same else replace(message, blocks=blocks))
+    return messages if is_same else changed
+
+
+def over_limit(agent: str, iteration: int, messages: Sequence[Message]) -> list[Removed]:
+    """Return the removal of the oldest images that a request has no room for, if there are any."""
+    images, size = _images(messages), 0
+    for n in reversed(range(len(images))):
+        size += images[n].size
+        if size > MAX_IMAGE_BYTES:
+            return [_of_blocks(agent, iteration, images[: n + 1], OVER_LIMIT)]
+    return []
+
+
+def removal(
+    agent: str, iteration: int, messages: Sequence[Message], error: ContentRefused, removals: Iterable[Removed]
+) -> Removed:
+    """Return what to leave out of a request that was refused; ``removals`` are those of the refusals before it."""
+    images = _images(messages)
+    match error.what:
+        case "tools" | "thinking":
+            return Removed(agent, iteration, error.what, names=error.names or ("the thinking of earlier replies",))
+        case "oldest images":
+            # Twice as many each time, so that few requests are needed.
+            dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY)
+            return _of_blocks(agent, iteration, images[: max(dropped, 1)], TOO_MANY)
+        case "images":
+            # The service has answered requests with the others. Where it may have failed, there is one attempt.
+            last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
+            newest = [] if error.cause else _images(messages[last + 1 :])
+            return _of_blocks(agent, iteration, newest or images)
+        case "content":
+            blocks = [b for m in messages for block in m.blocks for b in (block, *_inner(block))]
+            return _of_blocks(agent, iteration, [b for b in blocks if digest_of(b) in error.names])
+
+
+def _images(messages: Iterable[Message]) -> list[Image]:
+    return [image for message in messages for image in message.images]
+
+
+def _inner(block: Block) -> Sequence[Image]:
+    return block.images if isinstance(block, ToolResult) else ()
+
+
+def _of_blocks(agent: str, iteration: int, blocks: Sequence[Block], why: str = REFUSED) -> Removed:
+    names = (b.name if isinstance(b, Image) else f"a {block_to_json(b).get('type')} block" for b in blocks)
+    return Removed(agent, iteration, "content", tuple(map(digest_of, blocks)), tuple(dict.fromkeys(names)), why)
