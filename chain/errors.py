@@ -8,8 +8,7 @@
     │   │   └── UnreadableFile  one of its files is not there, or cannot be opened
     │   └── SessionError     the session's file or its lock
     ├── ModelError           the model's service failed, or answered what cannot be used
-    │   ├── ParameterRefused the service does not accept a parameter that was sent
-    │   └── ContentRefused   the service does not accept content of the request
+    │   └── ParameterRefused the service does not accept a parameter that was sent
     ├── ToolError            a tool could not do what it was asked; the model reads why and goes on
     │   └── PlanError        a plan operation that makes no sense, such as a task number that does not exist
     ├── JournalError         a record could not be written
@@ -22,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import Literal, TypeAlias
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
 """How a message begins that has its file as the subject."""
@@ -65,10 +63,6 @@ class SessionError(UserError):
     """A session cannot be opened: its folder is not writable, or another process holds it."""
 
 
-RefusedContent: TypeAlias = Literal["images", "oldest images", "content", "thinking", "tools"]
-"""What of a request a service refuses."""
-
-
 class ModelError(ChainError):
     """A model call failed.
 
@@ -77,6 +71,9 @@ class ModelError(ChainError):
     ``cause`` says in a few words why the service could not answer (``overloaded``), and is empty where it did answer,
     though with nothing of use. ``usage`` is what the call had used by then: input, output, cache read and cache write
     tokens, and US dollars.
+
+    ``refused`` says which content of the request the service does not accept: ``images`` (whichever), ``oldest images``
+    (there are too many), ``thinking``, ``content`` and the digests of the blocks, or ``tools`` and their names.
     """
 
     def __init__(
@@ -84,6 +81,7 @@ class ModelError(ChainError):
     ) -> None:
         super().__init__(message)
         self.cause = cause
+        self.refused: tuple[str, ...] = ()
         self.usage: tuple[int, int, int, int, float | None] | None = None
         self.retryable = retryable
         self.retry_after = retry_after
@@ -95,21 +93,6 @@ class ParameterRefused(ModelError):
     def __init__(self, message: str, parameters: Sequence[str]) -> None:
         super().__init__(message)
         self.parameters = tuple(parameters)
-
-
-class ContentRefused(ModelError):
-    """The service refused content of the request, and would refuse every later request with it, too.
-
-    ``what`` it refused: ``images``, whichever; the ``oldest images``, since they are too many; all ``thinking``;
-    ``content``, the blocks whose digests are ``names``; the ``tools`` with these names. One that is ``retryable`` may
-    have another cause.
-    """
-
-    def __init__(self, message: str, what: RefusedContent, names: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.what: RefusedContent = what
-        self.names = tuple(names)
-        self.parameters = (what, *names)
 
 
 class ToolError(ChainError):

@@ -57,4 +57,4 @@ class History:
     def remove(self, removed: Removed) -> None:
         """Replace content that the service refuses by stubs."""
         self.conversation.remove(removed)
-        self.fill.shorten(self.conversation.messages)
+        self.fill.begin_anew(self.conversation.messages)

@@ -20,7 +20,7 @@ from chain import events
 from chain.agent.refusals import over_limit, removal, without
 from chain.agent.spec import AgentContext, AgentSpec
 from chain.agent.state import Run
-from chain.errors import ContentRefused, ConversationError, JournalError, ModelError, ParameterRefused
+from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, ToolSpec, Window, window_of
@@ -134,7 +134,7 @@ class ModelCalls:
 
     def _refused(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
         """Return what to leave out of the next request because of an error; ``failed`` calls might have passed."""
-        if not isinstance(error, ContentRefused) or (error.retryable and failed < DOUBTED_AFTER):
+        if not error.refused or (error.retryable and failed < DOUBTED_AFTER):
             return None
         found = removal(self._spec.name, run.iteration, sent, error, self._removals)
         is_tool = found.what == "tools" and not self._left_out.issuperset(found.names)
@@ -311,7 +311,8 @@ def _failed(agent: str, run: Run, error: ModelError) -> records.RequestEnded:
         cause=error.cause,
         retryable=error.retryable,
         retry_after=error.retry_after,
-        parameters=error.parameters if isinstance(error, ParameterRefused | ContentRefused) else (),
+        parameters=error.parameters if isinstance(error, ParameterRefused) else (),
+        refused=error.refused,
         was_shown=bool(run.step.shown),
     )
 

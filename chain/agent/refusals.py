@@ -10,20 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from chain.errors import ContentRefused
+from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
-from chain.messages import (
-    Block,
-    Image,
-    Message,
-    Text,
-    ToolCall,
-    ToolResult,
-    block_to_json,
-    digest_of,
-    is_signed_thinking,
-    with_images,
-)
+from chain.messages import Block, Image, Message, Text, ToolCall, ToolResult, digest_of, is_signed_thinking, with_images
 
 MAX_IMAGE_BYTES = 20_000_000
 """Bytes of all images of a request: as base64 they are 27 MB, and a request may have 32 MB."""
@@ -75,35 +64,33 @@ def over_limit(agent: str, iteration: int, messages: Sequence[Message]) -> list[
 
 
 def removal(
-    agent: str, iteration: int, messages: Sequence[Message], error: ContentRefused, removals: Iterable[Removed]
+    agent: str, iteration: int, messages: Sequence[Message], error: ModelError, removals: Iterable[Removed]
 ) -> Removed:
     """Return what to leave out of a request that was refused; ``removals`` are those of the refusals before it."""
     images = _images(messages)
-    match error.what:
-        case "tools" | "thinking":
-            return Removed(agent, iteration, error.what, names=error.names or ("the thinking of earlier replies",))
-        case "oldest images":
+    match error.refused:
+        case ("tools", *names):
+            return Removed(agent, iteration, "tools", names=tuple(names))
+        case ("thinking",):
+            return Removed(agent, iteration, "thinking", names=("the thinking of earlier replies",))
+        case ("oldest images",):
             # Twice as many each time, so that few requests are needed.
             dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY)
             return _of_blocks(agent, iteration, images[: max(dropped, 1)], TOO_MANY)
-        case "images":
+        case ("content", *digests):
+            blocks = [b for m in messages for b in (*m.blocks, *(i for r in m.results for i in r.images))]
+            return _of_blocks(agent, iteration, [b for b in blocks if digest_of(b) in digests])
+        case _:
             # The service has answered requests with the others. Where it may have failed, there is one attempt.
             last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
             newest = [] if error.cause else _images(messages[last + 1 :])
             return _of_blocks(agent, iteration, newest or images)
-        case "content":
-            blocks = [b for m in messages for block in m.blocks for b in (block, *_inner(block))]
-            return _of_blocks(agent, iteration, [b for b in blocks if digest_of(b) in error.names])
 
 
 def _images(messages: Iterable[Message]) -> list[Image]:
     return [image for message in messages for image in message.images]
 
 
-def _inner(block: Block) -> Sequence[Image]:
-    return block.images if isinstance(block, ToolResult) else ()
-
-
 def _of_blocks(agent: str, iteration: int, blocks: Sequence[Block], why: str = REFUSED) -> Removed:
-    names = (b.name if isinstance(b, Image) else f"a {block_to_json(b).get('type')} block" for b in blocks)
-    return Removed(agent, iteration, "content", tuple(map(digest_of, blocks)), tuple(dict.fromkeys(names)), why)
+    names = dict.fromkeys(b.name if isinstance(b, Image) else "content of the conversation" for b in blocks)
+    return Removed(agent, iteration, "content", tuple(map(digest_of, blocks)), tuple(names), why)

@@ -142,12 +142,6 @@ class Fill:
             self._counted = least, self._chars, self.beside
             self._known = self._since = 0
 
-    def shorten(self, messages: Iterable[Message]) -> None:
-        """Count these messages, which were shorter in the last request already than in the conversation."""
-        self._chars = sum(map(length_of, messages))
-        if self._counted is not None:
-            self._counted = self._counted[0], self._chars, self._counted[2]
-
     def begin_anew(self, messages: Iterable[Message]) -> None:
         """Count these messages alone."""
         self._chars = sum(map(length_of, messages))

@@ -334,9 +334,8 @@ class RequestEnded(_Typed):
 
     ``message`` is the reply if it was not appended, and ``cut_calls`` are those of its calls whose input was cut off. A
     call that failed has an ``error`` instead of a ``stop_reason``, with its short ``cause``, what the service said of
-    asking again, and the ``parameters`` or content that it refused. It is ``retryable`` while there is time for another
-    attempt.
-    ``was_shown``: some of its reply had been shown.
+    asking again, and the ``parameters`` and content that it ``refused``. It is ``retryable`` while there is time for
+    another attempt. ``was_shown``: some of its reply had been shown.
     """
 
     agent: str
@@ -349,6 +348,7 @@ class RequestEnded(_Typed):
     retryable: bool = _brief(False)
     retry_after: float | None = _brief(None)
     parameters: tuple[str, ...] = _brief(())
+    refused: tuple[str, ...] = _brief(())
     was_shown: bool = _brief(False)
     cause: str = _brief("")
     window: int = _brief(0)

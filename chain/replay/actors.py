@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
 from functools import partial, wraps
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 import trio
 
 from chain.agent.spec import AgentSpec, Ask
 from chain.agent.tree import AgentNode, AgentTree
-from chain.errors import ContentRefused, ModelError, ParameterRefused, RefusedContent, ToolError
+from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
 from chain.journal.journal import Journal
 from chain.messages import Message, Thinking
@@ -187,13 +187,11 @@ def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
     if ended.stop_reason is not None and message is None:
         message = Message("assistant", (Thinking(SOME_TEXT),))  # it said nothing, so it was not appended
     if ended.stop_reason is None or message is None:
-        error = ModelError(ended.error)
+        asks_again, pause = ended.retryable, ended.retry_after
+        error = ModelError(ended.error, retryable=asks_again, retry_after=pause, cause=ended.cause)
         if ended.parameters:
             error = ParameterRefused(ended.error, ended.parameters)
-        for what in get_args(RefusedContent):
-            if ended.parameters[:1] == (what,):
-                error = ContentRefused(ended.error, what, ended.parameters[1:])
-        error.retryable, error.retry_after, error.cause = ended.retryable, ended.retry_after, ended.cause
+        error.refused = ended.refused
         error.usage = astuple(ended.usage)
         raise error
     return Reply(message, ended.stop_reason, ended.usage, frozenset(ended.cut_calls), ended.asked_tokens)

@@ -218,9 +218,8 @@ def _image_type(content: bytes) -> str:
 
 def image_of(name: str, content: bytes) -> Image | None:
     """An image to send; ``None`` for what is none that a service accepts."""
-    if not (media_type := _image_type(content)):
-        return None
-    return Image(media_type, digest(content), name, b64encode(content).decode(), len(content))
+    media_type, size = _image_type(content), len(content)
+    return Image(media_type, digest(content), name, b64encode(content).decode(), size) if media_type else None
 
 
 def _image(image: Image) -> _Attachment:

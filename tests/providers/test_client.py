@@ -49,7 +49,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import event_json, events
 from chain.config.load import load_settings
-from chain.errors import ContentRefused, ModelError, ParameterRefused
+from chain.errors import ModelError, ParameterRefused
 from chain.messages import TOO_LONG, Image, Message, Overrides, Usage, user_text
 from chain.model import Reply, Request, Window
 from chain.providers.anthropic import encoding
@@ -374,8 +374,9 @@ async def test_an_image_that_the_service_refuses_is_named() -> None:
     async with serve() as double:
         double.expect_fault("Could not process image")
         model = model_at(double.url)
-        with pytest.raises(ContentRefused, match="Could not process image"):
+        with pytest.raises(ModelError, match="Could not process image") as caught:
             await model.reply(Request("", (Message("user", (image,)),)), lambda delta: None)
+        assert caught.value.refused == ("content", image.digest)
         await model.aclose()
 
 

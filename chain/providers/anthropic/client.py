@@ -31,7 +31,7 @@ from chain.providers.anthropic import failures
 from chain.providers.anthropic.encoding import Encoder
 from chain.providers.anthropic.refusals import refused_content
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
-from chain.providers.anthropic.stream import ReplyReader
+from chain.providers.anthropic.stream import ReplyReader, RequestRefused
 from chain.threads import Threads
 
 if TYPE_CHECKING:
@@ -109,17 +109,16 @@ class AnthropicModel:
                 has_thinking = any(map(is_signed_thinking, reply.message.blocks))
                 message = replace(reply.message, model=self.name) if has_thinking else reply.message
                 return replace(reply, message=message, usage=self._priced(reply.usage))
-            except failures.RequestRefused as error:
+            except RequestRefused as error:
                 is_long = isinstance(error, failures.TooLong)
-                given = () if error.retryable else request.overrides.given
+                given = request.overrides.given if error.status in (400, 422) else ()
                 if refused := error.names(p for p in given if p == "max_tokens" or not is_long):
                     raise ParameterRefused(str(error), refused) from None
                 if isinstance(error, failures.TooLong):
                     self._context_window = self._context_window or error.window
                     return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=error.tokens)
-                if (content := refused_content(error, request, self.name)) is not None:
-                    raise content from None
-                if error.status == 413 and len(body) >= LEAST_TOO_LARGE:
+                error.refused = refused_content(error, request, self.name)
+                if error.status == 413 and not error.refused and len(body) >= LEAST_TOO_LARGE:
                     return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=len(body) // 4)
                 raise
         seconds = f"{self._service.timeout_s:g} s"

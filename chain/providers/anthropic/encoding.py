@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from chain.messages import Block, Message, Role, Thinking, is_signed_thinking, sent_form
@@ -115,14 +116,10 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     return _ENCODER.encode(value).encode(errors="replace")
 
 
-def sent_turns(messages: Iterable[Message], model: str) -> list[tuple[Role, list[Block]]]:
-    """Return the turns of a request with their blocks, by which a service numbers both."""
-    turns: list[tuple[Role, list[Block]]] = []
-    for message in messages:
-        if not turns or turns[-1][0] != message.role:
-            turns.append((message.role, []))
-        turns[-1][1].extend(_sent(message, model).blocks)
-    return turns
+def sent_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
+    """Return the blocks of each turn of a request, as a service numbers them."""
+    turns = groupby(messages, key=lambda message: message.role)
+    return [[block for message in turn for block in _sent(message, model).blocks] for _, turn in turns]
 
 
 def _sent(message: Message, model: str) -> Message:

@@ -11,25 +11,19 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 from chain.errors import ModelError
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Service
-from chain.providers.anthropic.stream import BrokenStream, ServiceError
+from chain.providers.anthropic.stream import BrokenStream, RequestRefused, ServiceError
 
 MAX_QUOTED = 500
 """Characters that are quoted of what a service says: enough for every message of the API."""
 
 SHORTEST_SECRET = 4
 """Characters: a header's value that is shorter is a number or a flag."""
-
-_OF_REQUEST = frozenset({400, 404, 413, 415, 422, 500, 501})
-"""The statuses with which a service may refuse what is in a request. That includes a few that report a failure."""
-
-_STATUSES = {"invalid_request_error": 400, "not_found_error": 404, "request_too_large": 413, "api_error": 500}
-"""Those of the errors that come as an event instead."""
 
 _TOO_LONG = re.compile(
     r"prompt is too long|input is too long for requested model|longer than the maximum model length"
@@ -71,22 +65,6 @@ class BadStatus(Exception):
     retry_after: float | None
 
 
-class RequestRefused(ModelError):
-    """The service found the request wrong, with this ``status``; ``said`` are its own words.
-
-    One that is ``retryable`` has failed, which may be because of the request.
-    """
-
-    def __init__(self, message: str, said: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.said = said
-        self.status = status
-
-    def names(self, parameters: Iterable[str]) -> list[str]:
-        """Those of the parameters that the service names; one inside a path, such as a tool's, is another."""
-        return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
-
-
 class TooLong(RequestRefused):
     """The conversation is longer than the model's context."""
 
@@ -118,7 +96,7 @@ class Failures:
                     return too_long
                 return RequestRefused(f"{where} refused the request: {said}; lower max_tokens of the model", said)
             case 400 | 422:
-                return RequestRefused(f"{where} refused the request: {said}; check the model's settings", said)
+                why = f"{where} refused the request: {said}; check the model's settings"
             case _ if 300 <= status < 400:
                 why = f"{where} redirects to another address, which is not followed; correct base_url"
             case 401:
@@ -137,7 +115,7 @@ class Failures:
                 why = f"{where} failed with {status}: {said}; try again later"
             case _:
                 why = f"{where} answered {status}: {said}; check base_url"
-        failed = RequestRefused(why, said, status) if status in _OF_REQUEST else ModelError(why)
+        failed = RequestRefused(why, said, status)
         if status >= 500 or status in (408, 409, 429):
             failed.retryable, failed.retry_after, failed.cause = True, answer.retry_after, cause
         return failed
@@ -153,14 +131,7 @@ class Failures:
         match error:
             case ServiceError():
                 said = self.redacted(error.said)
-                if _TOO_LONG.search(said):
-                    return TooLong(said, said)
-                failed = ServiceError(error.kind, said)
-                if error.kind not in _STATUSES:
-                    return failed
-                refused = RequestRefused(str(failed), said, _STATUSES[error.kind])
-                refused.retryable, refused.cause = failed.retryable, failed.cause
-                return refused
+                return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
             case ModelError():
                 error.args = (self.redacted(str(error)),)
                 return error
