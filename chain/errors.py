@@ -70,10 +70,9 @@ class ModelError(ChainError):
     is sent again, ``retry_after`` how many seconds the service asked us to wait first (``None``: it did not say).
     ``cause`` says in a few words why the service could not answer (``overloaded``), and is empty where it did answer,
     though with nothing of use. ``usage`` is what the call had used by then: input, output, cache read and cache write
-    tokens, and US dollars.
-
-    ``refused`` says which content of the request the service does not accept: ``images`` (whichever), ``oldest images``
-    (there are too many), ``thinking``, ``content`` and the digests of the blocks, or ``tools`` and their names.
+    tokens, and US dollars. ``refused`` says which content of the request the service does not accept: ``images``
+    (whichever), ``oldest images`` (there are too many), ``thinking``, ``content`` and the digests of the blocks, or
+    ``tools`` and their names.
     """
 
     def __init__(

@@ -38,8 +38,7 @@ LONGEST_DELAY_S = 30.0
 half so that many chains do not come back in step."""
 
 DOUBTED_AFTER = 2
-"""Failures in a row that may pass, after which the content of the request is suspected: some servers answer 500 to an
-image, but a service that fails once is most often overloaded."""
+"""Failures that may pass, after which the content of a request is suspected: some servers answer 500 to an image."""
 
 _NOT_KEPT = frozenset({"refusal", "pause_turn", TOO_LONG})
 """The stop reasons of replies that are not appended as they came."""
@@ -67,13 +66,13 @@ class ModelCalls:
 
     def _offer(self, left_out: Set[str]) -> None:
         """Offer the tools of the spec but for these."""
-        tools = [t for t in self._spec.registry if t.name not in left_out]
         self._left_out = frozenset(left_out)
-        self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in tools]
-        fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
-        text = json.dumps(fields, default=str)
-        self._tools_digest = records.text_digest(text)
-        self._context.fill.beside = len(self._system) + len(text)
+        offered = (t for t in self._spec.registry if t.name not in left_out)
+        self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in offered]
+        fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._tools]
+        tools = json.dumps(fields, default=str)
+        self._tools_digest = records.text_digest(tools)
+        self._context.fill.beside = len(self._system) + len(tools)
 
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
@@ -96,8 +95,8 @@ class ModelCalls:
                 # The agents beside this one go on during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
-                refused_tools = {n for r in self._removals if r.what == "tools" for n in r.names}
-                if (left_out := refused_tools | self._shared.refused_tools) != self._left_out:
+                left_out = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
+                if left_out != self._left_out:
                     self._offer(left_out)
                 sent, memory = self.without_refused(messages), self._conversation.memory
                 request = Request(self._system, sent, self._tools, tail, overrides, memory)
@@ -179,10 +178,7 @@ class ModelCalls:
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
-        """Record the end of a call, and the removal of what the service refused before.
-
-        ``is_kept``: another record has the message.
-        """
+        """Record the end of a call, and what it left out; ``is_kept``: another record has its message."""
         window = self._window
         self._shared.journal.record(
             records.RequestEnded(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
@@ -19,7 +20,6 @@ MAX_IMAGE_BYTES = 20_000_000
 
 OVER_LIMIT = f"the images of one request may have {MAX_IMAGE_BYTES // 10**6} MB"
 TOO_MANY = "the service accepts no more images in one request"
-"""Why the oldest images are removed."""
 
 
 def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
@@ -44,8 +44,7 @@ def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
             case _:
                 return Text(f"[text removed: {removed.why}]")
 
-    changed: list[Message] = []
-    is_same = True
+    changed, is_same = list[Message](), True
     for message in messages:
         blocks = tuple(stub(b) for b in message.blocks if removed.what != "thinking" or not is_signed_thinking(b))
         is_same = is_same and blocks == message.blocks
@@ -55,12 +54,9 @@ def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
 
 def over_limit(agent: str, iteration: int, messages: Sequence[Message]) -> list[Removed]:
     """Return the removal of the oldest images that a request has no room for, if there are any."""
-    images, size = _images(messages), 0
-    for n in reversed(range(len(images))):
-        size += images[n].size
-        if size > MAX_IMAGE_BYTES:
-            return [_of_blocks(agent, iteration, images[: n + 1], OVER_LIMIT)]
-    return []
+    images = _images(messages)
+    kept = sum(size <= MAX_IMAGE_BYTES for size in accumulate(image.size for image in reversed(images)))
+    return [_of_blocks(agent, iteration, images[: len(images) - kept], OVER_LIMIT)] if kept < len(images) else []
 
 
 def removal(

@@ -134,9 +134,8 @@ class Projection:
             case records.InstructionsRead():
                 return self._read_instructions(record, at)
             case records.Removed(agent=agent, names=names, why=why):
-                return [
-                    events.Notice(**self._common(agent, at), message=f"No longer sent: {', '.join(names)} ({why}).")
-                ]
+                message = f"No longer sent: {', '.join(names)} ({why})."
+                return [events.Notice(**self._common(agent, at), message=message)]
             case records.Unknown():
                 pass
             case _ if record.type in _NAMED:

@@ -40,6 +40,7 @@ from double import (
     html,
     serve,
     text,
+    thinking,
 )
 from support import OneConversation
 from support import settings as chain_settings
@@ -225,6 +226,22 @@ async def test_a_prompt_that_is_too_long_is_no_error() -> None:
         for _ in range(2):
             reply = await ask(model)
             assert (reply.stop_reason, reply.asked_tokens) == (TOO_LONG, 210_000)
+        await model.aclose()
+
+
+async def test_a_long_request_that_is_too_large_is_a_question_of_length() -> None:
+    async with serve([Status(413, message="Too big")], continuity=False) as double:
+        model = model_at(double.url)
+        reply = await model.reply(Request("", (user_text("long " * 20_000),)), lambda delta: None)
+        assert reply.stop_reason == TOO_LONG
+        assert reply.asked_tokens > 25_000
+        await model.aclose()
+
+
+async def test_a_reply_says_which_model_has_signed_its_thinking() -> None:
+    async with serve([thinking("Hm.", text("x")), text("y")], continuity=False) as double:
+        model = model_at(double.url)
+        assert [(await ask(model)).message.model for _ in range(2)] == [NEWER, ""]
         await model.aclose()
 
 

@@ -133,6 +133,8 @@ async def test_a_model_that_cannot_see_is_asked_without_images(
         assert (await session.run("And now?")).status == "done"
         assert len(session.model.requests) == before + 1
         assert Text(f"[image 0.png removed: {REFUSED}]") in session.model.requests[-1].messages[0].blocks
+        (query, *_) = [r for r in session.records if r["type"] == "message"]
+        assert [b["name"] for b in query["message"]["content"] if b["type"] == "image"] == ["0.png", "1.png"]
         await check_restored(session)
     check_replays(session)
 
@@ -293,6 +295,19 @@ def test_what_stands_for_content_that_was_removed(block: Block, digest: str, stu
     assert changed[0] is messages[0]
     assert changed[2] is not messages[2]
     assert without(changed, removed) is changed
+
+
+async def test_a_result_that_the_service_names_stays_out_after_a_resume() -> None:
+    def bad(request: Request) -> ModelError | None:
+        found = [digest_of(r) for m in request.messages for r in m.results if r.text == "seen it"]
+        return error("blocked", "content", *found) if found else None
+
+    async with open_session(Picky(bad), tools=[look]) as session:
+        assert (await session.run("call it")).status == "done"
+        live = session.chain._session.tree.main.agent.conversation.messages
+        assert live[2].blocks == (ToolResult("t1", f"[result removed: {REFUSED}]"),)
+        restored = read_back(session.file.data.splitlines(keepends=True)).restored
+        assert restored.main.history.conversation.messages == live
 
 
 async def test_a_refusal_of_what_is_a_stub_already_ends_the_run() -> None:

@@ -50,8 +50,7 @@ CHECK_S = 30.0
 MAX_ERROR_BODY = 64 * 1024
 """Bytes that are read of the response to a request that was refused."""
 LEAST_TOO_LARGE = 64 * 1024
-"""Bytes of a request that a shorter conversation may help where the service, or a proxy, finds it too large. With fewer
-something else is wrong."""
+"""Bytes: where a smaller request is too large for a service or a proxy, a shorter conversation does not help."""
 MAX_LIST = 4 * 1024 * 1024
 """Bytes that are read of a list of models."""
 
@@ -106,9 +105,8 @@ class AnthropicModel:
         with trio.move_on_after(self._service.timeout_s):
             try:
                 reply = await self._ask(client, body, on_delta)
-                has_thinking = any(map(is_signed_thinking, reply.message.blocks))
-                message = replace(reply.message, model=self.name) if has_thinking else reply.message
-                return replace(reply, message=message, usage=self._priced(reply.usage))
+                model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
+                return replace(reply, message=replace(reply.message, model=model), usage=self._priced(reply.usage))
             except RequestRefused as error:
                 is_long = isinstance(error, failures.TooLong)
                 given = request.overrides.given if error.status in (400, 422) else ()

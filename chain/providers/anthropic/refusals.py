@@ -52,8 +52,5 @@ def _of_block(block: Block, said: str, part: int) -> tuple[str, ...]:
     if is_signed_thinking(block):
         return ("thinking",)
     images = block.images if isinstance(block, ToolResult) else ()
-    if 0 < part <= len(images):
-        return "content", images[part - 1].digest
-    if images and _IMAGE.search(said):
-        return "content", *(image.digest for image in images)
-    return "content", digest_of(block)
+    named = images[part - 1 : part] if part else images if _IMAGE.search(said) else ()
+    return "content", *map(digest_of, named or (block,))
