@@ -70,7 +70,9 @@ class ModelError(ChainError):
     is sent again, ``retry_after`` how many seconds the service asked us to wait first (``None``: it did not say).
     ``cause`` says in a few words why the service could not answer (``overloaded``), and is empty where it did answer,
     though with nothing of use. ``usage`` is what the call had used by then: input, output, cache read and cache write
-    tokens, and US dollars.
+    tokens, and US dollars. ``refused`` says which content of the request the service does not accept: ``images``
+    (whichever), ``oldest images`` (there are too many), ``thinking``, ``content`` and the digests of the blocks, or
+    ``tools`` and their names.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class ModelError(ChainError):
     ) -> None:
         super().__init__(message)
         self.cause = cause
+        self.refused: tuple[str, ...] = ()
         self.usage: tuple[int, int, int, int, float | None] | None = None
         self.retryable = retryable
         self.retry_after = retry_after
@@ -89,16 +92,6 @@ class ParameterRefused(ModelError):
     def __init__(self, message: str, parameters: Sequence[str]) -> None:
         super().__init__(message)
         self.parameters = tuple(parameters)
-
-
-class ImageRefused(ParameterRefused):
-    """The service refused an image of the conversation: it would refuse every later request for it, too."""
-
-    PARAMETER = "image"
-    """What takes the place of a parameter's name."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, (self.PARAMETER,))
 
 
 class ToolError(ChainError):

@@ -6,6 +6,8 @@ unknown types are kept as they came (``Opaque``): dropping them could make a rep
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -58,13 +60,15 @@ class ToolResult:
 class Image:
     """A picture that the user sends: ``name`` is what it is called, ``digest`` the SHA-256 of its content.
 
-    ``data`` is the content in base64; it is empty where the content is no longer there.
+    ``data`` is the content in base64; it is empty where the content is no longer there. ``size`` is that of the
+    content in bytes, 0 where it is not known.
     """
 
     media_type: str
     digest: str
     name: str
     data: str = field(default="", compare=False, repr=False)
+    size: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +85,13 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 class Message:
     """One message of the conversation.
 
-    ``calls`` are the tool calls in it; ``text`` is its text blocks, joined as they stand.
+    ``calls`` are the tool calls in it; ``text`` is its text blocks, joined as they stand. ``model`` is the model that
+    signed the thinking in it, which no other accepts; empty where that is not known.
     """
 
     role: Role
     blocks: tuple[Block, ...]
+    model: str = field(default="", compare=False)
     calls: tuple[ToolCall, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +129,20 @@ def user_text(text: str) -> Message:
     return Message("user", (Text(text),))
 
 
+def is_signed_thinking(block: Block) -> bool:
+    """Return whether a block is reasoning that the model which had it accepts back."""
+    if isinstance(block, Thinking):
+        return bool(block.signature)
+    return isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking"
+
+
+def digest_of(block: Block) -> str:
+    """Return what identifies a block in a record: of an image the digest of its content, else of its JSON."""
+    if isinstance(block, Image):
+        return block.digest
+    return hashlib.sha256(json.dumps(block_to_json(block), sort_keys=True).encode()).hexdigest()[:16]
+
+
 def with_images(block: Block, change: Callable[[Image], Block]) -> Block:
     """The block with its images as ``change`` makes them; one of a result that is no image any more joins its text."""
     match block:
@@ -157,11 +177,12 @@ def block_to_json(block: Block) -> JsonObject:
             return {"type": "tool_use", "id": id, "name": name, "input": dict(input)}
         case ToolResult():
             return _result_to_json(block, block_to_json)
-        case Image(media_type, digest, name):
+        case Image(media_type, digest, name, size=size):
             return {
                 "type": "image",
                 "source": {"type": "digest", "media_type": media_type, "digest": digest},
                 "name": name,
+                **({"size": size} if size else {}),
             }
         case Opaque(raw):
             return dict(raw)
@@ -219,14 +240,16 @@ def block_from_json(raw: Mapping[str, Any]) -> Block:
             "source": {"type": "digest", "media_type": str(media_type), "digest": str(digest)},
             "name": str(name),
         }:
-            return Image(media_type, digest, name)
+            size = raw.get("size")
+            return Image(media_type, digest, name, size=size if isinstance(size, int) else 0)
         case _:
             return Opaque(dict(raw))
 
 
 def to_json(message: Message) -> JsonObject:
     """The message as the Messages API writes it."""
-    return {"role": message.role, "content": [block_to_json(b) for b in message.blocks]}
+    model = {"model": message.model} if message.model else {}
+    return {"role": message.role, **model, "content": [block_to_json(b) for b in message.blocks]}
 
 
 def from_json(raw: Mapping[str, Any]) -> Message:
@@ -235,7 +258,8 @@ def from_json(raw: Mapping[str, Any]) -> Message:
         case {"role": "user" | "assistant" as role, "content": list(content)} if all(
             isinstance(block, dict) for block in content
         ):
-            return Message(role, tuple(block_from_json(b) for b in content))
+            model = raw.get("model")
+            return Message(role, tuple(map(block_from_json, content)), model if isinstance(model, str) else "")
         case _:
             raise ValueError("not a message: it needs a role and a list of content blocks")
 

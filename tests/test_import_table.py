@@ -69,9 +69,10 @@ ONLY_FROM = {
 
 PURE = """
 chain.errors chain.events chain.export chain.fields chain.hunks chain.interruption chain.journal.json
-chain.journal.reading chain.journal.records chain.lines.parse chain.messages chain.agent.conversation chain.agent.window
-chain.plan chain.session.projection chain.text chain.values chain.config chain.yamlfile cli.show cli.terminal.slash
-cli.input.address cli.input.file_names cli.input.moments cli.input.json_rows cli.input.splitter
+chain.journal.reading chain.journal.records chain.lines.parse chain.messages chain.agent.conversation
+chain.agent.refusals chain.agent.window chain.plan chain.session.projection chain.text chain.values chain.config
+chain.yamlfile cli.show cli.terminal.slash cli.input.address cli.input.file_names cli.input.moments cli.input.json_rows
+cli.input.splitter
 """
 """These are plain functions: they import no trio."""
 

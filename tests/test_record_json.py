@@ -59,7 +59,7 @@ def test_what_is_no_record_says_so(type: str, fields: dict[str, Any], data: st.D
 
 
 MEANT = {"effect": "waits", "origin": "prompt", "always": "tool", "attempt": 1}
-MEANT |= {"usage": Usage(), "overrides": Overrides()}
+MEANT |= {"usage": Usage(), "overrides": Overrides(), "why": records.REFUSED}
 """What a field that a record leaves out means; all others are false, 0 or empty then."""
 
 

@@ -211,7 +211,7 @@ class Compactor:
         # Of a conversation that is far from full less is kept, or nothing would be gained.
         share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
         room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))
-        messages = context.conversation.messages
+        messages = self._model.without_refused(context.conversation.messages)
         kept = latest_that_fit(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
         return self._measured(replace(record, kept=kept, images=tuple(images)))

@@ -14,22 +14,24 @@ OPEN                                                             ASKED
 REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
-Messages are only ever appended, so a prompt cache keeps hitting. The exceptions are ``withdraw``, which a refused
-request needs, and ``begin_anew``, for one that is compacted. Several user messages may follow each other: whoever
-speaks to the service merges them.
+Messages are only ever appended, so a prompt cache keeps hitting. The exceptions are ``withdraw`` and ``remove``, which
+a refused request needs, and ``begin_anew``, for one that is compacted. Several user messages may follow each other:
+whoever speaks to the service merges them.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias, overload
 
+from chain.agent.refusals import without
 from chain.errors import ConversationError
-from chain.messages import Block, Image, Message, Opaque, Text, ToolCall, ToolResult, with_images
+from chain.journal.records import Removed
+from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult
 from chain.text.wording import INTERRUPTED, SKIPPED
 
 MAX_ID = 128
@@ -76,7 +78,7 @@ class CallIds:
             return message
         left = iter(claimed)
         blocks = (replace(b, id=next(left)) if isinstance(b, ToolCall) else b for b in message.blocks)
-        return Message(message.role, tuple(blocks))
+        return replace(message, blocks=tuple(blocks))
 
     def claim_all(self, ids: Iterable[str]) -> None:
         """Count these as used: they are in the conversations of a session that goes on."""
@@ -203,7 +205,7 @@ class Conversation:
         Raises ``ConversationError``, and changes nothing, if they cannot follow each other.
         """
         # Copies, since who has read the old ones knows them by identity.
-        other = Conversation(Message(message.role, message.blocks) for message in messages)
+        other = Conversation(replace(message) for message in messages)
         self._messages, self._state = other._messages, other._state
         self._ids, self._open = other._ids, other._open
         self._fixed = 1 if is_summarized else self._fixed
@@ -232,37 +234,15 @@ class Conversation:
         self._messages = self._messages[:keep]  # a new list, since requests that were made read the old one
         if first is not None and self._fixed:
             # New objects all, by which whoever has encoded the last one knows that there is another before it.
-            self._messages = [first, *(Message(m.role, m.blocks) for m in self._messages[1:])]
+            self._messages = [first, *(replace(m) for m in self._messages[1:])]
         self._ids.difference_update(call.id for m in removed for call in m.calls)
         self._open = ()
         self._state = "EMPTY" if not keep else "REPLIED" if self._messages[-1].role == "assistant" else "ASKED"
         return removed
 
-    @property
-    def refusable_images(self) -> tuple[Image, ...]:
-        """The images that a service may have refused: those since the last reply, or else all."""
-        newest: list[Image] = []
-        for message in reversed(self._messages):
-            if message.role == "assistant":
-                break
-            newest += message.images
-        return tuple(newest) or tuple(image for message in self._messages for image in message.images)
-
-    def remove_images(self, digests: Iterable[str]) -> None:
-        """Let a text stand in the place of these images, since a service refuses them with each request."""
-        gone = frozenset(digests)
-        first = next((n for n, m in enumerate(self._messages) if any(i.digest in gone for i in m.images)), None)
-        if first is not None:
-            # Those after it are new objects too, by which whoever has encoded the last one knows that it changed.
-            changed = [Message(m.role, tuple(_without(b, gone) for b in m.blocks)) for m in self._messages[first:]]
-            self._messages = [*self._messages[:first], *changed]
-
-
-def _without(block: Block, digests: Set[str]) -> Block:
-    def left(image: Image) -> Block:
-        return Text(f"[image {image.name}: the service refused it]") if image.digest in digests else image
-
-    return with_images(block, left)
+    def remove(self, removed: Removed) -> None:
+        """Replace content that a service refuses by stubs."""
+        self._messages = list(without(self._messages, removed))
 
 
 def _step(message: Message) -> Step:

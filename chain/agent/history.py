@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from chain.agent.conversation import Conversation, State
 from chain.agent.window import Fill, Words, first_message, messages_after
-from chain.journal.records import Compacted
+from chain.journal.records import Compacted, Removed
 from chain.messages import Message
 
 
@@ -54,7 +54,7 @@ class History:
         self.conversation.withdraw(first)
         self.fill.begin_anew(self.conversation.messages)
 
-    def remove_images(self, digests: Collection[str]) -> None:
-        """Let texts stand in the place of these images."""
-        self.conversation.remove_images(digests)
+    def remove(self, removed: Removed) -> None:
+        """Replace content that the service refuses by stubs."""
+        self.conversation.remove(removed)
         self.fill.begin_anew(self.conversation.messages)

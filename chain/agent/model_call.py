@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 
 import trio
 
 from chain import events
+from chain.agent.refusals import over_limit, removal, without
 from chain.agent.spec import AgentContext, AgentSpec
 from chain.agent.state import Run
-from chain.errors import ConversationError, ImageRefused, JournalError, ModelError, ParameterRefused
+from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, ToolSpec, Window, window_of
@@ -35,6 +37,9 @@ LONGEST_DELAY_S = 30.0
 """Between attempts: half a second, doubled each time up to half a minute, each shortened by a random part of up to a
 half so that many chains do not come back in step."""
 
+DOUBTED_AFTER = 2
+"""Failures that may pass, after which the content of a request is suspected: some servers answer 500 to an image."""
+
 _NOT_KEPT = frozenset({"refusal", "pause_turn", TOO_LONG})
 """The stop reasons of replies that are not appended as they came."""
 
@@ -46,6 +51,8 @@ class ModelCalls:
         self._context = context
         self._shared = context.shared
         self._conversation = context.conversation
+        self._removals: list[records.Removed] = []
+        """What the call in hand leaves out."""
         self._use(context.spec)
 
     def _use(self, spec: AgentSpec) -> None:
@@ -53,11 +60,17 @@ class ModelCalls:
         trace = self._shared.trace
         self._spec = spec
         self._ask_model = spec.model.reply if trace is None else trace.traced(spec.name, spec.model)
-        self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in spec.registry]
-        fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._tools]
-        tools = json.dumps(fields, default=str)
         self._system = spec.whole_system
         self._system_digest = records.text_digest(self._system)
+        self._offer(self._shared.refused_tools)
+
+    def _offer(self, left_out: Set[str]) -> None:
+        """Offer the tools of the spec but for these."""
+        self._left_out = frozenset(left_out)
+        offered = (t for t in self._spec.registry if t.name not in left_out)
+        self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in offered]
+        fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._tools]
+        tools = json.dumps(fields, default=str)
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
 
@@ -71,6 +84,8 @@ class ModelCalls:
         """
         if self._spec is not self._context.spec:
             self._use(self._context.spec)
+        self._removals = over_limit(self._spec.name, run.iteration, messages)
+        doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None
         calls = 0
@@ -80,20 +95,15 @@ class ModelCalls:
                 # The agents beside this one go on during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
-                memory = self._conversation.memory
-                request = Request(self._system, messages, self._tools, tail, overrides, memory)
+                left_out = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
+                if left_out != self._left_out:
+                    self._offer(left_out)
+                sent, memory = self.without_refused(messages), self._conversation.memory
+                request = Request(self._system, sent, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
                 try:
                     reply = await self._ask(run, request, calls, attempts, compacts=compacts)
-                except ImageRefused as error:
-                    if scope.cancel_called:
-                        break
-                    if not self._context.remove_images(run.iteration):
-                        raise
-                    own = self._conversation
-                    messages = [*own.messages, messages[-1]] if compacts else own.request()
-                    await self._again(run, attempts.failed + 1, 0.0, str(error))
                 except (ParameterRefused, _HandlerLimit) as error:
                     if scope.cancel_called:
                         break  # whatever is wrong with the reply, the user wants no other
@@ -104,10 +114,30 @@ class ModelCalls:
                         self._account(run, Usage(*error.usage))
                     if scope.cancel_called:
                         break
+                    found = None if doubted else self._refused(run, sent, error, attempts.failed)
+                    if found is not None:
+                        self._removals.append(found)
+                        doubted = [found] if error.cause else []
+                        await self._again(run, attempts.failed + 1, 0.0, str(error))
+                        continue
+                    # Where the service fails without the doubted content, too, that was not why.
+                    self._removals = [each for each in self._removals if each not in doubted]
                     if not error.retryable:
                         raise
                     await self._again(run, attempts.failed, attempts.delay_s, fault(error.cause, str(error)))
         return reply
+
+    def without_refused(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages without the content that the call in hand leaves out."""
+        return reduce(without, self._removals, messages)
+
+    def _refused(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
+        """Return what to leave out of the next request because of an error; ``failed`` calls might have passed."""
+        if not error.refused or (error.retryable and failed < DOUBTED_AFTER):
+            return None
+        found = removal(self._spec.name, run.iteration, sent, error, self._removals)
+        is_tool = found.what == "tools" and not self._left_out.issuperset(found.names)
+        return found if is_tool or without(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
         """Make one call, on record. Raises ``ModelError``, also for a reply of no use, and ``_HandlerLimit``."""
@@ -148,7 +178,7 @@ class ModelCalls:
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
-        """Record the end of a call, with its message unless another record keeps that, as of a summary."""
+        """Record the end of a call, and what it left out; ``is_kept``: another record has its message."""
         window = self._window
         self._shared.journal.record(
             records.RequestEnded(
@@ -164,6 +194,9 @@ class ModelCalls:
                 longest_reply=window.longest_reply,
             )
         )
+        if reply.stop_reason != TOO_LONG:
+            for removed in self._removals:
+                self._context.remove(removed)
 
     @property
     def window(self) -> Window | None:
@@ -277,6 +310,7 @@ def _failed(agent: str, run: Run, error: ModelError, delay_s: float) -> records.
         retryable=error.retryable,
         retry_after=error.retry_after,
         parameters=error.parameters if isinstance(error, ParameterRefused) else (),
+        refused=error.refused,
         was_shown=bool(run.step.shown),
         delay_s=delay_s if error.retryable else 0.0,
     )

@@ -15,6 +15,7 @@ from chain import events
 from chain.agent.conversation import CallIds, Conversation
 from chain.agent.history import History
 from chain.agent.questions import Questions
+from chain.agent.refusals import without
 from chain.agent.window import CompactionRules, Fill, Words, messages_after
 from chain.interruption.prompt import InterruptionPrompt
 from chain.interruption.prompt_file import PromptFile
@@ -104,6 +105,8 @@ class Shared:
     questions: Questions
     tool_rules: Rules = field(default_factory=Rules)
     call_ids: CallIds = field(default_factory=CallIds)
+    refused_tools: set[str] = field(default_factory=set)
+    """The names of those that the service refuses, which are not offered."""
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
     read_lines: Callable[[Sequence[LineContent]], Attachments] | None = None
@@ -183,19 +186,15 @@ class AgentContext:
         self.shared.journal.record(records.Withdrawn(gone, self.name, reason, tuple(line_ids)))
         self.history.withdraw(line_ids)
 
-    def remove_images(self, iteration: int) -> bool:
-        """Takes the images out of the conversation that the service may have refused. Whether there were any.
-
-        Raises ``JournalError``.
-        """
-        refused = {image.digest: image.name for image in self.conversation.refusable_images}
-        if not refused:
-            return False
-        record = records.ImagesRefused(self.name, iteration, tuple(refused), tuple(dict.fromkeys(refused.values())))
-        told = self.shared.journal.record(record)
-        self.history.remove_images(refused)
-        self.shared.journal.in_order(told.emit)
-        return True
+    def remove(self, removed: records.Removed) -> None:
+        """Journals and carries out the removal of content, unless there is none of it. Raises ``JournalError``."""
+        messages, refused_tools = self.conversation.messages, self.shared.refused_tools
+        tools = set(removed.names if removed.what == "tools" else ()) - refused_tools
+        if tools or without(messages, removed) is not messages:
+            told = self.shared.journal.record(removed)
+            self.history.remove(removed)
+            refused_tools |= tools
+            self.shared.journal.in_order(told.emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
         """The handler prompt that holds now. A fault of its file is reported, and the built-in one is used."""

@@ -271,7 +271,7 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
         return replace(result, text=f"[{names.get(result.id, 'tool')}: {removed}]", images=())
 
     return [
-        Message(m.role, tuple(stub(b) if isinstance(b, ToolResult) and b.id in ids else b for b in m.blocks))
+        replace(m, blocks=tuple(stub(b) if isinstance(b, ToolResult) and b.id in ids else b for b in m.blocks))
         if any(result.id in ids for result in m.results)
         else m
         for m in messages
@@ -300,7 +300,7 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
         over -= length_of(message)
     left = [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
     # Copies, since who has encoded the last one takes those before it for the same as well.
-    return [Message(m.role, m.blocks) for m in left]
+    return [replace(m) for m in left]
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:

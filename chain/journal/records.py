@@ -154,14 +154,24 @@ class Withdrawn(_Typed):
     line_ids: tuple[str, ...] = _brief(())
 
 
-@_record("images_refused")
-class ImagesRefused(_Typed):
-    """Texts stand in the conversation for the images with these ``digests``, called so, which the service refused."""
+REFUSED = "the service refused it"
+"""Why content was removed."""
+
+
+@_record("removed")
+class Removed(_Typed):
+    """Content is no longer sent, and stubs replace it in the conversation; ``names`` are for people.
+
+    ``content``: the blocks with these ``digests``, of each as many of the first as it is named. ``thinking``: that of
+    all replies so far. ``tools``: those with these ``names``, for the rest of the session.
+    """
 
     agent: str
     iteration: int
-    digests: tuple[str, ...]
-    names: tuple[str, ...]
+    what: Literal["content", "thinking", "tools"]
+    digests: tuple[str, ...] = _brief(())
+    names: tuple[str, ...] = ()
+    why: str = _brief(REFUSED)
 
 
 @_record("tool_started")
@@ -324,8 +334,8 @@ class RequestEnded(_Typed):
 
     ``message`` is the reply if it was not appended, and ``cut_calls`` are those of its calls whose input was cut off. A
     call that failed has an ``error`` instead of a ``stop_reason``, with its short ``cause``, what the service said of
-    asking again, and the ``parameters`` that it refused; it is ``retryable`` while there is time for another attempt.
-    ``was_shown``: some of its reply had been shown.
+    asking again, and the ``parameters`` and content that it ``refused``. It is ``retryable`` while there is time for
+    another attempt. ``was_shown``: some of its reply had been shown.
     """
 
     agent: str
@@ -338,6 +348,7 @@ class RequestEnded(_Typed):
     retryable: bool = _brief(False)
     retry_after: float | None = _brief(None)
     parameters: tuple[str, ...] = _brief(())
+    refused: tuple[str, ...] = _brief(())
     was_shown: bool = _brief(False)
     cause: str = _brief("")
     window: int = _brief(0)
@@ -435,7 +446,7 @@ class Unknown:
     raw: Mapping[str, Any]
 
 
-_OfCalls: TypeAlias = Message | Withdrawn | Compacted | ImagesRefused | RequestSent | RequestEnded
+_OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
 _OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished
 _OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted
 

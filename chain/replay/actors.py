@@ -17,7 +17,7 @@ import trio
 
 from chain.agent.spec import AgentSpec, Ask
 from chain.agent.tree import AgentNode, AgentTree
-from chain.errors import ImageRefused, ModelError, ParameterRefused, ToolError
+from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.journal import records
 from chain.journal.journal import Journal
 from chain.messages import Message, Thinking
@@ -191,8 +191,7 @@ def _ended(ended: records.RequestEnded, message: Message | None) -> Reply:
         error = ModelError(ended.error, retryable=asks_again, retry_after=pause, cause=ended.cause)
         if ended.parameters:
             error = ParameterRefused(ended.error, ended.parameters)
-        if ended.parameters == (ImageRefused.PARAMETER,):
-            error = ImageRefused(ended.error)
+        error.refused = ended.refused
         error.usage = astuple(ended.usage)
         raise error
     return Reply(message, ended.stop_reason, ended.usage, frozenset(ended.cut_calls), ended.asked_tokens)

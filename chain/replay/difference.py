@@ -84,6 +84,7 @@ _NAMES: dict[str, str] = {
     "run": "the beginning of a run",
     "receipt": "a receipt",
     "withdrawn": "a withdrawal",
+    "removed": "a removal of content",
     "tool_started": "the start of a tool",
     "tool_finished": "the end of a tool",
     "question": "a question",

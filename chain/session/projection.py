@@ -135,9 +135,9 @@ class Projection:
                 return [self._result(record, at)]
             case records.InstructionsRead():
                 return self._read_instructions(record, at)
-            case records.ImagesRefused(agent=agent, names=names):
-                why = f"the service refused {', '.join(names)}, which is no longer sent: use another format or size"
-                return [events.Notice(**self._common(agent, at), message=why)]
+            case records.Removed(agent=agent, names=names, why=why):
+                message = f"No longer sent: {', '.join(names)} ({why})."
+                return [events.Notice(**self._common(agent, at), message=message)]
             case records.Unknown():
                 pass
             case _ if record.type in _NAMED:

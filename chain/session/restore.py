@@ -100,6 +100,7 @@ class Restored:
         self.numbers: Counter[str] = Counter()
         """How many agents of each kind there were."""
         self.call_ids: set[str] = set()
+        self.refused_tools: set[str] = set()
         self.is_running = False
         """Whether a run began and has no result."""
         self.has_lost_run = False
@@ -187,8 +188,9 @@ class Restored:
                 if text and question is not None and question.id == id:
                     known = self._agent(agent)
                     known.history.words.add_answer(question.text, text, known.iteration)
-            case records.ImagesRefused(agent=agent, digests=digests):
-                self._agent(agent).history.remove_images(digests)
+            case records.Removed() as record:
+                self._agent(record.agent).history.remove(record)
+                self.refused_tools.update(record.names if record.what == "tools" else ())
             case records.Withdrawn() as record:
                 self._withdraw(self._agent(record.agent), record)
                 self._forget_plan(self._agent(record.agent), entry)

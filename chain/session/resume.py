@@ -31,7 +31,7 @@ from chain.journal.beside import Kept
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.receipts import Accepted
-from chain.messages import Image, Message, with_images
+from chain.messages import Image, with_images
 from chain.session.projection import Projection
 from chain.session.restore import KnownAgent, KnownLine, Restored
 from chain.session.runs import SessionRuns
@@ -94,14 +94,14 @@ def with_kept_images(entry: Entry, kept: Kept) -> Entry:
 
     def found(image: Image) -> Image:
         content = kept(image.digest)
-        return image if content is None else replace(image, data=b64encode(content).decode())
+        return image if content is None else replace(image, data=b64encode(content).decode(), size=len(content))
 
     match entry.record:
         case (records.Line(images=images) | records.ToolFinished(images=images)) as record if images:
             return replace(entry, record=replace(record, images=tuple(map(found, images))))
         case records.Message(message=message) as record if message.images:
             blocks = tuple(with_images(block, found) for block in message.blocks)
-            return replace(entry, record=replace(record, message=Message(message.role, blocks)))
+            return replace(entry, record=replace(record, message=replace(message, blocks=blocks)))
         case _:
             return entry
 
@@ -147,6 +147,7 @@ class Resuming:
         known, shared = self._known, self._shared
         shared.plan.restore(known.tasks)
         shared.call_ids.claim_all(known.call_ids)
+        shared.refused_tools.update(known.refused_tools)
         shared.questions.asked = known.questions
         self._children.numbers.update(known.numbers)
         for number, line in enumerate(known.lines.values(), 1):

@@ -218,14 +218,13 @@ def _image_type(content: bytes) -> str:
 
 def image_of(name: str, content: bytes) -> Image | None:
     """An image to send; ``None`` for what is none that a service accepts."""
-    media_type = _image_type(content)
-    return Image(media_type, digest(content), name, b64encode(content).decode()) if media_type else None
+    media_type, size = _image_type(content), len(content)
+    return Image(media_type, digest(content), name, b64encode(content).decode(), size) if media_type else None
 
 
 def _image(image: Image) -> _Attachment:
-    size = len(image.data) * 3 // 4 - image.data[-2:].count("=")
-    said = f"{image.media_type.removeprefix('image/').upper()}, {size:,} bytes"
-    return _Attachment(said, (Text(f"[Image {image.name}]"), image), size=size)
+    said = f"{image.media_type.removeprefix('image/').upper()}, {image.size:,} bytes"
+    return _Attachment(said, (Text(f"[Image {image.name}]"), image), size=image.size)
 
 
 def _text(shown: str, raw: bytes, path: Path) -> _Attachment:

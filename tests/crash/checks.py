@@ -241,7 +241,7 @@ def changed(asked: Iterable[Program], journal: Sequence[Record]) -> Iterator[str
 
     A conversation is known by its first text. A power cut may take what was not synced, and a withdrawal is on record.
     """
-    if any(r["type"] in ("withdrawn", "images_refused") for r in journal):
+    if any(r["type"] in ("withdrawn", "removed") for r in journal):
         return
     last: dict[str, Said] = {}
     for n, program in enumerate(asked, 1):

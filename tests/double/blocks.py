@@ -61,7 +61,7 @@ def check_message(raw: Any, where: str, *, kept: bool = False) -> None:
 
     With ``kept`` it is one as a program keeps it, which may be more than it sends.
     """
-    fit(raw, {"role": str, "content": object}, where)
+    fit(raw, {"role": str, "content": object, **({"model?": str} if kept else {})}, where)
     role, content = raw["role"], raw["content"]
     if role not in _NOTHING:
         refuse(f'{where}.role: Unexpected role "{role}". Allowed roles are "user" or "assistant".')

@@ -40,6 +40,7 @@ from double import (
     html,
     serve,
     text,
+    thinking,
 )
 from support import OneConversation
 from support import settings as chain_settings
@@ -49,7 +50,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import event_json, events
 from chain.config.load import load_settings
-from chain.errors import ImageRefused, ModelError, ParameterRefused
+from chain.errors import ModelError, ParameterRefused
 from chain.messages import TOO_LONG, Image, Message, Overrides, Usage, user_text
 from chain.model import Reply, Request, Window
 from chain.providers.anthropic import encoding
@@ -228,6 +229,22 @@ async def test_a_prompt_that_is_too_long_is_no_error() -> None:
         await model.aclose()
 
 
+async def test_a_long_request_that_is_too_large_is_a_question_of_length() -> None:
+    async with serve([Status(413, message="Too big")], continuity=False) as double:
+        model = model_at(double.url)
+        reply = await model.reply(Request("", (user_text("long " * 20_000),)), lambda delta: None)
+        assert reply.stop_reason == TOO_LONG
+        assert reply.asked_tokens > 25_000
+        await model.aclose()
+
+
+async def test_a_reply_says_which_model_has_signed_its_thinking() -> None:
+    async with serve([thinking("Hm.", text("x")), text("y")], continuity=False) as double:
+        model = model_at(double.url)
+        assert [(await ask(model)).message.model for _ in range(2)] == [NEWER, ""]
+        await model.aclose()
+
+
 @pytest.mark.parametrize(
     ("said", "tokens", "window"),
     [
@@ -374,8 +391,9 @@ async def test_an_image_that_the_service_refuses_is_named() -> None:
     async with serve() as double:
         double.expect_fault("Could not process image")
         model = model_at(double.url)
-        with pytest.raises(ImageRefused, match="Could not process image"):
+        with pytest.raises(ModelError, match="Could not process image") as caught:
             await model.reply(Request("", (Message("user", (image,)),)), lambda delta: None)
+        assert caught.value.refused == ("content", image.digest)
         await model.aclose()
 
 

@@ -157,6 +157,14 @@ def test_thinking_goes_back_with_its_signature_and_without_one_not_at_all() -> N
     ]
 
 
+@pytest.mark.parametrize(("signer", "is_sent"), [("", True), (NEWER, True), (OLDER, False)])
+def test_thinking_goes_to_the_model_that_signed_it_alone(signer: str, is_sent: bool) -> None:
+    redacted = Opaque({"type": "redacted_thinking", "data": "EmwKAh"})
+    reply = Message("assistant", (Thinking("Hm.", "signed"), redacted, Text("So.")), signer)
+    kinds = [block["type"] for block in body([*ASK, reply, *ASK])["messages"][1]["content"]]
+    assert kinds == (["thinking", "redacted_thinking"] if is_sent else []) + ["text"]
+
+
 def test_a_reply_does_not_end_in_thinking() -> None:
     redacted = Opaque({"type": "redacted_thinking", "data": "EmwKAh"})
     reply = assistant([Thinking("Hm.", "signed"), Text("So."), Thinking("And", "signed"), redacted, Thinking("x")])

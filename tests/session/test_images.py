@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from hashlib import sha256
@@ -17,22 +17,21 @@ from typing import Any
 import pytest
 import trio
 from double import check_messages
-from support import FullDisk, OneConversation, Recorder, Session, check_invariants, open_session, settings
+from support import FullDisk, Recorder, check_invariants, open_session, settings
 from support.disks import files_at_most
 from support.replays import check_replays
 from trio.testing import wait_all_tasks_blocked
 
-from chain import events
 from chain import sessions as kept
 from chain.app.open import open_chain
-from chain.errors import ImageRefused, JournalError
+from chain.errors import JournalError
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.journal.beside import folder_beside, keep_beside, kept_beside
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
-from chain.messages import NO_IMAGE, Image, Message, Text, sent_form, to_json
-from chain.model import Delta, Reply, Request
+from chain.messages import NO_IMAGE, Image, Message, Text, sent_form
+from chain.model import Request
 from chain.providers.scripted.scripted_model import ScriptedModel
 
 PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -231,70 +230,6 @@ async def test_what_cannot_be_sent_refuses_the_line(sent: list[tuple[str, bytes]
         assert said.what == "refused"
         assert why in said.message
         assert not session.file.beside
-
-
-# ---------------------------------------------------------------------------------------------------- the refusal
-
-
-class Fastidious:
-    """A model that refuses every request with an image in it."""
-
-    name = "fastidious"
-
-    def __init__(self) -> None:
-        self._inner = OneConversation(ScriptedModel.parse(RULES))
-
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        if images(request.messages):
-            raise ImageRefused("messages.0.content.2.image: Could not process image")
-        return await self._inner.reply(request, on_delta)
-
-    async def prepare(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
-
-
-def check_texts(session: Session) -> None:
-    last = session.model.requests[-1].messages
-    assert not images(last)
-    assert Text("[image dot.png: the service refused it]") in last[0].blocks
-    assert check_messages([to_json(m) for m in last]) is None
-
-
-async def test_an_image_that_the_service_refuses_is_taken_out_with_a_notice(workspace: Path) -> None:
-    async with open_session(Fastidious()) as session:
-        assert (await session.run("What is on @dot.png?")).status == "done"
-        check_texts(session)
-        (notice,) = session.of(events.Notice)
-        assert "refused dot.png" in notice.message
-        await session.run("And now?")
-        assert [len(images(r.messages)) for r in session.model.requests] == [1, 0, 0]
-        check_texts(session)
-        check_invariants(session)
-    check_replays(session)
-
-
-async def test_it_stays_out_when_the_session_is_resumed(workspace: Path) -> None:
-    from chain.session.resume import read_back
-
-    async with open_session(Fastidious()) as session:
-        await session.run("What is on @dot.png?")
-    rows = session.file.data.splitlines(keepends=True)
-    async with open_session(Fastidious(), file=session.file, resume=read_back(rows)) as resumed:
-        await resumed.run("And now?")
-        check_texts(resumed)
-
-
-async def test_a_refusal_without_an_image_in_the_conversation_ends_the_run(workspace: Path) -> None:
-    class Wrong(Fastidious):
-        async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-            raise ImageRefused("no images, please")
-
-    async with open_session(Wrong()) as session:
-        assert (await session.run("Hello")).status == "error"
-        assert len(session.model.requests) == 1
 
 
 # ------------------------------------------------------------------------------------------------- a disk that hangs

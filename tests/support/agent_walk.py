@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,6 +104,8 @@ class AgentWalk:
         self._may_have_tail = False
         self._plan_changed = self._plan_is_news = False
         self._plan_is_due = self._is_first_try = False
+        self._is_tried = self._owes_removal = False
+        """Whether the last request had stubs that are not on record yet, and whether it was answered."""
         self._said: tuple[int, tuple[str, ...]] = 0, ()
         """How many messages the last request had, and its tail."""
 
@@ -229,6 +232,7 @@ class AgentWalk:
         self.giving_back = None
         message, point, ids = record["message"], record["point"], record["line_ids"]
         assert record["parent_id"] == self.parent_id
+        assert not self._owes_removal, "what a request left out is not on record"
         texts = [b["text"] for b in message["content"] if b["type"] == "text"]
         lines = [self._lines[id] for id in ids]
         if ids:
@@ -337,6 +341,7 @@ class AgentWalk:
     def reply_came(self, record: dict[str, Any]) -> None:
         """A call has come to its end; one that gave no reply has no reason why that stopped."""
         self._is_empty = record["stop_reason"] is not None
+        self._owes_removal = self._is_empty and self._is_tried
 
     def withdraw(self, record: dict[str, Any]) -> None:
         keep = len(self.history) - record["messages"]
@@ -359,18 +364,21 @@ class AgentWalk:
         self._taken_back |= {mark for id in self._withdrawn for mark in self._lines[id].marks}
         self._plan_is_news, self._plan_is_due = True, False
 
-    def remove_images(self, digests: list[str]) -> None:
-        """Texts stand for these images from now on."""
-        gone = 0
+    def remove(self, record: dict[str, Any]) -> None:
+        """Stubs stand for these images from now on; thinking is gone without one."""
+        self._owes_removal, left, gone = False, Counter(record.get("digests", ())), record["what"] == "tools"
         for n, message in enumerate(self.history):
-            content = message["content"]
-            found = [b["type"] == "image" and b["source"]["digest"] in digests for b in content]
-            texts = [f"[image {b.get('name')}: the service refused it]" for b in content]
-            blocks = zip(content, found, texts, strict=True)
-            new = [{"type": "text", "text": text} if is_gone else b for b, is_gone, text in blocks]
+            new = []
+            for block in message["content"]:
+                if block["type"] == "image" and left[block["source"]["digest"]] > 0:
+                    left[block["source"]["digest"]] -= 1
+                    why = record.get("why", "the service refused it")
+                    new.append({"type": "text", "text": f"[image {block['name']} removed: {why}]"})
+                elif record["what"] != "thinking" or not _is_thinking(block):
+                    new.append(block)
+            gone = gone or new != message["content"]
             self.history[n] = {**message, "content": new}
-            gone += sum(found)
-        assert gone, "there was none of these images"
+        assert gone, "there was nothing to remove"
         self._same.clear()
 
     # ---- what starts
@@ -497,9 +505,12 @@ class AgentWalk:
         self._was_compacted = False
         assert not self.below, f"{self.name} asks its model while {[each.name for each in self.below]} work for it"
         assert len(request.messages) == len(self.history), "I8: the conversation is not what the journal says"
+        self._is_tried = False
         for n, (sent, recorded) in enumerate(zip(request.messages, self.history, strict=True)):
             if n >= len(self._same) or self._same[n] is not sent:
-                assert to_json(sent) == recorded
+                is_tried = to_json(sent) != recorded
+                assert not is_tried or _is_stubbed(to_json(sent), recorded)
+                self._is_tried |= is_tried
                 self._same[n:] = [sent]
         assert check_messages(self.history, known=_alike(self._sound, self.history)) is None
         self._sound = self.history[:]
@@ -531,6 +542,21 @@ def _stubbed(block: dict[str, Any], names: dict[str, str], stubs: set[str]) -> d
         return block
     removed = f"{len(block['content']):,} characters removed to make room"
     return {**block, "content": f"[{names[block['tool_use_id']]}: {removed}]"}
+
+
+def _is_stubbed(sent: dict[str, Any], recorded: dict[str, Any]) -> bool:
+    """Whether a message is one on record but for what a service refused: the record of that follows its answer."""
+    kept = [
+        block
+        for block in recorded["content"]
+        if len(sent["content"]) == len(recorded["content"]) or not _is_thinking(block)
+    ]
+    pairs = zip(sent["content"], kept, strict=True)
+    return all(block == other or " removed: " in block.get("text", "") for block, other in pairs)
+
+
+def _is_thinking(block: dict[str, Any]) -> bool:
+    return block["type"] in ("thinking", "redacted_thinking")
 
 
 def _is_text_of_user(message: dict[str, Any]) -> bool:

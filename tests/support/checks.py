@@ -159,7 +159,7 @@ def _check_conservation(session: Session, records: Sequence[dict[str, Any]]) -> 
 
 def _shortened(records: Sequence[dict[str, Any]]) -> int:
     """How often a request need not begin as the one before it: at withdrawals and compactions."""
-    return sum(r["type"] in ("withdrawn", "compacted", "images_refused") for r in records)
+    return sum(r["type"] in ("withdrawn", "compacted", "removed") for r in records)
 
 
 def _check_requests(requests: Sequence[Request], withdrawals: int) -> None:

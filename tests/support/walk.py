@@ -139,8 +139,8 @@ class Walk:
                 self._at_work(item["agent"]).reply_came(item)
             case "withdrawn":
                 self._at_work(item["agent"]).withdraw(item)
-            case "images_refused":
-                self._at_work(item["agent"]).remove_images(item["digests"])
+            case "removed":
+                self._at_work(item["agent"]).remove(item)
             case "tool_started":
                 self._at_work(item["agent"]).start(item["id"])
             case "tool_finished":

@@ -23,14 +23,15 @@ from urllib.parse import quote
 
 import trio
 
-from chain.errors import ImageRefused, ModelError, ParameterRefused
-from chain.messages import COST_DIGITS, TOO_LONG, Message, Usage
+from chain.errors import ModelError, ParameterRefused
+from chain.messages import COST_DIGITS, TOO_LONG, Message, Usage, is_signed_thinking
 from chain.model import Delta, Reply, Request, Window
 from chain.provider import ModelCheck
 from chain.providers.anthropic import failures
 from chain.providers.anthropic.encoding import Encoder
+from chain.providers.anthropic.refusals import refused_content
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
-from chain.providers.anthropic.stream import ReplyReader
+from chain.providers.anthropic.stream import ReplyReader, RequestRefused
 from chain.threads import Threads
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ CHECK_S = 30.0
 """Seconds for checking the settings; a person waits for it."""
 MAX_ERROR_BODY = 64 * 1024
 """Bytes that are read of the response to a request that was refused."""
+LEAST_TOO_LARGE = 64 * 1024
+"""Bytes: where a smaller request is too large for a service or a proxy, a shorter conversation does not help."""
 MAX_LIST = 4 * 1024 * 1024
 """Bytes that are read of a list of models."""
 
@@ -102,16 +105,19 @@ class AnthropicModel:
         with trio.move_on_after(self._service.timeout_s):
             try:
                 reply = await self._ask(client, body, on_delta)
-                return replace(reply, usage=self._priced(reply.usage))
-            except failures.RequestRefused as error:
+                model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
+                return replace(reply, message=replace(reply.message, model=model), usage=self._priced(reply.usage))
+            except RequestRefused as error:
                 is_long = isinstance(error, failures.TooLong)
-                if refused := error.names(p for p in request.overrides.given if p == "max_tokens" or not is_long):
+                given = request.overrides.given if error.status in (400, 422) else ()
+                if refused := error.names(p for p in given if p == "max_tokens" or not is_long):
                     raise ParameterRefused(str(error), refused) from None
                 if isinstance(error, failures.TooLong):
                     self._context_window = self._context_window or error.window
                     return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=error.tokens)
-                if error.names_image:
-                    raise ImageRefused(str(error)) from None
+                error.refused = refused_content(error, request, self.name)
+                if error.status == 413 and not error.refused and len(body) >= LEAST_TOO_LARGE:
+                    return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=len(body) // 4)
                 raise
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)

@@ -13,10 +13,12 @@ system prompt's. The request tail comes after all of them, since the next reques
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
-from chain.messages import Block, Message, Opaque, Role, Thinking, sent_form
+from chain.messages import Block, Message, Role, Thinking, is_signed_thinking, sent_form
 from chain.model import Request, ToolSpec
 from chain.providers.anthropic.service import Parameters
 
@@ -104,7 +106,7 @@ class Encoder:
             self._count, self._last = self._count + 1, message
             if not self._open or self._open[-1][0] != message.role:
                 self._open.append((message.role, []))
-            self._open[-1][1].extend(_blocks(message))
+            self._open[-1][1].extend(_blocks(_sent(message, self._parameters.model)))
             if len(self._open) > OPEN_TURNS:
                 self._settled += _turn(*self._open.pop(0)) + b","
 
@@ -114,17 +116,24 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     return _ENCODER.encode(value).encode(errors="replace")
 
 
-def _blocks(message: Message) -> list[bytes]:
-    # Thinking that no service signed cannot be sent back: another model's, or a scripted one's. Nor may a reply end in
-    # thinking, as one does that the token limit cut.
-    kept = [b for b in message.blocks if not (isinstance(b, Thinking) and not b.signature)]
-    while message.role == "assistant" and kept and _is_thinking(kept[-1]):
+def sent_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
+    """Return the blocks of each turn of a request, as a service numbers them."""
+    turns = groupby(messages, key=lambda message: message.role)
+    return [[block for message in turn for block in _sent(message, model).blocks] for _, turn in turns]
+
+
+def _sent(message: Message, model: str) -> Message:
+    # Thinking cannot be sent back that no service signed, nor to another model than the one that signed it. Nor may a
+    # reply end in thinking, as one does that the token limit cut.
+    is_own = message.model in ("", model)
+    kept = [b for b in message.blocks if (is_own if is_signed_thinking(b) else not isinstance(b, Thinking))]
+    while message.role == "assistant" and kept and is_signed_thinking(kept[-1]):
         del kept[-1]
-    return [dumps(sent_form(b)) for b in kept]
+    return replace(message, blocks=tuple(kept))
 
 
-def _is_thinking(block: Block) -> bool:
-    return isinstance(block, Thinking) or (isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking")
+def _blocks(message: Message) -> list[bytes]:
+    return [dumps(sent_form(b)) for b in message.blocks]
 
 
 def _turn(role: Role, blocks: Sequence[bytes]) -> bytes:

@@ -11,21 +11,19 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 from chain.errors import ModelError
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Service
-from chain.providers.anthropic.stream import BrokenStream, ServiceError
+from chain.providers.anthropic.stream import BrokenStream, RequestRefused, ServiceError
 
 MAX_QUOTED = 500
 """Characters that are quoted of what a service says: enough for every message of the API."""
 
 SHORTEST_SECRET = 4
 """Characters: a header's value that is shorter is a number or a flag."""
-
-_IMAGE = re.compile(r"\bimages?\b", re.IGNORECASE)
 
 _TOO_LONG = re.compile(
     r"prompt is too long|input is too long for requested model|longer than the maximum model length"
@@ -67,23 +65,6 @@ class BadStatus(Exception):
     retry_after: float | None
 
 
-class RequestRefused(ModelError):
-    """The service found the request wrong; ``said`` are its own words."""
-
-    def __init__(self, message: str, said: str) -> None:
-        super().__init__(message)
-        self.said = said
-
-    def names(self, parameters: Iterable[str]) -> list[str]:
-        """Those of the parameters that the service names; one inside a path, such as a tool's, is another."""
-        return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
-
-    @property
-    def names_image(self) -> bool:
-        """Whether it is about an image, as far as the service's words show it."""
-        return _IMAGE.search(self.said) is not None
-
-
 class TooLong(RequestRefused):
     """The conversation is longer than the model's context."""
 
@@ -109,13 +90,13 @@ class Failures:
         where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
         said = self.redacted(_said(answer.body))
         match status:
-            case 400 if _TOO_LONG.search(said):
+            case 400 | 413 if _TOO_LONG.search(said):
                 too_long = TooLong(said, said)
                 if not _REPLY_TOO_LONG.search(said) or too_long.tokens > too_long.window // 2:
                     return too_long
                 return RequestRefused(f"{where} refused the request: {said}; lower max_tokens of the model", said)
             case 400 | 422:
-                return RequestRefused(f"{where} refused the request: {said}; check the model's settings", said)
+                why = f"{where} refused the request: {said}; check the model's settings"
             case _ if 300 <= status < 400:
                 why = f"{where} redirects to another address, which is not followed; correct base_url"
             case 401:
@@ -134,9 +115,10 @@ class Failures:
                 why = f"{where} failed with {status}: {said}; try again later"
             case _:
                 why = f"{where} answered {status}: {said}; check base_url"
-        if status < 500 and status not in (408, 409, 429):
-            return ModelError(why)
-        return ModelError(why, retryable=True, retry_after=answer.retry_after, cause=cause)
+        failed = RequestRefused(why, said, status)
+        if status >= 500 or status in (408, 409, 429):
+            failed.retryable, failed.retry_after, failed.cause = True, answer.retry_after, cause
+        return failed
 
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
         """The error of the stream or of the HTTP client as the user reads it; a bug of ours is raised as it is.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
 from chain.errors import ModelError
-from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, Usage, assistant
+from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, Usage, assistant, is_signed_thinking
 from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
@@ -47,6 +47,9 @@ _CAUSES = {
 }
 """In a few words, the errors of a service that may answer the same request later."""
 
+_STATUSES = {"invalid_request_error": 400, "not_found_error": 404, "request_too_large": 413, "api_error": 500}
+"""With which status these errors come where they are no event."""
+
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What the API accepts as a tool's name: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
 
@@ -58,16 +61,29 @@ class BrokenStream(ModelError):
         super().__init__(f"the model's reply broke off: {why}", retryable=True)
 
 
-class ServiceError(ModelError):
+class RequestRefused(ModelError):
+    """The service answered with an error of this ``status``; ``said`` are its own words."""
+
+    def __init__(self, message: str, said: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.said = said
+        self.status = status
+
+    def names(self, parameters: Iterable[str]) -> list[str]:
+        """Those of the parameters that the service names; one inside a path, such as a tool's, is another."""
+        return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
+
+
+class ServiceError(RequestRefused):
     """An ``error`` event: the service itself ended the reply. ``kind`` is the error's type in the API."""
 
     def __init__(self, kind: str, message: str) -> None:
         # A request that the service finds wrong stays wrong, however often it is repeated.
         may_pass = kind not in ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
         why = f"the model's service gave up on the reply: {message or kind}"
-        super().__init__(why, retryable=may_pass, cause=_CAUSES.get(kind, ""))
+        super().__init__(why, message or kind, _STATUSES.get(kind, 0))
+        self.retryable, self.cause = may_pass, _CAUSES.get(kind, "")
         self.kind = kind
-        self.said = message or kind
 
 
 @dataclass
@@ -133,7 +149,7 @@ class ReplyReader:
         last = max(self._blocks, default=0)
         blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
         message = assistant(blocks)
-        if message.calls and _is_signed_thinking(message.blocks[-1]) and reason != "refusal":
+        if message.calls and is_signed_thinking(message.blocks[-1]) and reason != "refusal":
             # The API accepts no reply that ends in thinking, and none with calls whose thinking is incomplete.
             raise BrokenStream("it thinks on after its last call")
         return Reply(message, reason, self.usage, frozenset(cut))
@@ -241,12 +257,6 @@ class ReplyReader:
             raise BrokenStream(f"the input of its call of {name} is not a JSON object")
         cut.append(id)
         return ToolCall(id, name, {})
-
-
-def _is_signed_thinking(block: Block) -> bool:
-    if isinstance(block, Thinking):
-        return bool(block.signature)
-    return isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking"
 
 
 def _text(value: object) -> str:

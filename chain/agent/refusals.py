@@ -1,0 +1,92 @@
+"""Which content a request leaves out because the service refuses it, and the stubs that replace it. Pure.
+
+The request is sent again without the suspected content. Only when the service answers that request is the removal
+recorded, so that a refusal for another reason (no credit, an unknown model) costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from chain.errors import ModelError
+from chain.journal.records import REFUSED, Removed
+from chain.messages import Block, Image, Message, Text, ToolCall, ToolResult, digest_of, is_signed_thinking, with_images
+
+MAX_IMAGE_BYTES = 20_000_000
+"""Bytes of all images of a request: as base64 they are 27 MB, and a request may have 32 MB."""
+
+OVER_LIMIT = f"the images of one request may have {MAX_IMAGE_BYTES // 10**6} MB"
+TOO_MANY = "the service accepts no more images in one request"
+
+
+def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
+    """Return the messages with stubs for the removed content; the same object if it is not in them.
+
+    Of a digest that is named n times, the first n blocks are replaced. Messages from the first changed one on are new
+    objects, by which a cache that knows the last message notices the change.
+    """
+    left = Counter(removed.digests)
+
+    def stub(block: Block) -> Block:
+        if not left or not left[digest := digest_of(block)]:
+            return block if isinstance(block, Image) else with_images(block, stub)
+        left[digest] -= 1
+        match block:
+            case Image(name=name):
+                return Text(f"[image {name} removed: {removed.why}]")
+            case ToolResult():
+                return replace(block, text=f"[result removed: {removed.why}]", images=())
+            case ToolCall():
+                return replace(block, input={})
+            case _:
+                return Text(f"[text removed: {removed.why}]")
+
+    changed, is_same = list[Message](), True
+    for message in messages:
+        blocks = tuple(stub(b) for b in message.blocks if removed.what != "thinking" or not is_signed_thinking(b))
+        is_same = is_same and blocks == message.blocks
+        changed.append(message if is_same else replace(message, blocks=blocks))
+    return messages if is_same else changed
+
+
+def over_limit(agent: str, iteration: int, messages: Sequence[Message]) -> list[Removed]:
+    """Return the removal of the oldest images that a request has no room for, if there are any."""
+    images = _images(messages)
+    kept = sum(size <= MAX_IMAGE_BYTES for size in accumulate(image.size for image in reversed(images)))
+    return [_of_blocks(agent, iteration, images[: len(images) - kept], OVER_LIMIT)] if kept < len(images) else []
+
+
+def removal(
+    agent: str, iteration: int, messages: Sequence[Message], error: ModelError, removals: Iterable[Removed]
+) -> Removed:
+    """Return what to leave out of a request that was refused; ``removals`` are those of the refusals before it."""
+    images = _images(messages)
+    match error.refused:
+        case ("tools", *names):
+            return Removed(agent, iteration, "tools", names=tuple(names))
+        case ("thinking",):
+            return Removed(agent, iteration, "thinking", names=("the thinking of earlier replies",))
+        case ("oldest images",):
+            # Twice as many each time, so that few requests are needed.
+            dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY)
+            return _of_blocks(agent, iteration, images[: max(dropped, 1)], TOO_MANY)
+        case ("content", *digests):
+            blocks = [b for m in messages for b in (*m.blocks, *(i for r in m.results for i in r.images))]
+            return _of_blocks(agent, iteration, [b for b in blocks if digest_of(b) in digests])
+        case _:
+            # The service has answered requests with the others. Where it may have failed, there is one attempt.
+            last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
+            newest = [] if error.cause else _images(messages[last + 1 :])
+            return _of_blocks(agent, iteration, newest or images)
+
+
+def _images(messages: Iterable[Message]) -> list[Image]:
+    return [image for message in messages for image in message.images]
+
+
+def _of_blocks(agent: str, iteration: int, blocks: Sequence[Block], why: str = REFUSED) -> Removed:
+    names = dict.fromkeys(b.name if isinstance(b, Image) else "content of the conversation" for b in blocks)
+    return Removed(agent, iteration, "content", tuple(map(digest_of, blocks)), tuple(names), why)

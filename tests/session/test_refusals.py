@@ -1,0 +1,317 @@
+"""Content that a service rejects is replaced by stubs once a request without it is answered, also after a resume."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from double import check_messages
+from support import Session, check_invariants, open_session, settings
+from support.replays import check_replays
+from trio.testing import MockClock
+
+from chain import events
+from chain.agent import refusals
+from chain.agent.refusals import OVER_LIMIT, over_limit, without
+from chain.agent.window import length_of
+from chain.errors import ModelError
+from chain.journal.records import REFUSED, Removed
+from chain.messages import (
+    Block,
+    Image,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    assistant,
+    digest_of,
+    to_json,
+    user_text,
+)
+from chain.model import Delta, Reply, Request
+from chain.session.resume import read_back
+from chain.tools.tool import ToolContext, ToolOutput, tool
+
+PNG = b"\x89PNG\r\n\x1a\n"
+ASKS = "The conversation is about to be shortened"
+
+
+def error(why: str, *what: str, fails: bool = False) -> ModelError:
+    """A refusal; ``fails``: the service says that it has failed."""
+    made = ModelError(why, retryable=fails, cause=why if fails else "")
+    made.refused = what
+    return made
+
+
+def images(request: Request) -> list[str]:
+    return [image.name for message in request.messages for image in message.images]
+
+
+@tool(read_only=True)
+async def look(ctx: ToolContext, at: str) -> ToolOutput:
+    """Look at something."""
+    content = PNG + at.encode()
+    found = Image("image/png", digest_of(Text(at)), at, b64encode(content).decode(), len(content))
+    return ToolOutput(f"seen {at}", (found,))
+
+
+@dataclass
+class Picky:
+    """A model that refuses some requests. It answers the others, with the calls that a query names first."""
+
+    refuses: Callable[[Request], ModelError | None]
+    answer: str = "Fine."
+    name: str = "picky"
+    calls: int = 0
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        if (refusal := self.refuses(request)) is not None:
+            raise refusal
+        usage = Usage(sum(map(length_of, request.messages)) // 4, 5)
+        said = request.messages[-1].text
+        if said.startswith("call "):
+            self.calls += 1
+            call = ToolCall(f"t{self.calls}", "look", {"at": said.removeprefix("call ")})
+            return Reply(assistant([Thinking("Hm.", "signed"), call]), "tool_use", usage)
+        text = "Short." if said.startswith(ASKS) else self.answer
+        return Reply(assistant([Thinking("Hm.", "signed"), Text(text)]), "end_turn", usage)
+
+    async def prepare(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.fixture
+def workspace() -> Path:
+    """The folder in which the sessions of these tests work, with four pictures."""
+    folder = settings().file
+    assert folder is not None
+    for n in range(4):
+        (folder.parent / f"{n}.png").write_bytes(PNG + str(n).encode())
+    return folder.parent
+
+
+def notices(session: Session) -> list[str]:
+    return [notice.message for notice in session.of(events.Notice)]
+
+
+async def check_restored(session: Session) -> None:
+    """The conversation is the same after a resume, valid, and the journal has the original."""
+    check_invariants(session)
+    live = session.chain._session.tree.main.agent.conversation.messages
+    restored = read_back(session.file.data.splitlines(keepends=True)).restored
+    assert restored.main.history.conversation.messages == live
+    assert check_messages([to_json(m) for m in [*live, user_text("Next")]]) is None
+    assert restored.refused_tools == session.chain._shared.refused_tools
+
+
+# ------------------------------------------------------------------------------------------------------------- images
+
+
+BLIND = {
+    "400": lambda r: error("no images, please", "images") if images(r) else None,
+    "500": lambda r: error("failed with 500", "images", fails=True) if images(r) else None,
+}
+
+
+@pytest.mark.parametrize("refuses", BLIND.values(), ids=BLIND)
+async def test_a_model_that_cannot_see_is_asked_without_images(
+    refuses: Callable[[Request], ModelError | None], workspace: Path, autojump_clock: MockClock
+) -> None:
+    async with open_session(Picky(refuses)) as session:
+        assert (await session.run("What is on @0.png and @1.png?")).status == "done"
+        assert notices(session) == [f"No longer sent: 0.png, 1.png ({REFUSED})."]
+        before = len(session.model.requests)
+        assert (await session.run("And now?")).status == "done"
+        assert len(session.model.requests) == before + 1
+        assert Text(f"[image 0.png removed: {REFUSED}]") in session.model.requests[-1].messages[0].blocks
+        (query, *_) = [r for r in session.records if r["type"] == "message"]
+        assert [b["name"] for b in query["message"]["content"] if b["type"] == "image"] == ["0.png", "1.png"]
+        await check_restored(session)
+    check_replays(session)
+
+
+async def test_the_newest_images_are_suspected_first(workspace: Path) -> None:
+    bad = lambda r: error("Could not process image", "images") if "1.png" in images(r) else None  # noqa: E731
+    async with open_session(Picky(bad)) as session:
+        await session.run("See @0.png")
+        await session.run("See @1.png")
+        assert images(session.model.requests[-1]) == ["0.png"]
+        await check_restored(session)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_service_that_refuses_the_request_without_images_too_takes_none(
+    fails: bool, workspace: Path, autojump_clock: MockClock
+) -> None:
+    is_down = True
+    down = lambda r: error("no credit", *(["images"] if images(r) else []), fails=fails) if is_down else None  # noqa: E731
+    async with open_session(Picky(down)) as session:
+        assert (await session.run("See @0.png")).status == "error"
+        is_down = False
+        await session.run("And now?")
+        assert images(session.model.requests[-1]) == ["0.png"]
+        assert notices(session) == []
+
+
+async def test_a_failure_that_passes_takes_no_image(workspace: Path, autojump_clock: MockClock) -> None:
+    failures = [error("failed with 500", "images", fails=True)]
+    async with open_session(Picky(lambda r: failures.pop() if failures else None)) as session:
+        await session.run("See @0.png")
+        assert [images(r) for r in session.model.requests] == [["0.png"]] * 2
+
+
+async def test_only_the_image_that_the_service_names_is_left_out(workspace: Path) -> None:
+    def bad(request: Request) -> ModelError | None:
+        found = [i.digest for m in request.messages for i in m.images if i.name == "1.png"]
+        return error("image exceeds 5 MB", "content", *found) if found else None
+
+    async with open_session(Picky(bad)) as session:
+        await session.run("See @0.png, @1.png and @2.png")
+        assert images(session.model.requests[-1]) == ["0.png", "2.png"]
+        await check_restored(session)
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+async def test_of_too_many_images_the_oldest_are_left_out(most: int, workspace: Path) -> None:
+    many = lambda r: error("too many images", "oldest images") if len(images(r)) > most else None  # noqa: E731
+    async with open_session(Picky(many)) as session:
+        await session.run("See @0.png and @1.png")
+        assert (await session.run("See @2.png and @3.png")).status == "done"
+        assert images(session.model.requests[-1]) == ["0.png", "1.png", "2.png", "3.png"][4 - most :]
+        await check_restored(session)
+    check_replays(session)
+
+
+async def test_the_oldest_images_make_room_before_a_request_is_sent(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "MAX_IMAGE_BYTES", 20)
+    async with open_session(Picky(lambda r: None)) as session:
+        await session.run("See @0.png and @1.png")
+        await session.run("See @2.png")
+        assert [images(r) for r in session.model.requests] == [["0.png", "1.png"], ["1.png", "2.png"]]
+        assert notices(session) == [f"No longer sent: 0.png ({OVER_LIMIT})."]
+        await check_restored(session)
+    check_replays(session)
+
+
+def test_one_picture_that_was_sent_often_makes_room_for_itself() -> None:
+    one = Image("image/png", "d", "d.png", "AAAA", 9_000_000)
+    messages = [Message("user", (Text("see"), one))] * 3
+    (removed,) = over_limit("main", 1, messages)
+    assert removed.digests == ("d",)
+    assert [len(m.images) for m in without(messages, removed)] == [0, 1, 1]
+
+
+async def test_the_request_for_a_summary_is_made_without_images_too(workspace: Path) -> None:
+    blind = lambda r: error("no", "images") if images(r) and r.messages[-1].text.startswith(ASKS) else None  # noqa: E731
+    async with open_session(Picky(blind, "Fine. " * 500), tools=[look]) as session:
+        for query in ("See @0.png", "call x.png", "Well?"):
+            await session.run(query)
+        session.chain.compact("")
+        await session.chain.wait_idle()
+        assert [c.state for c in session.of(events.Compaction)] == ["started", "ended"]
+        (compacted,) = [r for r in session.records if r["type"] == "compacted"]
+        assert "images" not in compacted
+        await session.run("And now?")
+        live = session.chain._session.tree.main.agent.conversation.messages
+        restored = read_back(session.file.data.splitlines(keepends=True)).restored
+        assert restored.main.history.conversation.messages == live
+
+
+# ---------------------------------------------------------------------------------------------- thinking, tools, texts
+
+
+async def test_thinking_that_the_service_refuses_is_not_sent_again() -> None:
+    old = lambda r: error("Invalid signature", "thinking") if thoughts(r) == 2 else None  # noqa: E731
+    async with open_session(Picky(old)) as session:
+        for query in ("One.", "Two.", "Three.", "Four."):
+            assert (await session.run(query)).status == "done"
+        assert [thoughts(r) for r in session.model.requests] == [0, 1, 2, 0, 1]
+        assert notices(session) == [f"No longer sent: the thinking of earlier replies ({REFUSED})."]
+        await check_restored(session)
+    check_replays(session)
+
+
+def thoughts(request: Request) -> int:
+    return sum(isinstance(block, Thinking) for message in request.messages for block in message.blocks)
+
+
+async def test_a_tool_that_the_service_refuses_is_left_out_for_the_session() -> None:
+    def bad(request: Request) -> ModelError | None:
+        return error("tools.0: bad schema", "tools", "look") if any(t.name == "look" for t in request.tools) else None
+
+    async with open_session(Picky(bad), tools=[look]) as session:
+        await session.run("Hello")
+        await session.run("Again")
+        assert [any(t.name == "look" for t in r.tools) for r in session.model.requests] == [True, False, False]
+        assert notices(session) == [f"No longer sent: look ({REFUSED})."]
+    check_replays(session)
+    rows = session.file.data.splitlines(keepends=True)
+    async with open_session(Picky(bad), tools=[look], file=session.file, resume=read_back(rows)) as resumed:
+        await resumed.run("And now?")
+        assert len(resumed.model.requests) == 1
+
+
+async def test_a_model_that_refuses_a_tool_that_is_not_offered_ends_the_run() -> None:
+    async with open_session(Picky(lambda r: error("no", "tools", "nothing"))) as session:
+        assert (await session.run("Hello")).status == "error"
+        assert len(session.model.requests) == 2
+
+
+RESULT = ToolResult("t1", "seen", True, (Image("image/png", "d1", "one.png"), Image("image/png", "d2", "two.png")))
+STUBS: dict[str, tuple[Block, str, Block]] = {
+    "an image": (RESULT.images[0], "d1", Text("[image one.png removed: no]")),
+    "a text": (Text("secret"), digest_of(Text("secret")), Text("[text removed: no]")),
+    "a result": (RESULT, digest_of(RESULT), ToolResult("t1", "[result removed: no]", True)),
+    "an image of a result": (
+        RESULT,
+        "d2",
+        replace(RESULT, text="seen\n[image two.png removed: no]", images=RESULT.images[:1]),
+    ),
+    "a call": (
+        ToolCall("t1", "look", {"at": 1}),
+        digest_of(ToolCall("t1", "look", {"at": 1})),
+        ToolCall("t1", "look", {}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("block", "digest", "stub"), STUBS.values(), ids=STUBS)
+def test_what_stands_for_content_that_was_removed(block: Block, digest: str, stub: Block) -> None:
+    messages = [user_text("before"), Message("user", (block,)), user_text("after")]
+    removed = Removed("main", 1, "content", (digest,), why="no")
+    changed = without(messages, removed)
+    assert [m.blocks for m in changed] == [messages[0].blocks, (stub,), messages[2].blocks]
+    assert changed[0] is messages[0]
+    assert changed[2] is not messages[2]
+    assert without(changed, removed) is changed
+
+
+async def test_a_result_that_the_service_names_stays_out_after_a_resume() -> None:
+    def bad(request: Request) -> ModelError | None:
+        found = [digest_of(r) for m in request.messages for r in m.results if r.text == "seen it"]
+        return error("blocked", "content", *found) if found else None
+
+    async with open_session(Picky(bad), tools=[look]) as session:
+        assert (await session.run("call it")).status == "done"
+        live = session.chain._session.tree.main.agent.conversation.messages
+        assert live[2].blocks == (ToolResult("t1", f"[result removed: {REFUSED}]"),)
+        restored = read_back(session.file.data.splitlines(keepends=True)).restored
+        assert restored.main.history.conversation.messages == live
+
+
+async def test_a_refusal_of_what_is_a_stub_already_ends_the_run() -> None:
+    bad = lambda r: error("blocked", "content", digest_of(r.messages[0].blocks[0]))  # noqa: E731
+    async with open_session(Picky(bad)) as session:
+        assert (await session.run("Hello")).status == "error"
+        assert len(session.model.requests) == 2
+        assert not [r for r in session.records if r["type"] == "removed"]
