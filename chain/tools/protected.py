@@ -37,8 +37,8 @@ INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
 """Files that a session reads, in whatever folder it is started. Case does not count, as on some disks."""
 CONFIGURATION, _GIT = "config.yaml", ".git"
 
-MAX_FOLDERS = 1_000
-"""Folders of a workspace that are searched, the nearest first: some 50 ms before and after each command."""
+MAX_FOLDERS = 300
+"""Folders of a workspace that are searched, the nearest first: some 10 ms before and after each command."""
 MAX_CONFIGS = 50
 """Files of git's configuration that include each other."""
 MAX_TEXT, MAX_NAME = 500_000, 5_000
