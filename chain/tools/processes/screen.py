@@ -104,7 +104,7 @@ class Screen:
             case "H" | "f":
                 self._go(n - 1, m - 1)
             case "K":
-                self._rows[y] = "" if first == "2" else " " * x + row[x:] if first == "1" else row[:x]
+                self._rows[y] = "" if first == "2" else " " * (x + 1) + row[x + 1 :] if first == "1" else row[:x]
             case "J" if first in ("", "0"):
                 self._rows[y:] = [row[:x]]
             case "J" if first == "2":

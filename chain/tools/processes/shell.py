@@ -28,6 +28,7 @@ from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.own import changed_files, git_state
 from chain.tools.paths import as_text, existing
+from chain.tools.processes.environment import unattended
 from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import Ended, Guard
 from chain.tools.processes.output import Output
@@ -91,7 +92,7 @@ def shell_tools(
     """
     if sys.platform != "linux":
         return ()
-    shell = _Shell(guard, rules, rules.environment(environ), found)
+    shell = _Shell(guard, rules, unattended(rules.environment(environ)), found)
     # Its own limit is a parameter, so the one of all tools is not for it.
     made = tool(
         name="shell", kind="execute", timeout_s=math.inf, needs_approval=True, preview=shell.preview, subject=COMMANDS

@@ -448,6 +448,27 @@ async def test_a_command_does_not_see_a_secret(shell_: Shell) -> None:
     assert "PLACE" not in said
 
 
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("git init -q . && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty", "exit code 1"),
+        ('sh -c "$VISUAL a.txt"', "exit code 1"),
+        ("eval $KUBE_EDITOR a.txt", "exit code 1"),
+        (
+            "git init -q . && GIT_EDITOR='echo a >' git -c user.name=a -c user.email=a@b.c commit -q --allow-empty",
+            "code 0",
+        ),
+        ("$PAGER file", "x\nexit code 0"),
+        ("printf y | $DELTA_PAGER", "y\nexit code 0"),
+    ],
+)
+async def test_what_would_wait_for_keys_ends_at_once(shell_: Shell, command: str, result: str) -> None:
+    shell_.environ |= {"EDITOR": "cat /dev/zero", "KUBE_EDITOR": "cat /dev/zero", "DELTA_PAGER": "less"}
+    said = await shell_.run(command)
+    assert said.endswith(result)
+    assert ("No editor can be opened here. Give" in said) == (result == "exit code 1")
+
+
 # --------------------------------------------------------------------------------------------------------- as a tool
 
 
