@@ -198,7 +198,9 @@ class UpdateBuilder:
             "content": [*call.content, *([result] if event.text.strip() else [])],
         }
         if known is None:
-            fields |= {"title": event.name or "a tool", "kind": call.kind}
+            input = event.input or {}
+            title = shown_calls.title_of(event.name or "a tool", input)
+            fields |= {"title": title, "kind": call.kind, "locations": locations_of(input, self.workspace)}
         return self._of_call(event.id, event.agent, is_new=known is None, **fields)
 
     def _kind_of(self, name: str) -> str:

@@ -5,6 +5,7 @@ It is shown before a command is allowed: in the preview of the tool ``shell``, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,26 @@ _WITHOUT = {
 
 _EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
 """What holds without ``writes`` on a machine that could refuse them."""
+
+
+_SIGNS = {
+    "network": r"resolve host|name resolution|does not resolve|name or service not known|unknown ?host|bad hostname"
+    r"|EAI_AGAIN|ENOTFOUND|network (?:is )?unreachable|(?:failed|unable|could ?n[o']t|can(?:no|')t) (?:to )?connect\b"
+    r"|new connection|listen EACCES|socket.{0,300}?permission denied",
+    "unix_sockets": r"dial unix|\.sock\b.{0,99}permission denied|authentication agent",
+    "devices": r"/dev/\S+ permission denied|permission denied: \S/dev/|pseudo-?terminal|\bpty\b",
+    "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
+    "writes": r"permission denied|\bEACCES\b",
+}
+"""What programs write, in any case, where a protection refuses them something; the first that fits counts."""
+
+_REFUSED = {
+    "network": "network denied; tools.shell.network: true allows it",
+    "unix_sockets": "Unix sockets denied",
+    "devices": "devices denied; tools.shell.writable can name some",
+    "signals": "reaching other processes denied",
+    "writes": "writing denied outside the workspace and $TMPDIR{}; tools.shell.writable names more folders",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +141,16 @@ class Sandbox:
             f"This program needs {needed}, which a command cannot change, so it makes, moves and removes nothing "
             f"directly in {folders}"
         )
+
+    def refusal(self, command: str, output: str, workspace: Path) -> str:
+        """What the sandbox seems to have refused to a command that may have failed; empty if nothing."""
+        # Programs can be told to say nothing, as curl -s is.
+        said = output.strip() or ("could not connect" if "://" in command else "")
+        held = (name for name in _SIGNS if name in self.held)
+        name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
+        closed = self.places.closed if self.places is not None else ()
+        also = f", and directly in {_named(closed, workspace.resolve())}" if closed else ""
+        return f"[sandbox: {_REFUSED[name].format(also)}]" if name else ""
 
     @property
     def fence(self) -> Fence | None:

@@ -52,6 +52,9 @@ PROGRESS_S = 0.1
 GIT_S = 1.0
 """Seconds for a look at a repository after a command."""
 
+LOOKED_AT = 4_000
+"""Characters at the end of an output in which signs of the sandbox are looked for."""
+
 MAX_FILES = 3
 """Hooks that a notice names: a new repository has a dozen examples."""
 
@@ -147,10 +150,14 @@ class _Shell:
                     fence=box,
                 ),
             )
+        # A command of several parts may go well although one of them failed.
+        may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
+        refused = now.sandbox.refusal(command, output.text()[-LOOKED_AT:], ctx.workspace) if may_have_failed else ""
+        why = [refused] if refused else []
         if ended.code is None:
-            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit"))
+            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit", *why))
         left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
-        return _result(output, *([left] if ended.left else []), _end(ended.code))
+        return _result(output, *([left] if ended.left else []), _end(ended.code), *why)
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
         """What it would run with. Raises ``ToolError`` for what is not to be run."""

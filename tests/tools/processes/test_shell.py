@@ -21,7 +21,7 @@ from chain.messages import ToolCall
 from chain.plan import Plan
 from chain.tools import calling
 from chain.tools.allowances import for_always, parse_allowance
-from chain.tools.processes import shell
+from chain.tools.processes import sandbox, shell
 from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import Protections, probe
 from chain.tools.processes.sandbox import Sandbox, ShellRules
@@ -393,7 +393,8 @@ async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(sh
         "This program needs chain/sessions, which a command cannot change, so it makes, moves and removes nothing "
         "directly in the workspace, chain."
     )
-    assert "exit code 1" in await shell_.run("touch chain/sessions/new || mv chain away || touch new")
+    said = await shell_.run("touch chain/sessions/new || mv chain away || touch new")
+    assert "exit code 1\n[sandbox: writing denied outside the workspace and $TMPDIR, and directly in the work" in said
     assert await shell_.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
 
 
@@ -408,6 +409,50 @@ async def test_where_a_command_may_change_this_program_writes_are_not_claimed(sh
     shell_.rules = dataclasses.replace(shell_.rules, sandbox="strict")
     with pytest.raises(ToolError, match=r"strict, but on this machine a command can change this program.* \(writes\);"):
         await shell_.preview("ls")
+
+
+SIGNS = {
+    "curl: (6) Could not resolve host: example.org": "network",
+    "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>": "network",
+    "Error: getaddrinfo EAI_AGAIN example.org": "network",
+    "Could not connect to Redis at 127.0.0.1:6379: Permission denied": "network",
+    "    _socket.socket.__init__(self, family)\nPermissionError: [Errno 13] Permission denied": "network",
+    "dial unix /var/run/docker.sock: socket: permission denied": "network",
+    "java.net.UnknownHostException: example.org": "network",
+    "cat: /dev/tty: Permission denied": "devices",
+    "PermissionError: [Errno 13] Permission denied: '/dev/tty'": "devices",
+    "bash: line 1: kill: (1) - Operation not permitted": "signals",
+    "touch: cannot touch '/x': Permission denied": "writes",
+    "Error: EACCES: permission denied, open '/x'": "writes",
+    "error: could not lock config file /root/.gitconfig: Permission denied": "writes",
+    "ls: cannot access 'x': No such file or directory": "",
+    "1 failed, 3 passed": "",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("output", SIGNS)
+def test_what_the_sandbox_seems_to_have_refused_is_named_if_it_refuses_that(output: str, tmp_path: Path) -> None:
+    whole, name = Sandbox(ShellRules(), ALL), SIGNS[output]
+    said = whole.refusal("make", output, tmp_path)
+    assert said == (f"[sandbox: {sandbox._REFUSED[name].format('')}]" if name else "")
+    assert Sandbox(ShellRules(), NOTHING).refusal("make", output, tmp_path) == ""
+    # With the network allowed only Unix sockets are refused.
+    others = Sandbox(ShellRules(network=True), ALL._replace(writes=False)).refusal("make", output, tmp_path)
+    assert ("network" in others, "Unix sockets" in others) == (False, "docker.sock" in output)
+
+
+def test_a_command_that_was_to_reach_an_address_and_said_nothing_names_the_network(tmp_path: Path) -> None:
+    assert "network denied" in Sandbox(ShellRules(), ALL).refusal("curl -s https://example.org", "\n", tmp_path)
+
+
+@needs_writes
+async def test_a_command_that_the_sandbox_made_fail_ends_with_what_it_refused(shell_: Shell) -> None:
+    why = "[sandbox: writing denied outside the workspace and $TMPDIR; tools.shell.writable names more folders]"
+    assert (await shell_.run("touch ../x")).endswith(f": Permission denied\nexit code 1\n{why}")
+    assert (await shell_.run("touch ../x 2>&1 | tail -1")).endswith(f": Permission denied\nexit code 0\n{why}")
+    (shell_.workspace / "log").write_text("Permission denied\n")
+    assert await shell_.run("cat log") == "Permission denied\nexit code 0"
 
 
 async def test_temporary_files_are_the_chain_s_in_a_fence(shell_: Shell) -> None:
