@@ -155,7 +155,7 @@ class ToolProgress(_Event):
 class ToolResult(_Event):
     """A tool call was answered: ``text`` is what the model reads, ``seconds`` how long it ran (0: it never did).
 
-    ``input`` (not in the JSON) is that of a call that never started, of which no ``ToolCall`` told.
+    ``input`` (not in the JSON) is that of a call that never started, of which no ``ToolCall`` told; else empty.
     """
 
     id: str
@@ -163,7 +163,7 @@ class ToolResult(_Event):
     text: str
     is_error: bool
     seconds: float
-    input: Mapping[str, Any] | None = None
+    input: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

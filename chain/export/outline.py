@@ -121,7 +121,7 @@ class CallItem(_Stretch):
     @property
     def shown_input(self) -> Mapping[str, object]:
         """The input, also of a call that never started."""
-        return self.input or (self.result and self.result.input) or {}
+        return self.input or ({} if self.result is None else self.result.input)
 
     @property
     def repeats(self) -> bool:

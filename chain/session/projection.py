@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, get_args
 
@@ -66,7 +66,6 @@ class _Agent:
     error: str = ""
     calls: dict[str, messages.ToolCall] = field(default_factory=dict)
     """Those that have no result yet."""
-    started: set[str] = field(default_factory=set)
     seconds: dict[str, float] = field(default_factory=dict)
     """How long those of them ran whose results come with those of the others."""
 
@@ -113,10 +112,11 @@ class Projection:
             case records.Compacted(summary=summary):
                 return [self._event(events.Compaction, record, at, state="ended", summary=summary)]
             case records.ToolStarted():
-                self._of(record.agent).started.add(record.id)
-                call = self._of(record.agent).calls.get(record.id)
-                input, parent_id = {} if call is None else call.input, self._of(record.agent).parent_id
-                return [self._event(events.ToolCall, record, at, input=input, parent_id=parent_id)]
+                agent = self._of(record.agent)
+                if (call := agent.calls.get(record.id)) is not None:
+                    agent.calls[call.id] = replace(call, input={})  # told now, and not once more with its result
+                input = {} if call is None else call.input
+                return [self._event(events.ToolCall, record, at, input=input, parent_id=agent.parent_id)]
             case records.ToolFinished(id=id, text=text):
                 self._of(record.agent).seconds[id] = record.seconds
                 result = messages.ToolResult(id, text, record.is_error)
@@ -347,8 +347,6 @@ class Projection:
     def _tool_result(self, name: str, result: messages.ToolResult, at: float) -> Event:
         agent = self._of(name)
         call, seconds = agent.calls.pop(result.id, None), agent.seconds.pop(result.id, 0.0)
-        input = None if call is None or call.id in agent.started else call.input
-        agent.started.discard(result.id)
         return events.ToolResult(
             **self._common(name, at),
             id=result.id,
@@ -356,7 +354,7 @@ class Projection:
             text=result.text,
             is_error=result.is_error,
             seconds=seconds,
-            input=input,
+            input={} if call is None else call.input,
         )
 
     def _plan(self, record: PlanChange, at: float) -> list[Event]:

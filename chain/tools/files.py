@@ -219,31 +219,25 @@ def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most
 
 
 def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> str:
-    """The head and as many lines as fit into ``most`` characters; it says which those are, unless they are all.
-
-    Of a first line that does not fit its beginning is shown, from ``column`` on.
-    """
+    """The head and as many lines as fit into ``most`` characters; it says which those are, unless they are all."""
+    shown, room, rest = list[str](), most, ""
     is_there = _pass_over(text, offset, column)
-    shown, room, cut, rest = list[str](), most, "", ""
-    while is_there and (piece := text.readline(room + len("\r\n") + 1)):
+    while is_there and not rest and (piece := text.readline(room + len("\r\n") + 1)):
         line = piece.removesuffix("\n").removesuffix("\r")
-        if (limit and len(shown) == limit) or (len(line) > room and shown):
+        if shown and (len(shown) == limit or len(line) > room):
             rest = f"offset={offset + len(shown)}"
-            break
-        if len(line) > room:
-            end = column + most
-            cut, rest = f", line {offset} up to column {end - 1}", f"offset={offset} and column={end}"
-            line = f"{line[:most]}… (the rest of this line is not shown)"
-        shown.append(line)
-        room = max(room - len(line) - 1, 0)
-        if rest:
-            break
+        elif len(line) > room:
+            rest = f"offset={offset} and column={column + most}"
+            shown.append(f"{line[:most]}… (the rest of this line is not shown)")
+        else:
+            shown.append(line)
+            room -= len(line) + 1
     if not shown and (offset > 1 or column > 1):
         raise ToolError(f"There is no line {offset}{f' with a column {column}' if column > 1 else ''}. {head}.")
     if rest or offset > 1 or column > 1:
         head += f"; lines {offset} to {offset + len(shown) - 1} are shown"
-        head += f", line {offset} from column {column}" if column > 1 else ""
-        head += cut + (f", read on with {rest}" if rest else "")
+        head += f" from column {column}" if column > 1 else ""
+        head += f", read on with {rest}" if rest else ""
     return "\n".join([head, *shown])
 
 
@@ -251,12 +245,10 @@ def _pass_over(text: TextIO, offset: int, column: int) -> bool:
     """Read up to a column of a line. Return whether it is there."""
     n, left, count = 1, column - 1, 0
     while n < offset or (n == offset and left):
-        is_before = n < offset
-        piece = text.readline(MAX_SHOWN if is_before else min(left, MAX_SHOWN))
-        if not piece:
+        if not (piece := text.readline(MAX_SHOWN if n < offset else min(left, MAX_SHOWN))):
             return False
+        left -= len(piece) if n == offset else 0
         n += piece.endswith("\n")
-        left -= 0 if is_before else len(piece)
         count += 1
         if count % 1_000 == 0:
             trio.from_thread.check_cancelled()

@@ -42,12 +42,9 @@ _LISTED = re.compile(
 
 
 _FORMS = str.maketrans(
-    {
-        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033", '"'),
-        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys("\xad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"),  # nobody sees these
-    }
+    "\u2018\u2019\u201a\u201b\u2032\u201c\u201d\u201e\u201f\u2033\u2010\u2011\u2012\u2013\u2014\u2015\u2212",
+    "'''''\"\"\"\"\"-------",
+    "\xad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",  # nobody sees these
 )
 """Quotes and dashes, whose forms are characters of their own to Unicode."""
 
@@ -86,9 +83,10 @@ def folded(text: str) -> str:
 
 def names_of_forms(text: str, other: str) -> list[str]:
     """The names of the characters that ``text`` has and ``other`` has not, of those that have several forms."""
-    found = (c for c in sorted({*text} - {*other}) if c == "\r" or folded(c) != c or _is_accented(c))
+
+    def has_forms(char: str) -> bool:
+        is_plain = folded(char) == char == unicodedata.normalize("NFD", char)
+        return char == "\r" or not is_plain or unicodedata.combining(char) > 0
+
+    found = filter(has_forms, sorted({*text} - {*other}))
     return ["CR LF" if c == "\r" else f"U+{ord(c):04X} ({unicodedata.name(c, 'no name')})" for c in found]
-
-
-def _is_accented(char: str) -> bool:
-    return unicodedata.combining(char) > 0 or unicodedata.normalize("NFD", char) != char

@@ -228,7 +228,7 @@ def _image(image: Image) -> _Attachment:
 
 
 def _text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
-    text = file.text
+    text = file.body.replace("\r\n", "\n")
     said = counted(len(file.lines), "line")
     body, more = text[:MAX_SHOWN], "".join(f"; {note}" for note in file.notes)
     if len(text) > MAX_SHOWN:

@@ -23,9 +23,6 @@ LEAST_FACT = 12
 MAX_CHARS = 400
 """Characters of an argument: more than a row has."""
 
-MAX_NOTES = 8
-"""Rows behind the counts of a search, of what it left out."""
-
 _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
 """The names of the arguments that a call is known by; models write the more important one first."""
 _QUOTED = ("pattern", "query")
@@ -59,7 +56,7 @@ def facts(event: events.ToolResult, about: str = "") -> list[str]:
         return [flat(part) for part in command_end(event.text).parts]
     if not rows:
         return []
-    if found := next(filter(None, (_MATCHES.fullmatch(row.strip()) for row in rows[-MAX_NOTES:])), None):
+    if found := _MATCHES.fullmatch(rows[-1].strip()):
         return ["1 match" if found[1] == "1" else f"{found[1]} matches"]
     # A row that only opens a bracket says nothing, as of JSON.
     first = flat(rows[0] if rows[0].strip() not in _OPENINGS else " ".join(rows)[:MAX_CHARS])

@@ -119,7 +119,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
     took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
     # A call that never started has no row of its own.
-    name = event.name if event.input is None else call_rows.head(event.name, call_rows.subject(event.name, event.input))
+    name = call_rows.head(event.name, call_rows.subject(event.name, event.input)) if event.input else event.name
     text = f"{name}{took}" + (f": {first}" if first else "")
     if event.name == call_rows.COMMAND and not call_rows.is_refusal(event) and (said := call_rows.facts(event)):
         dot = f" {place.sign('·')} "

@@ -311,7 +311,7 @@ async def test_every_part_of_a_long_line_can_be_read(
         calls += 1
     assert shown == text.replace("\r", "")
     assert calls == 4
-    assert "; the lines end with CR LF; lines 2 to 3 are shown, line 2 from column 49999" in await use(
+    assert "; the lines end with CR LF; lines 2 to 3 are shown from column 49999" in await use(
         workspace, read_file, path="wide", offset=2, column=49_999
     )
     says = await refused(workspace, read_file, path="wide", offset=2, column=50_003)
@@ -383,7 +383,7 @@ ENCODED = {
     "UTF-8 with a byte order mark; the lines end with CR LF": "\ufeffé x\r\ny".encode(),
     "UTF-16-LE with a byte order mark": "\ufeffé x\ny\n".encode("utf-16-le"),
     "UTF-16-BE with a byte order mark; the lines end with CR LF": "\ufeffé x\r\ny\r\n".encode("utf-16-be"),
-    "ends of line are mixed: CR LF at 2, LF at the others": "é x\ny\r\n".encode(),
+    "the lines end with CR LF at the lines 2, and others with LF": "é x\ny\r\n".encode(),
 }
 
 

@@ -31,24 +31,19 @@ _IN_VALUE = re.compile(
 
 
 _NO_EDITOR = (
-    "sh -c 'echo \"No editor can be opened here. Give the text as an argument, as git commit -m does; "
-    "GIT_EDITOR=true accepts a text as it is.\" >&2; exit 1'"
+    "sh -c 'echo No editor can be opened here: give the text as an argument, as git commit -m does. >&2; exit 1'"
 )
-
 _UNATTENDED = {
     **dict.fromkeys(("EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "HGEDITOR", "SVN_EDITOR"), _NO_EDITOR),
     **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), "cat"),
-    # Vim ends when it would wait for keys: after the commands that it was given.
-    "VIMINIT": "autocmd VimEnter * cquit",
+    "VIMINIT": "autocmd VimEnter * cquit",  # it ends where it would wait for keys
     "GIT_TERMINAL_PROMPT": "0",
 }
 
 
 def unattended(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command that nobody types to: what would open an editor fails, and nothing is paged."""
-    others = {
-        n: "cat" if n.endswith("PAGER") else _NO_EDITOR for n in environ if n.endswith(("PAGER", "EDITOR", "FCEDIT"))
-    }
+    others = {n: "cat" if n.endswith("PAGER") else _NO_EDITOR for n in environ if n.endswith(("PAGER", "EDITOR"))}
     return {**environ, **others, **_UNATTENDED}
 
 

@@ -1,7 +1,4 @@
-"""What a command writes: decoded as it comes, kept in bounded memory, and shown in bounded portions. Pure.
-
-People see it as it comes, and the result has what a terminal shows of it in the end.
-"""
+"""What a command writes: decoded, kept as a terminal shows it in the end, and reported in bounded portions. Pure."""
 
 from __future__ import annotations
 

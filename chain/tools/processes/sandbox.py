@@ -47,14 +47,6 @@ _SIGNS = {
 }
 """What programs write, in any case, where a protection refuses them something; the first that fits counts."""
 
-_REFUSED = {
-    "network": "network denied; tools.shell.network: true allows it",
-    "unix_sockets": "Unix sockets denied",
-    "devices": "devices denied; tools.shell.writable can name some",
-    "signals": "reaching other processes denied",
-    "writes": "writing denied outside the workspace and $TMPDIR{}; tools.shell.writable names more folders",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ShellRules:
@@ -142,15 +134,13 @@ class Sandbox:
             f"directly in {folders}"
         )
 
-    def refusal(self, command: str, output: str, workspace: Path) -> str:
-        """What the sandbox seems to have refused to a command that may have failed; empty if nothing."""
+    def refusal(self, command: str, output: str) -> str:
+        """Which protection seems to have made a command fail that may have failed; empty if none."""
         # Programs can be told to say nothing, as curl -s is.
         said = output.strip() or ("could not connect" if "://" in command else "")
         held = (name for name in _SIGNS if name in self.held)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
-        closed = self.places.closed if self.places is not None else ()
-        also = f", and directly in {_named(closed, workspace.resolve())}" if closed else ""
-        return f"[sandbox: {_REFUSED[name].format(also)}]" if name else ""
+        return f"[sandbox: {name} denied; see chain help tools]" if name else ""
 
     @property
     def fence(self) -> Fence | None:

@@ -152,12 +152,11 @@ class _Shell:
             )
         # A command of several parts may go well although one of them failed.
         may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
-        refused = now.sandbox.refusal(command, output.text()[-LOOKED_AT:], ctx.workspace) if may_have_failed else ""
-        why = [refused] if refused else []
+        refused = now.sandbox.refusal(command, output.text()[-LOOKED_AT:]) if may_have_failed else ""
         if ended.code is None:
-            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit", *why))
+            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit", refused))
         left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
-        return _result(output, *([left] if ended.left else []), _end(ended.code), *why)
+        return _result(output, left if ended.left else "", _end(ended.code), refused)
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
         """What it would run with. Raises ``ToolError`` for what is not to be run."""
@@ -281,7 +280,7 @@ async def _with_reports(
 def _result(output: Output, *ends: str) -> str:
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
-    return "\n".join([*rows, *([output.note] if output.note else []), *ends])
+    return "\n".join([*rows, *filter(None, [output.note, *ends])])
 
 
 def _end(code: int) -> str:
