@@ -57,10 +57,11 @@ class FileText:
     @property
     def notes(self) -> list[str]:
         """Parts of a sentence about what ``lines`` do not show."""
-        name, numbers = self.codec.upper(), [n for n, line in enumerate(self.body.split("\n"), 1) if line[-1:] == "\r"]
-        at = "" if self.is_crlf else f" at the lines {first_of([*map(str, numbers)], MAX_NUMBERS)}, and others with LF"
-        return [
-            *([f"{name} with a byte order mark"] if self.mark else []),
-            *([f"it is not {name}, and \ufffd stands for what could not be read"] if self.is_damaged else []),
-            *([f"the lines end with CR LF{at}"] if self.is_crlf or numbers else []),
-        ]
+        name, crlf = self.codec.upper(), [n for n, line in enumerate(self.body.split("\n"), 1) if line[-1:] == "\r"]
+        ends = f"lines {first_of([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
+        found = {
+            f"{name} with a byte order mark": bool(self.mark),
+            f"it is not {name}, and \ufffd stands for what could not be read": self.is_damaged,
+            "the lines end with CR LF" if self.is_crlf else ends: bool(crlf),
+        }
+        return [note for note, holds in found.items() if holds]

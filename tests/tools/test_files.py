@@ -383,7 +383,7 @@ ENCODED = {
     "UTF-8 with a byte order mark; the lines end with CR LF": "\ufeffé x\r\ny".encode(),
     "UTF-16-LE with a byte order mark": "\ufeffé x\ny\n".encode("utf-16-le"),
     "UTF-16-BE with a byte order mark; the lines end with CR LF": "\ufeffé x\r\ny\r\n".encode("utf-16-be"),
-    "the lines end with CR LF at the lines 2, and others with LF": "é x\ny\r\n".encode(),
+    "lines 2 end with CR LF, the others with LF": "é x\ny\r\n".encode(),
 }
 
 
