@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
-from chain.events import Answer, Event, Question, Receipt
+from chain.events import Answer, Event, Question, Receipt, ToolResult
 from chain.fields import read_fields
 from chain.messages import JsonObject
 
@@ -42,6 +42,7 @@ _PLAIN = frozenset({str, int, float, bool, dict})
 
 _HIDDEN = {
     (Receipt.type, "origin"),
+    (ToolResult.type, "input"),
     (Question.type, "always"),
     (Question.type, "only_by_name"),
     (Answer.type, "is_for_always"),

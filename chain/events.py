@@ -153,13 +153,17 @@ class ToolProgress(_Event):
 
 @_event("tool_result")
 class ToolResult(_Event):
-    """A tool call was answered: ``text`` is what the model reads, ``seconds`` how long it ran (0: it never did)."""
+    """A tool call was answered: ``text`` is what the model reads, ``seconds`` how long it ran (0: it never did).
+
+    ``input`` (not in the JSON) is that of a call that never started, of which no ``ToolCall`` told; else empty.
+    """
 
     id: str
     name: str
     text: str
     is_error: bool
     seconds: float
+    input: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ class Asker(Asking):
         if asked.by == "nobody":
             flag = allowances.that_permits(name, preview, self.questions.subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
+            if flag == name and preview.always == "subject":
+                hint = f"; no pattern can name it, and plain {name} would allow every call"
             return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
         return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
 

@@ -284,14 +284,14 @@ class _Record:
     def _call(self, call: outline.CallItem) -> Iterator[str]:
         is_bad = call.input is not None and (call.result is None or call.result.is_error)
         kind = " unstarted" if call.input is None else " failed" if is_bad else ""
-        short = phrases.short_input(call.input or {})
+        short = phrases.short_input(call.shown_input)
         yield (
             f'<div class="tool{kind}" id="{call.anchor}">\n<p class="mono">'
             f'<span class="name">{escaped(call.name)}</span> <span class="input">{escaped(short)}</span> '
             f'<span class="state">{call.state}</span></p>\n'
         )
-        if short.endswith("…") and call.input is not None:
-            body = f'<pre class="text" tabindex="0">{shown(phrases.whole_input(call.input))}</pre>'
+        if short.endswith("…"):
+            body = f'<pre class="text" tabindex="0">{shown(phrases.whole_input(call.shown_input))}</pre>'
             yield f'<details class="more"><summary>input</summary>{body}</details>\n'
         for agent in call.agents:
             yield from self._agent(agent)

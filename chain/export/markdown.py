@@ -104,8 +104,8 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
 
 def _call(call: outline.CallItem) -> Iterator[str]:
     yield from _paragraph(f"**Tool {inline(call.name)}** ({call.state})")
-    if call.input:
-        yield from fenced(phrases.whole_input(call.input), "json")
+    if call.shown_input:
+        yield from fenced(phrases.whole_input(call.shown_input), "json")
     for agent in call.agents:
         yield from _agent(agent)
     if call.result is not None and call.result.text.strip() and not call.repeats:

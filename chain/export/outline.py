@@ -7,7 +7,7 @@ stays without one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -117,6 +117,11 @@ class CallItem(_Stretch):
             return "did not end"
         went = f"{'failed, ' if self.result.is_error else ''}{duration(self.result.seconds)}"
         return "not started" if self.input is None else went
+
+    @property
+    def shown_input(self) -> Mapping[str, object]:
+        """The input, also of a call that never started."""
+        return self.input or ({} if self.result is None else self.result.input)
 
     @property
     def repeats(self) -> bool:

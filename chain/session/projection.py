@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, get_args
 
@@ -114,9 +114,11 @@ class Projection:
             case records.Compacted(summary=summary):
                 return [self._event(events.Compaction, record, at, state="ended", summary=summary)]
             case records.ToolStarted():
-                call = self._of(record.agent).calls.get(record.id)
-                input, parent_id = {} if call is None else call.input, self._of(record.agent).parent_id
-                return [self._event(events.ToolCall, record, at, input=input, parent_id=parent_id)]
+                agent = self._of(record.agent)
+                if (call := agent.calls.get(record.id)) is not None:
+                    agent.calls[call.id] = replace(call, input={})  # told now, and not once more with its result
+                input = {} if call is None else call.input
+                return [self._event(events.ToolCall, record, at, input=input, parent_id=agent.parent_id)]
             case records.ToolFinished(id=id, text=text):
                 self._of(record.agent).seconds[id] = record.seconds
                 result = messages.ToolResult(id, text, record.is_error)
@@ -355,6 +357,7 @@ class Projection:
             text=result.text,
             is_error=result.is_error,
             seconds=seconds,
+            input={} if call is None else call.input,
         )
 
     def _plan(self, record: PlanChange, at: float) -> list[Event]:

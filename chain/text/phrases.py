@@ -218,7 +218,8 @@ def without_partial_results(text: str) -> str:
 class CommandEnd:
     """How a command ended: ``end`` is empty where it went well.
 
-    ``parts`` is what there is to say of it: ``end``, how much ended with it, and the last row that it wrote.
+    ``parts`` is what there is to say of it: ``end``, what the sandbox refused, how much ended with it, and the last
+    row that it wrote.
     """
 
     end: str
@@ -229,6 +230,7 @@ def command_end(text: str) -> CommandEnd:
     """How a command ended, from the text of its result: the last rows of that say it."""
     rows = [row.strip() for row in text.split("\n") if row.strip()]
     end = left_behind = ""
+    refused = rows.pop() if rows and rows[-1].startswith("[sandbox: ") else ""
     if rows and (code := _EXIT.fullmatch(rows[-1])):
         end = "" if code[1] == "0" else f"exit {code[1]}"
         rows.pop()
@@ -237,4 +239,4 @@ def command_end(text: str) -> CommandEnd:
     if rows and _LEFT_BEHIND.fullmatch(rows[-1]):
         left_behind = rows.pop()
     said = rows[-1] if rows else ""
-    return CommandEnd(end, tuple(part for part in (end, left_behind, said) if part))
+    return CommandEnd(end, tuple(part for part in (end, refused, left_behind, said) if part))

@@ -96,7 +96,7 @@ def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
     """The narrowest allowance that a user can write for a call, as a word of a shell; empty if there is none.
 
     The subject is the model's, and the list that allowances are given in has commas and brackets of its own. So a
-    pattern is suggested only if, read from such a list, it is this one allowance; else the whole tool is.
+    pattern is returned only if, read from such a list, it is this one allowance; else the whole tool is.
     """
     plain = "" if preview.only_by_name else tool
     if preview.always == "tool" and plain:

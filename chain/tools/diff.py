@@ -9,7 +9,6 @@ of its input or worse, so it has a budget of steps, and what is beyond it is sho
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -20,47 +19,15 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from chain.errors import ToolError
 from chain.hunks import FileDiff, Hunk, HunkRow
+from chain.text.wording import first_of
+from chain.tools.file_text import MAX_NUMBERS, FileText
+from chain.tools.lookalikes import folded, names_of_forms
 
 CONTEXT = 3
 """Lines that are shown before and after a change, as other programs do."""
 
 MAX_STEPS = 20_000_000
 """Steps of the standard library's matcher for one difference: about two seconds at the very worst."""
-
-MAX_NUMBERS = 10
-"""Line numbers that an error names."""
-
-_BOM = b"\xef\xbb\xbf"
-_LONE_LF = re.compile(r"(?<!\r)\n")
-
-
-@dataclass(frozen=True, slots=True)
-class DiffText:
-    """A file's content as text; ``mark`` is its byte order mark, if it has one."""
-
-    body: str = ""
-    mark: bytes = b""
-
-    @classmethod
-    def of(cls, path: str, raw: bytes) -> DiffText:
-        """The text of a file's bytes. Raises ``ToolError`` for what is no UTF-8."""
-        mark = _BOM if raw.startswith(_BOM) else b""
-        if b"\0" in raw:
-            raise ToolError(f"{path} is a binary file of {len(raw)} bytes; only text can be edited.")
-        try:
-            return cls(raw[len(mark) :].decode(), mark)
-        except UnicodeDecodeError as error:
-            n = raw.count(b"\n", 0, len(mark) + error.start) + 1
-            raise ToolError(f"{path} is not UTF-8 (see line {n}); only text in UTF-8 can be edited.") from None
-
-    @property
-    def is_crlf(self) -> bool:
-        """Whether all ends of line are CR LF, and there is one."""
-        return 0 < self.body.count("\n") == self.body.count("\r\n")
-
-    def adapted(self, text: str) -> str:
-        """The model's text with this file's ends of line; unchanged where those are mixed."""
-        return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +63,28 @@ class Change:
     diff: FileDiff
 
 
-def change(path: str, text: DiffText, edit: Edit) -> Change:
+def editable(path: str, raw: bytes) -> FileText:
+    """The text of a file's bytes. Raises ``ToolError`` for bytes that are not all text."""
+    text = FileText.of(raw)
+    if text is None:
+        raise ToolError(f"{path} is a binary file of {len(raw)} bytes; only text can be edited.")
+    if text.is_damaged:
+        name, n = text.codec.upper(), text.body.count("\n", 0, text.body.index("\ufffd")) + 1
+        raise ToolError(f"{path} is not {name} (see line {n}); only text in UTF-8 or UTF-16 can be edited.")
+    return text
+
+
+def change(path: str, text: FileText, edit: Edit) -> Change:
     """The new content of a file, and what differs. Raises ``ToolError`` for an edit that cannot be made."""
     match edit:
         case Whole(given):
-            new = text.adapted(given.removeprefix(_BOM.decode()) if text.mark else given)
+            new = text.adapted(given.removeprefix("\ufeff") if text.mark else given)
         case Replacement():
             new = _replaced(path, text, edit)
     if "\0" in new:
         raise ToolError(f"The new text of {path} would hold a NUL character, which makes a file binary.")
     try:
-        content = text.mark + new.encode()
+        content = text.mark + new.encode(text.codec)
     except UnicodeEncodeError:
         raise ToolError(f"The new text of {path} would hold half a character (a lone surrogate).") from None
     before, after = _lines(text.body), _lines(new)
@@ -115,15 +93,13 @@ def change(path: str, text: DiffText, edit: Edit) -> Change:
     return Change(content, FileDiff(path, tuple(_hunks(before, after, hide_cr=hide_cr))))
 
 
-def _replaced(path: str, text: DiffText, edit: Replacement) -> str:
+def _replaced(path: str, text: FileText, edit: Replacement) -> str:
     body, old, new = text.body, text.adapted(edit.old), text.adapted(edit.new)
     if old == new:
         raise ToolError(f"old_string and new_string are the same, since the lines of {path} end with CR LF.")
     count = body.count(old)
     if not count:
-        is_mixed = "\r\n" in body and not text.is_crlf
-        hint = " Its ends of line are mixed: some are CR LF, others LF." if is_mixed and "\n" in old else ""
-        raise ToolError(f"old_string is not in {path}: it must be there exactly, with spaces and ends of line.{hint}")
+        raise ToolError(_why_missing(path, body, old))
     if edit.everywhere:
         return body.replace(old, new)
     if count > 1:
@@ -139,6 +115,22 @@ def _replaced(path: str, text: DiffText, edit: Replacement) -> str:
         n = next(_line_numbers(body, old))
         raise ToolError(f"old_string stands twice in {path}, overlapping at line {n}: add what stands around it.")
     return body[:at] + new + body[at + len(old) :]
+
+
+def _why_missing(path: str, body: str, old: str) -> str:
+    """Why a text is not in a file: where there is one that only looks the same, with the names of what differs."""
+    alike, wanted = folded(body), folded(old)
+    at = alike.find(wanted)
+    n = alike.count("\n", 0, max(at, 0)) + 1
+    there = "\n".join(body.split("\n")[n - 1 : n + old.count("\n")]).rstrip("\r")
+    sides = ((path, names_of_forms(there, old)), ("old_string", names_of_forms(old, there)))
+    differing = [f"{which} has {first_of(names, MAX_NUMBERS)}" for which, names in sides if names]
+    if at < 0 or not wanted or not differing:
+        return f"old_string is not in {path}: it must be there exactly, with spaces and ends of line."
+    return (
+        f"old_string is not in {path}, but a text at line {n} looks the same: {' and '.join(differing)}. "
+        "Give the characters that are in the file."
+    )
 
 
 def _line_numbers(body: str, old: str) -> Iterator[int]:

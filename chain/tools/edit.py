@@ -20,7 +20,8 @@ import trio
 
 from chain.errors import ToolError, UserError
 from chain.threads import Threads
-from chain.tools.diff import Change, DiffText, Edit, Replacement, Whole, change
+from chain.tools.diff import Change, Edit, Replacement, Whole, change, editable
+from chain.tools.file_text import FileText
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
 from chain.tools.protected import Protected
 from chain.tools.replace import Changed, replace
@@ -148,7 +149,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     parts = real.relative_to(root).parts
     part = protected.name_needed(root, parts, path)
     only_by_name = as_text(PurePath(part)) if part else ""
-    status, text, now = None, DiffText(), "no file"  # as it is where there is none yet
+    status, text, now = None, FileText(), "no file"  # as it is where there is none yet
     try:
         real.stat()
     except FileNotFoundError:
@@ -164,7 +165,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
         if real.is_dir():
             raise ToolError(f"{shown} is a folder; only files can be written.")
         status, raw = _content(root, parts, shown)
-        text, now, known = DiffText.of(shown, raw), digest(raw), ctx.seen.digests.get(real)
+        text, now, known = editable(shown, raw), digest(raw), ctx.seen.digests.get(real)
         if known is None:
             raise ToolError(f"{shown} exists and was not read yet; read it first.")
         if known != now:

@@ -1,4 +1,4 @@
-"""The files under a folder of the workspace, in a fixed order, and their text.
+"""The files under a folder of the workspace, in a fixed order, and what is shown of a matching line.
 
 No link leads out, not even one that is put in the way meanwhile, and the number of files is bounded. It reads the
 disk, so it belongs in a worker thread; it ends when its caller is cancelled.
@@ -22,9 +22,6 @@ LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
 
 MAX_FOUND = 20_000
 """Files of a tree that are listed, and folders; it takes about a second to find so many."""
-
-MAX_LINE = 2_000
-"""Characters of a line that are looked at: minified files have lines of megabytes."""
 
 MAX_AROUND = 200
 """Characters of a matching line that are shown."""
@@ -128,20 +125,8 @@ def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> TreeEntr
     return TreeEntry(shown, real.relative_to(root).parts)
 
 
-def text_of(raw: bytes) -> str:
-    """The text of a file: UTF-8, with a sign in place of what is not."""
-    return raw.decode("utf-8-sig", "replace").replace("\r\n", "\n")
-
-
-def lines_of(text: str) -> list[str]:
-    """The lines as editors count them: an end of line ends one and begins none."""
-    lines = text.split("\n")
-    return lines[:-1] if not lines[-1] else lines
-
-
 def around(line: str, at: int) -> str:
     """The line, or the part of a long one that has the match."""
-    line = line.rstrip("\r")
     start = 0 if at < MAX_AROUND * 3 // 4 else at - MAX_AROUND // 2
     part = line[start : start + MAX_AROUND].strip()
     return ("…" if start else "") + part + ("…" if len(line) > start + MAX_AROUND else "")

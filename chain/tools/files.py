@@ -10,24 +10,25 @@ The threads are these tools' own: a file system that does not answer makes nobod
 from __future__ import annotations
 
 import fnmatch
-import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from io import BufferedReader
+from io import StringIO, TextIOWrapper
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 
 import trio
 
 from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
+from chain.text.wording import first_of
 from chain.threads import Threads
-from chain.tools.file_tree import MAX_LINE, Tree, TreeEntry, around, lines_of, text_of, walk
+from chain.tools.file_text import FileText
+from chain.tools.file_tree import MAX_AROUND, MAX_NAMED, Tree, TreeEntry, around, walk
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, tool
@@ -57,10 +58,11 @@ BATCH = 1_000
 """Files that are searched between two reports of progress."""
 
 SEARCH_S = 20
-"""Seconds for a search: 20,000 usual files take about 10, and an expression that needs longer will not end at all."""
+"""Seconds for a search: 20,000 usual files take about 10."""
 
 FILE_S = 3.0
-"""Seconds of processor time for one file; the largest takes half of one. No abandoned search goes on for longer."""
+"""Seconds of processor time for one file; the largest takes half of one. An expression that needs longer will not end
+at all, and no abandoned search goes on for longer."""
 
 
 @tool(kind="search", read_only=True)
@@ -77,16 +79,17 @@ async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", orde
 
 
 @tool(kind="read", read_only=True)
-async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0) -> str:
+async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0, column: int = 1) -> str:
     """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
 
     `path` is relative to the workspace. `offset` is the first line to show, counted from 1, and `limit` the number of
-    lines; 0 shows as many as fit. A result that does not reach the end says how to read on.
+    lines; 0 shows as many as fit. `column` is the first character of the first line to show, counted from 1: the rest
+    of a long line is read with it. A result that does not reach the end says how to read on.
     """
-    if offset < 1 or limit < 0:
-        raise ToolError("offset counts lines from 1, and limit must not be negative.")
+    if offset < 1 or column < 1 or limit < 0:
+        raise ToolError("offset counts lines from 1, column characters from 1, and limit must not be negative.")
     most = min(MAX_SHOWN, ctx.room)
-    read = partial(_read, ctx.workspace, path, offset, limit, most)
+    read = partial(_read, ctx.workspace, path, offset, column, limit, most)
     text, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
         # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
@@ -99,7 +102,8 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     """Search the text files under a folder of the workspace, or one file, line by line.
 
     `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is relative to the workspace.
-    The result has a row PATH:LINE: text for each matching line, and the counts at the end.
+    The result has a row PATH:LINE: text for each matching line, and the counts at the end. Of a long line it has the
+    part with the first match, and the column of that.
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
@@ -108,9 +112,7 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     except BadPattern as error:
         raise ToolError(f"{pattern!r} {error}.") from None
     tree = await _THREADS.run(partial(walk, ctx.workspace, path), abandon_on_cancel=True)
-    with suppress(TooSlow), trio.move_on_after(SEARCH_S):
-        return await _search(ctx, compiled, tree)
-    raise ToolError("The search took too long and was ended: make the pattern simpler, or search a smaller folder.")
+    return await _search(ctx, compiled, tree)
 
 
 def _list(workspace: Path, path: str, pattern: str, order: Order) -> str:
@@ -173,9 +175,9 @@ def _row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[
             raw = file.read(MAX_WHOLE)
     except (ToolError, OSError):
         return f"{entry.shown}: not readable", 0
-    if b"\0" in raw:
-        return f"{entry.shown}: {len(raw)} bytes, binary{date}", len(raw)
-    return f"{entry.shown}: {_counts(raw, text_of(raw))}{date}", len(raw)
+    text = FileText.of(raw)
+    counts = f"{len(raw)} bytes, binary" if text is None else _counts(raw, text)
+    return f"{entry.shown}: {counts}{date}", len(raw)
 
 
 def _date(seconds: float) -> str:
@@ -186,12 +188,12 @@ def _date(seconds: float) -> str:
         return "date unknown"
 
 
-def _counts(raw: bytes, text: str) -> str:
-    counts = ((len(lines_of(text)), "line"), (len(text.split()), "word"), (len(raw), "byte"))
+def _counts(raw: bytes, text: FileText) -> str:
+    counts = ((len(text.lines), "line"), (len(text.body.split()), "word"), (len(raw), "byte"))
     return ", ".join(_counted(count, thing) for count, thing in counts)
 
 
-def _read(workspace: Path, path: str, offset: int, limit: int, most: int) -> tuple[str, Path, str]:
+def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[str, Path, str]:
     """The text of a result, the file's real path, and its digest, if all of it was read."""
     real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
     if real.is_dir():
@@ -199,103 +201,130 @@ def _read(workspace: Path, path: str, offset: int, limit: int, most: int) -> tup
     with open_file(root, real.relative_to(root).parts, shown) as file:
         size = os.fstat(file.fileno()).st_size
         raw = file.peek() if size > MAX_WHOLE else file.read(MAX_WHOLE)
-        if b"\0" in raw:
+        text = FileText.of(raw)
+        if text is None:
             raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
-        if size > MAX_WHOLE:
-            if offset == 1 and not limit:
-                raise ToolError(
-                    f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
-                    "offset (the first line, from 1) and limit (the number of lines)."
-                )
-            return _part(f"{shown}: {size} bytes", _lines_from(file, offset), offset, limit, most), real, ""
-    text = text_of(raw)
-    head = f"{shown}: {_counts(raw, text)}"
-    if "\ufffd" in text and "\ufffd".encode() not in raw:
-        head += "; it is not UTF-8, and \ufffd stands for what could not be read"
-    return _part(head, iter(lines_of(text)[offset - 1 :]), offset, limit, most), real, digest(raw)
+        if size > MAX_WHOLE and offset == column == 1 and not limit:
+            raise ToolError(
+                f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
+                "offset (the first line, from 1) and limit (the number of lines)."
+            )
+        counts = f"{size} bytes" if size > MAX_WHOLE else _counts(raw, text)
+        head = "; ".join([f"{shown}: {counts}", *text.notes])
+        if size <= MAX_WHOLE:
+            return _part(head, StringIO(text.body), offset, column, limit, most), real, digest(raw)
+        file.seek(len(text.mark))
+        with TextIOWrapper(file, text.codec, "replace", newline="\n") as large:
+            return _part(head, large, offset, column, limit, most), real, ""
 
 
-def _lines_from(file: BufferedReader, offset: int) -> Iterator[str]:
-    """The lines of a file too large to be held, from ``offset``; of a very long line only the beginning."""
-    n, begins = 1, True
-    for count in itertools.count():
-        piece = file.readline(MAX_SHOWN)
-        if not piece:
-            return
+def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> str:
+    """The head and as many lines as fit into ``most`` characters; it says which those are, unless they are all."""
+    shown, room, rest = list[str](), most, ""
+    is_there = _pass_over(text, offset, column)
+    while is_there and not rest and (piece := text.readline(room + len("\r\n") + 1)):
+        line = piece.removesuffix("\n").removesuffix("\r")
+        if shown and (len(shown) == limit or len(line) > room):
+            rest = f"offset={offset + len(shown)}"
+        elif len(line) > room:
+            rest = f"offset={offset} and column={column + most}"
+            shown.append(f"{line[:most]}… (the rest of this line is not shown)")
+        else:
+            shown.append(line)
+            room -= len(line) + 1
+    if not shown and (offset > 1 or column > 1):
+        raise ToolError(f"There is no line {offset}{f' with a column {column}' if column > 1 else ''}. {head}.")
+    if rest or offset > 1 or column > 1:
+        head += f"; lines {offset} to {offset + len(shown) - 1} are shown"
+        head += f" from column {column}" if column > 1 else ""
+        head += f", read on with {rest}" if rest else ""
+    return "\n".join([head, *shown])
+
+
+def _pass_over(text: TextIO, offset: int, column: int) -> bool:
+    """Read up to a column of a line. Return whether it is there."""
+    n, left, count = 1, column - 1, 0
+    while n < offset or (n == offset and left):
+        if not (piece := text.readline(MAX_SHOWN if n < offset else min(left, MAX_SHOWN))):
+            return False
+        left -= len(piece) if n == offset else 0
+        n += piece.endswith("\n")
+        count += 1
         if count % 1_000 == 0:
             trio.from_thread.check_cancelled()
-        if begins and n >= offset:
-            yield text_of(piece).rstrip("\n")
-        begins = piece.endswith(b"\n")
-        n += begins
-
-
-def _part(head: str, lines: Iterator[str], offset: int, limit: int, most: int) -> str:
-    """The head and as many lines as fit into ``most`` characters; it says which those are, unless they are all."""
-    shown: list[str] = []
-    chars, more = 0, False
-    for line in lines:
-        chars += len(line) + 1
-        if (limit and len(shown) == limit) or (chars > most and shown):
-            more = True
-            break
-        shown.append(line if chars <= most else f"{line[:most]}… (the rest of this line is not shown)")
-    if not shown and offset > 1:
-        raise ToolError(f"There is no line {offset}. {head}.")
-    if more or offset > 1:
-        last = offset + len(shown) - 1
-        head += f"; lines {offset} to {last} are shown" + (f", read on with offset={last + 1}" if more else "")
-    return "\n".join([head, *shown])
+    return n == offset
 
 
 @dataclass(slots=True)
 class _Matches:
-    """What a search has found so far: at most ``MAX_MATCHES`` rows, and the counts of all."""
+    """What a search has found so far: at most ``MAX_MATCHES`` rows, and the counts of all.
+
+    ``skipped`` are the names of the files that were not searched, or not to their end, by the reason.
+    """
 
     rows: list[str] = field(default_factory=list)
     lines: int = 0
     files: int = 0
-    skipped: int = 0
+    seen: int = 0
+    skipped: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
 async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> str:
     files = [entry for entry in tree.entries if entry.parts is not None]
     found = _Matches()
-    for start in range(0, len(files), BATCH):
-        if start:
-            ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
-        batch = files[start : start + BATCH]
-        await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
-    rows = found.rows
-    if found.lines > len(rows):
-        rows.append(f"({found.lines - len(rows)} more matching lines are not shown.)")
-    rows.append(
-        f"{_counted(found.lines, 'matching line')} in {found.files} of {_counted(len(files), 'file')} searched."
-    )
-    if found.skipped:
-        rows.append(f"Not searched: {found.skipped} that are binary, not readable or larger than {MAX_WHOLE} bytes.")
+    with trio.move_on_after(SEARCH_S):
+        for start in range(0, len(files), BATCH):
+            if start:
+                ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
+            batch = files[start : start + BATCH]
+            await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
+    # A thread that was abandoned goes on for a moment: it adds a row before it counts it.
+    lines, seen, skipped = found.lines, found.seen, dict(found.skipped)
+    rows = found.rows[:lines]
+    if lines > len(rows):
+        rows.append(f"({lines - len(rows)} more matching lines are not shown.)")
+    rows.append(f"{_counted(lines, 'matching line')} in {found.files} of {_counted(len(files), 'file')} searched.")
+    if left := [entry.shown for entry in files[seen:]]:
+        skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
+    rows += [f"Not searched {why}: {first_of(names, MAX_NAMED)}." for why, names in skipped.items()]
     return "\n".join([*rows, *tree.notes()])
 
 
 def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], found: _Matches) -> None:
-    """Add what is in these files. Raises ``TooSlow``."""
+    """Add what is in these files."""
     for entry in files:
         trio.from_thread.check_cancelled()
-        raw = None
-        with suppress(ToolError, OSError), open_file(root, entry.parts or (), entry.shown) as file:
+        if why := _search_file(pattern, root, entry, found):
+            found.skipped[why].append(entry.shown)
+        found.seen += 1
+
+
+def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches) -> str:
+    """Add what is in a file. Return why it was not searched, or not to its end; empty if it was."""
+    try:
+        with open_file(root, entry.parts or (), entry.shown) as file:
             raw = file.read(MAX_WHOLE + 1)
-        if raw is None or len(raw) > MAX_WHOLE or b"\0" in raw:
-            found.skipped += 1
-            continue
-        before, budget = found.lines, SearchBudget(FILE_S)
-        for n, line in enumerate(raw.decode("utf-8", "replace").split("\n"), 1):
-            match = budget.search(pattern, line, MAX_LINE)
-            if match is None:
+    except (ToolError, OSError):
+        return "(not readable)"
+    if len(raw) > MAX_WHOLE:
+        return f"(larger than {MAX_WHOLE} bytes)"
+    text = FileText.of(raw)
+    if text is None:
+        return "(binary)"
+    before, budget = found.lines, SearchBudget(FILE_S)
+    try:
+        for n, line in enumerate(text.lines, 1):
+            if (match := budget.search(pattern, line, len(line))) is None:
                 continue
-            found.lines += 1
             if len(found.rows) < MAX_MATCHES:
-                found.rows.append(f"{entry.shown}:{n}: {around(line, match.start())}")
+                at = f" (column {match.start() + 1})" if len(line) > MAX_AROUND else ""
+                found.rows.append(f"{entry.shown}:{n}: {around(line, match.start())}{at}")
+            found.lines += 1
+    except TooSlow:
+        return "to the end (the pattern takes too long there: make it simpler)"
+    finally:
         found.files += found.lines > before
+    return ""
 
 
 TOOLS: tuple[Tool, ...] = (list_files, read_file, search_files)

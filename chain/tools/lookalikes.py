@@ -1,4 +1,4 @@
-"""Characters that look like others, in what people are asked to allow. Pure.
+"""Characters that look like others, in what people are asked to allow and in what a model wants to edit. Pure.
 
 A command is read as ASCII, since that is what a shell gives a meaning to. So what only looks like ASCII is shown as an
 escape. A letter is shown as it is where nobody takes it for another: in a word without a letter of ASCII, beside one of
@@ -41,6 +41,14 @@ _LISTED = re.compile(
 )
 
 
+_FORMS = str.maketrans(
+    "\u2018\u2019\u201a\u201b\u2032\u201c\u201d\u201e\u201f\u2033\u2010\u2011\u2012\u2013\u2014\u2015\u2212",
+    "'''''\"\"\"\"\"-------",
+    "\xad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",  # nobody sees these
+)
+"""Quotes and dashes, whose forms are characters of their own to Unicode."""
+
+
 def spelled_out(text: str) -> str:
     """The text, with escapes for what looks like ASCII and is not."""
     return text if text.isascii() else _WORD.sub(lambda found: _spelled_out(found[0]), text)
@@ -66,3 +74,19 @@ def _is_lookalike(char: str) -> bool:
 def _alphabet(char: str) -> str:
     """The first word of the character's name, which is that of its alphabet."""
     return unicodedata.name(char, "").partition(" ")[0]
+
+
+def folded(text: str) -> str:
+    """The text with one form for all characters that look the same. The number of its lines stays."""
+    return unicodedata.normalize("NFKC", text.replace("\r\n", "\n").translate(_FORMS))
+
+
+def names_of_forms(text: str, other: str) -> list[str]:
+    """The names of the characters that ``text`` has and ``other`` has not, of those that have several forms."""
+
+    def has_forms(char: str) -> bool:
+        is_plain = folded(char) == char == unicodedata.normalize("NFD", char)
+        return char == "\r" or not is_plain or unicodedata.combining(char) > 0
+
+    found = filter(has_forms, sorted({*text} - {*other}))
+    return ["CR LF" if c == "\r" else f"U+{ord(c):04X} ({unicodedata.name(c, 'no name')})" for c in found]

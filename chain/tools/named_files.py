@@ -21,7 +21,7 @@ from chain.errors import ToolError
 from chain.messages import Block, Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, counted
 from chain.threads import quickly
-from chain.tools.file_tree import lines_of, text_of
+from chain.tools.file_text import FileText
 from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
 from chain.tools.seen import Seen, digest
 
@@ -205,9 +205,8 @@ def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attach
         return _Attachment(f"cannot be read: {error.strerror}")
     if (image := image_of(shown, raw)) is not None:
         return _image(image)
-    if b"\0" in raw:
-        return _Attachment("binary")
-    return _text(shown, raw, root.joinpath(*parts))
+    text = FileText.of(raw)
+    return _Attachment("binary") if text is None else _text(shown, text, raw, root.joinpath(*parts))
 
 
 def _image_type(content: bytes) -> str:
@@ -227,16 +226,16 @@ def _image(image: Image) -> _Attachment:
     return _Attachment(said, (Text(f"[Image {image.name}]"), image), size=image.size)
 
 
-def _text(shown: str, raw: bytes, path: Path) -> _Attachment:
-    text = text_of(raw)
-    lines = lines_of(text)
-    said = counted(len(lines), "line")
-    body, more = text[:MAX_SHOWN], ""
+def _text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
+    text = file.body.replace("\r\n", "\n")
+    said = counted(len(file.lines), "line")
+    body, more = text[:MAX_SHOWN], "".join(f"; {note}" for note in file.notes)
     if len(text) > MAX_SHOWN:
         whole = body.count("\n")
         body = body[: body.rindex("\n") + 1] if whole else body
         here = f"lines 1 to {whole} are here" if whole else "its beginning is here"
-        more = f"; {here}, and the rest can be read" + (f" from line {whole + 1} on" if whole else "")
+        rest = f"line {whole + 1}" if whole else f"column {MAX_SHOWN + 1}"
+        more += f"; {here}, and the rest can be read from {rest} on"
     return _Attachment(said, (Text(f"[File {shown}, {said}{more}]\n{body}"),), path, digest(raw), len(raw))
 
 

@@ -198,7 +198,8 @@ class UpdateBuilder:
             "content": [*call.content, *([result] if event.text.strip() else [])],
         }
         if known is None:
-            fields |= {"title": event.name or "a tool", "kind": call.kind}
+            title = shown_calls.title_of(event.name or "a tool", event.input)
+            fields |= {"title": title, "kind": call.kind, "locations": locations_of(event.input, self.workspace)}
         return self._of_call(event.id, event.agent, is_new=known is None, **fields)
 
     def _kind_of(self, name: str) -> str:

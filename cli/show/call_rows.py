@@ -26,7 +26,7 @@ MAX_CHARS = 400
 _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
 """The names of the arguments that a call is known by; models write the more important one first."""
 _QUOTED = ("pattern", "query")
-_COUNTS = re.compile(r"((\d+) lines?), \d+ words?, \d+ bytes?(?:; lines (\d+) to (\d+) are shown.*)?")
+_COUNTS = re.compile(r"((\d+) lines?), \d+ words?, \d+ bytes?(?:;.*?)??(?:; lines (\d+) to (\d+) are shown.*)?")
 _OPENINGS = frozenset("{[")
 _MATCHES = re.compile(r"(\d+) matching lines? in .+ searched\.")
 

@@ -118,7 +118,9 @@ def _input(input: Mapping[str, Any], place: RowPlace) -> str:
 def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     first = next((row for row in rows_of(event.text) if row.strip()), "")
     took = f" ({duration(event.seconds)})" if event.seconds > 0 else ""
-    text = f"{event.name}{took}" + (f": {first}" if first else "")
+    # A call that never started has no row of its own.
+    name = call_rows.head(event.name, call_rows.subject(event.name, event.input)) if event.input else event.name
+    text = f"{name}{took}" + (f": {first}" if first else "")
     if event.name == call_rows.COMMAND and not call_rows.is_refusal(event) and (said := call_rows.facts(event)):
         dot = f" {place.sign('·')} "
         text = f"{event.name}{took}: {dot.join(said)}"

@@ -9,18 +9,11 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from chain.text.plain import sanitize
+from chain.text.plain import UNFINISHED, sanitize
 
 TAB = 4
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
-
-_BEGUN = re.compile(
-    r"(?:(?:\x1b\[|\x9b)[0-?]*[ -/]*"
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,500}\x1b?"
-    r"|\x1b[ -/]*)\Z"
-)
-"""A sequence that the end of a piece may have cut; at most 500 characters of an unended string are kept back."""
 
 
 def unpainted(row: str) -> str:
@@ -111,7 +104,7 @@ class Cleaner:
     def add(self, text: str) -> str:
         """The clean text that this piece adds."""
         text = self._raw + text
-        begun = _BEGUN.search(text)
+        begun = UNFINISHED.search(text)
         cut = begun.start() if begun is not None else len(text)
         self._raw = text[cut:]
         return sanitize(text[:cut])

@@ -173,7 +173,8 @@ def _trimmed(event: Event) -> Event:
         case events.ToolCall():
             return replace(event, input={name: _argument(value) for name, value in event.input.items()})
         case events.ToolResult():
-            return replace(event, text=event.text.strip()[:MAX_SHOWN])
+            input = {name: _argument(value) for name, value in event.input.items()}
+            return replace(event, text=event.text.strip()[:MAX_SHOWN], input=input)
         case _:
             return event
 

@@ -160,7 +160,7 @@ class Unsettled:
             return [place.signed("✗", f"{refused} {place.sign('·')} {flat(note)}", "yellow")]
         if call is not None and (call.was_stopped if event.is_error else call.is_said):
             return []
-        about = "" if call is None else call_rows.subject(event.name, call.event.input)
+        about = call_rows.subject(event.name, event.input if call is None else call.event.input)
         return call_rows.settled_call(event, about, [note] if note else [], place)
 
     def _answer(self, event: events.Answer, *, is_own: bool) -> list[str] | None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.hunks import FileDiff
-from chain.tools.diff import DiffText, Whole, change
+from chain.tools.diff import Whole, change
+from chain.tools.file_text import FileText
 from cli.acp.shown_calls import LONGEST_TITLE, in_fence, locations_of, preview_content, title_of
 
 WORKSPACE = Path("/home/me")
@@ -59,7 +60,7 @@ ENDS = st.sampled_from(["", "end"])
 def test_a_difference_tells_both_sides(before: list[str], before_end: str, after: list[str], after_end: str) -> None:
     """Put in the place of the old text the new one gives the new file, one difference after the other."""
     old, new = "".join(before) + before_end, "".join(after) + after_end
-    made = change("a file", DiffText(old), Whole(new))
+    made = change("a file", FileText(old), Whole(new))
     shown = preview_content(made.diff, made.diff.text, WORKSPACE)
     if old == new:
         return
@@ -90,7 +91,7 @@ def test_nothing_is_hidden_in_what_is_asked() -> None:
     [shown] = preview_content(None, "echo a \x08\x08b \u200bc", WORKSPACE)
     assert "\\x08" in shown["content"]["text"]
     assert "\\u200b" in shown["content"]["text"]
-    made = change("a", DiffText("x\n"), Whole("x\u202ey\n"))
+    made = change("a", FileText("x\n"), Whole("x\u202ey\n"))
     [difference] = preview_content(made.diff, made.diff.text, WORKSPACE)
     assert difference["newText"] == "x\\u202ey\n"
 

@@ -118,9 +118,12 @@ def test_progress_is_the_end_of_what_came_and_the_result_replaces_it(teller: Upd
 
 
 def test_a_call_that_never_started_is_announced_with_its_end(teller: UpdateBuilder) -> None:
-    ended = events.ToolResult(id="c1", name="read_file", text=INTERRUPTED, is_error=True, seconds=0)
+    input = {"path": "docs/a.md"}
+    ended = events.ToolResult(id="c1", name="read_file", text=INTERRUPTED, is_error=True, seconds=0, input=input)
     [update] = teller.updates(ended)
     assert (update["sessionUpdate"], update["status"], update["kind"]) == ("tool_call", "failed", "read")
+    assert update["title"] == "read_file: docs/a.md"
+    assert update["locations"][0]["path"].endswith("/docs/a.md")
 
 
 def test_a_call_of_a_child_names_the_call_that_started_the_child(teller: UpdateBuilder) -> None:

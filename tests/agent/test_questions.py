@@ -246,6 +246,30 @@ async def test_without_anybody_approvals_are_refused_and_choices_left_to_the_mod
         check_invariants(session)
 
 
+async def _command(ctx: ToolContext, command: str) -> Preview:
+    return Preview(command, command, command, always="subject")
+
+
+@tool(needs_approval=True, preview=_command)
+async def run_it(ctx: ToolContext, command: str) -> str:
+    """Run a command."""
+    return command
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        ("make", "allow it with --allow 'run_it(make)'"),
+        ("make it's", "no pattern can name it, and plain run_it would allow every call"),
+    ],
+)
+async def test_no_allowance_is_suggested_that_is_broader_than_the_call(command: str, hint: str) -> None:
+    calls = asking(f"{{name: run_it, input: {{command: {command}}}}}")
+    async with open_session(calls, tools=[run_it]) as session:
+        await session.run("Do the task")
+        assert results(session) == [f"run_it needs approval, and nobody can be asked here; {hint}."]
+
+
 async def test_when_the_last_who_could_answer_goes_what_is_open_and_what_waits_is_decided(
     autojump_clock: MockClock,
 ) -> None:

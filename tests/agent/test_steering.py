@@ -146,6 +146,7 @@ async def test_an_urgent_line_skips_every_tool_that_has_not_started() -> None:
         [entered] = session.of(events.UserInterruption)
         assert (entered.point, entered.ids, entered.tools_skipped) == ("C", ("L2",), ("gate", "gate"))
         assert [(e.is_error, e.seconds) for e in session.of(events.ToolResult)[1:]] == [(True, 0), (True, 0)]
+        assert [e.input for e in session.of(events.ToolResult)] == [{}, {"at": "b"}, {"at": "c"}]
         last = session.model.requests[1].messages
         assert ([r.is_error for r in last[-2].results], last[-1].text) == (
             [False, True, True],

@@ -57,6 +57,7 @@ def test_a_heading_a_run_and_an_iteration() -> None:
         "Refused: n, April is signed by hand",
         "↩ The user stopped: stop",
         "[Skipped: user interrupted]",
+        '  "seconds": 9',
     ],
 )
 def test_what_happened_is_in_it(row: str) -> None:

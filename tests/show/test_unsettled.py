@@ -8,6 +8,7 @@ from support.tellers import MAIN
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
+from chain.text.wording import SKIPPED
 from cli.show.child_agents import MOST_ROWS
 from cli.show.renderer import Renderer
 from cli.show.user_lines import MAX_CHARS, waiting_row
@@ -309,6 +310,18 @@ def test_a_command_that_ran_too_long_says_so_in_one_row() -> None:
     assert row == "✗ shell  make · stopped after 5 s, its time limit · two · 5.0 s"
     [row] = Renderer(color=False, ascii=False).lines(ended)
     assert row == "✗ shell (5.0 s): stopped after 5 s, its time limit · two"
+
+
+def test_a_call_that_never_started_says_what_it_was_about() -> None:
+    skipped = replace(result("read_file", SKIPPED, 0, is_error=True), input={"path": "docs/a.md", "offset": 3})
+    assert shown(skipped)[0] == [f"✗ read_file docs/a.md · {SKIPPED}"]
+    assert Renderer(color=False, ascii=False).lines(skipped) == [f"✗ read_file docs/a.md: {SKIPPED}"]
+
+
+def test_what_the_sandbox_refused_is_in_the_row() -> None:
+    ended = result("shell", "curl: (6) no\nexit code 6\n[sandbox: network denied; x]", 0.5)
+    [row] = shown(call("shell", command="curl x"), ended)[0]
+    assert row == "✗ shell  curl x · exit 6 · [sandbox: network denied; x] · curl: (6) no"
 
 
 @pytest.mark.parametrize("whole_at_first", [False, True])

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from chain.errors import ToolError
 from chain.hunks import read_diff
-from chain.tools.diff import Change, DiffText, Edit, Replacement, Whole, change
+from chain.tools.diff import Change, Edit, Replacement, Whole, change, editable
 
 
 def edited(old: bytes, edit: Edit) -> Change:
-    return change("f", DiffText.of("f", old), edit)
+    return change("f", editable("f", old), edit)
 
 
 def refused(old: bytes, edit: Edit) -> str:
@@ -121,6 +121,8 @@ KEPT = {
     "a byte order mark": (b"\xef\xbb\xbfa\nb\n", "a", "x", b"\xef\xbb\xbfx\nb\n"),
     "a missing last line end": (b"a\nb", "a", "x", b"x\nb"),
     "a last line without its end": (b"a\r\nb", "b", "x\ny", b"a\r\nx\r\ny"),
+    "UTF-16": ("\ufeffa\r\nb\r\n".encode("utf-16-le"), "a\nb", "é", "\ufeffé\r\n".encode("utf-16-le")),
+    "UTF-16, the other way round": ("\ufeffa\n".encode("utf-16-be"), "a", "é", "\ufeffé\n".encode("utf-16-be")),
     "separators that are no ends of line": ("a\x0cb\u2028c\n".encode(), "c", "d", "a\x0cb\u2028d\n".encode()),
 }
 
@@ -154,8 +156,30 @@ def test_ends_of_line_are_shown_only_where_they_differ() -> None:
 
 REFUSED = {
     "not there": (b"a\n", ("b", "c"), "old_string is not in f: it must be there exactly"),
-    "other ends of line": (b"a\r\nb\nc", ("a\nb", "c"), "Its ends of line are mixed"),
+    "other ends of line": (b"a\r\nb\nc", ("a\nb", "c"), "at line 1 looks the same: f has CR LF."),
     "more than once": (b"x\na\nx x\n", ("x", "c"), "old_string stands 3 times in f, at the lines 1, 3, 3:"),
+    "a no-break space": (
+        "x\na\xa0b c\n".encode(),
+        ("a b", "c"),
+        "a text at line 2 looks the same: f has U+00A0 (NO-BREAK SPACE).",
+    ),
+    "curly quotes": ("say “a’s”\n".encode(), ('"a\'s"', "c"), "f has U+2019 (RIGHT SINGLE QUOTATION MARK), U+201C"),
+    "curly quotes of the model": (b"it's\n", ("it’s", "c"), "old_string has U+2019 (RIGHT SINGLE QUOTATION MARK)."),
+    "accents apart": ("cafe\u0301\n".encode(), ("café", "c"), "has U+0301 (COMBINING ACUTE ACCENT) and old_string has"),
+    "syllables apart": (
+        "\u1112\u1161\u11ab\n".encode(),
+        ("\ud55c", "c"),
+        "old_string has U+D55C (HANGUL SYLLABLE HAN)",
+    ),
+    "a dash": ("1–2\n".encode(), ("1-2", "c"), "f has U+2013 (EN DASH)."),
+    "a character that nobody sees": ("a\u200bb\n".encode(), ("ab", "c"), "f has U+200B (ZERO WIDTH SPACE)."),
+    "wide letters": ("ＡＢ\n".encode(), ("AB", "c"), "f has U+FF21 (FULLWIDTH LATIN CAPITAL LETTER A), U+FF22"),
+    "two lines, the second of which differs": (
+        b"a\r\nb\xc2\xa0c\r\n",
+        ("a\nb c", "x"),
+        "at line 1 looks the same: f has U+00A0",
+    ),
+    "another text with such characters": ("a\xa0b\n".encode(), ("b\xa0a", "c"), "it must be there exactly"),
     "many times": (
         b"x\n" * 1234,
         ("x", "c"),
@@ -167,6 +191,7 @@ REFUSED = {
     "half a character": (b"a\n", ("a", "\ud800"), "half a character"),
     "binary": (b"a\0\n", ("a", "b"), "f is a binary file of 3 bytes"),
     "not UTF-8": (b"a\nb\xff\n", ("a", "b"), "f is not UTF-8 (see line 2)"),
+    "half of UTF-16": (b"\xff\xfea\0\n", ("a", "b"), "f is not UTF-16-LE (see line 1)"),
 }
 
 

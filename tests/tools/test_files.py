@@ -1,6 +1,7 @@
 """The file tools: what they tell, what they refuse, and that nothing holds them up."""
 
 import os
+import re
 import socket
 from functools import partial
 from pathlib import Path
@@ -290,8 +291,32 @@ async def test_a_long_file_ends_at_a_line_and_says_so(workspace: Path) -> None:
     less = str(await read_file.run(context, {"path": "long", "offset": 11})).splitlines()
     assert less[0].endswith("; lines 11 to 50 are shown, read on with offset=51")
     assert len(less) == 41
-    (workspace / "wide").write_text("y" * 100_000)
-    assert (await use(workspace, read_file, path="wide")).endswith("y… (the rest of this line is not shown)")
+
+
+@pytest.mark.parametrize("most", [MAX_WHOLE, 1_000])
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16-le"])
+async def test_every_part_of_a_long_line_can_be_read(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, most: int, codec: str
+) -> None:
+    monkeypatch.setattr(files, "MAX_WHOLE", most)
+    line = "".join(f"é{n:04}" for n in range(10_000))
+    text = f"a\r\n{line}\r\nlast\r\n"
+    (workspace / "wide").write_bytes(f"\ufeff{text}".encode(codec))
+    shown, more, calls = "", "offset=1, column=1, limit=9", 0
+    while more:
+        part = await use(workspace, read_file, path="wide", **{k: int(n) for k, n in re.findall(r"(\w+)=(\d+)", more)})
+        head, _, body = part.partition("\n")
+        _, _, more = head.partition("read on with ")
+        shown += body.removesuffix("… (the rest of this line is not shown)") + ("" if "column" in more else "\n")
+        calls += 1
+    assert shown == text.replace("\r", "")
+    assert calls == 4
+    assert "; the lines end with CR LF; lines 2 to 3 are shown from column 49999" in await use(
+        workspace, read_file, path="wide", offset=2, column=49_999
+    )
+    says = await refused(workspace, read_file, path="wide", offset=2, column=50_003)
+    assert says.startswith("There is no line 2 with a column 50003. wide: ")
+    assert "There is no line 4 with a column 2" in await refused(workspace, read_file, path="wide", offset=4, column=2)
 
 
 async def test_a_huge_file_is_read_in_parts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,9 +373,30 @@ async def test_a_name_that_is_not_shown_as_it_is_is_never_suggested(workspace: P
 async def test_text_that_is_not_utf8_is_read_and_says_so(workspace: Path) -> None:
     (workspace / "old.txt").write_bytes("Größe\r\n".encode("latin-1"))
     text = await use(workspace, read_file, path="old.txt")
-    assert text == "old.txt: 1 line, 1 word, 7 bytes; it is not UTF-8, and � stands for what could not be read\nGr��e"
-    (workspace / "bom.txt").write_bytes(b"\xef\xbb\xbfa\r\n")
-    assert await use(workspace, read_file, path="bom.txt") == "bom.txt: 1 line, 1 word, 6 bytes\na"
+    assert text == (
+        "old.txt: 1 line, 1 word, 7 bytes; it is not UTF-8, and � stands for what could not be read; "
+        "the lines end with CR LF\nGr��e"
+    )
+
+
+ENCODED = {
+    "UTF-8 with a byte order mark; the lines end with CR LF": "\ufeffé x\r\ny".encode(),
+    "UTF-16-LE with a byte order mark": "\ufeffé x\ny\n".encode("utf-16-le"),
+    "UTF-16-BE with a byte order mark; the lines end with CR LF": "\ufeffé x\r\ny\r\n".encode("utf-16-be"),
+    "lines 2 end with CR LF, the others with LF": "é x\ny\r\n".encode(),
+}
+
+
+@pytest.mark.parametrize("says", ENCODED)
+async def test_what_lines_do_not_show_is_said_and_all_tools_see_the_same_lines(workspace: Path, says: str) -> None:
+    raw = ENCODED[says]
+    (workspace / "f").write_bytes(raw)
+    head = f"f: 2 lines, 3 words, {len(raw)} bytes"
+    assert await use(workspace, read_file, path="f") == f"{head}; {says}\né x\ny"
+    assert (await use(workspace, list_files, path="f")).splitlines()[1] == head
+    for pattern, row in (("^é", "f:1: é x"), ("x$", "f:1: é x"), ("^y$", "f:2: y")):
+        assert (await use(workspace, search_files, pattern=pattern, path="f")).splitlines()[0] == row
+    assert "0 matching lines" in await use(workspace, search_files, pattern="^$|\r", path="f")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -362,7 +408,7 @@ async def test_a_file_without_permission(workspace: Path) -> None:
 async def test_pipes_and_sockets_hold_nothing_up(workspace: Path) -> None:
     os.mkfifo(workspace / "pipe")
     assert "only files can be read" in await refused(workspace, read_file, path="pipe")
-    assert "Not searched: 2" in await use(workspace, search_files, pattern="beta")
+    assert "\nNot searched (not readable): pipe.\n" in await use(workspace, search_files, pattern="beta")
     # A socket's path has room for about a hundred bytes.
     folder = os.open(workspace, os.O_RDONLY)
     try:
@@ -389,7 +435,7 @@ async def test_a_search_gives_rows_and_counts(workspace: Path) -> None:
         "docs/b.txt:1: beta",
         "docs/b.txt:2: Beta two",
         "3 matching lines in 2 of 5 files searched.",
-        f"Not searched: 1 that are binary, not readable or larger than {MAX_WHOLE} bytes.",
+        "Not searched (binary): data.bin.",
         "Left out: .git/, node_modules/.",
     ]
     assert await use(workspace, search_files, pattern="^beta$", path="docs/b.txt") == (
@@ -409,9 +455,17 @@ async def test_many_matches_are_counted_and_not_all_shown(workspace: Path) -> No
 
 async def test_of_a_long_line_the_part_with_the_match_is_shown(workspace: Path) -> None:
     (workspace / "long").write_text("a" * 1000 + "needle" + "b" * 5000 + "\n" + "c" * 3000 + "needle\n")
-    row, counts = (await use(workspace, search_files, pattern="needle", path="long")).splitlines()
-    assert row == f"long:1: …{'a' * 100}needle{'b' * 94}…"
-    assert counts.startswith("1 matching line ")
+    assert (await use(workspace, search_files, pattern="needle", path="long")).splitlines() == [
+        f"long:1: …{'a' * 100}needle{'b' * 94}… (column 1001)",
+        f"long:2: …{'c' * 100}needle (column 3001)",
+        "2 matching lines in 1 of 1 file searched.",
+    ]
+
+
+async def test_what_a_search_leaves_out_is_named(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_WHOLE", 20)
+    rows = (await use(workspace, search_files, pattern="beta")).splitlines()
+    assert rows[-3:-1] == ["Not searched (binary): data.bin.", "Not searched (larger than 20 bytes): readme.md."]
 
 
 @pytest.mark.parametrize("pattern", ["(", "*", "a{99999999999}", "[z-a]", "((x?){1000}){1000}"])
@@ -429,12 +483,21 @@ NEVER = "(a|aa)+$"
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("limit", ["SEARCH_S", "FILE_S"])
-async def test_an_expression_that_never_ends_is_ended(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("SEARCH_S", "(the search took longer than 0.3 s: search a smaller folder): trap/b, trap/c"),
+        ("FILE_S", "to the end (the pattern takes too long there: make it simpler): trap/b"),
+    ],
+)
+async def test_an_expression_that_never_ends_is_ended_and_what_was_found_is_kept(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, limit: str, why: str
 ) -> None:
     monkeypatch.setattr(files, limit, 0.3)
-    (workspace / "trap").write_text("a" * 60 + "b\n")
+    (workspace / "trap").mkdir()
+    (workspace / "trap/a").write_text("aa\n")
+    (workspace / "trap/b").write_text("aa\n" + "a" * 60 + "b\n")
+    (workspace / "trap/c").write_text("b\n")
     ticks = 0
     async with trio.open_nursery() as nursery:
 
@@ -445,7 +508,9 @@ async def test_an_expression_that_never_ends_is_ended(
                 ticks += 1
 
         nursery.start_soon(tick)
-        assert "took too long and was ended" in await refused(workspace, search_files, pattern=NEVER, path="trap")
+        rows = (await use(workspace, search_files, pattern=NEVER, path="trap")).splitlines()
+        assert rows[:2] == ["trap/a:1: aa", "trap/b:1: aa"]
+        assert rows[-1] == f"Not searched {why}."
         nursery.cancel_scope.cancel()
     assert ticks > 100, "the rest of the program went on meanwhile"
 

@@ -123,7 +123,9 @@ def test_of_a_long_file_its_beginning_goes_along_and_a_word_of_the_rest(workspac
 def test_of_a_long_line_the_beginning_goes_along(workspace: Path) -> None:
     (workspace / "long").write_text("x" * 50_000)
     (shown,) = texts(read(workspace, "@long"))
-    assert shown.startswith("[File long, 1 line; its beginning is here, and the rest can be read]\nxxx")
+    assert shown.startswith(
+        "[File long, 1 line; its beginning is here, and the rest can be read from column 20001 on]\nxxx"
+    )
     assert shown.count("x") == MAX_SHOWN
 
 

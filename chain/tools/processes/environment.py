@@ -1,10 +1,11 @@
-"""Environments of programs: which variables are secrets, by their names and values, and what one of our own gets."""
+"""Environments of programs: which variables are secrets, by their names and values, and what each program gets."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+from collections.abc import Mapping
 
 _WORD = re.compile(
     # What a word of a name may end with, so that PGPASSWORD and APIKEY count; then what has to be the whole of a word:
@@ -27,6 +28,23 @@ _IN_VALUE = re.compile(
     r"|(?:^|:)\s*bearer\s+\S|-----BEGIN [A-Z0-9 ]*PRIVATE KEY",
     re.IGNORECASE,
 )
+
+
+_NO_EDITOR = (
+    "sh -c 'echo No editor can be opened here: give the text as an argument, as git commit -m does. >&2; exit 1'"
+)
+_UNATTENDED = {
+    **dict.fromkeys(("EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "HGEDITOR", "SVN_EDITOR"), _NO_EDITOR),
+    **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), "cat"),
+    "VIMINIT": "autocmd VimEnter * cquit",  # it ends where it would wait for keys
+    "GIT_TERMINAL_PROMPT": "0",
+}
+
+
+def unattended(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command that nobody types to: what would open an editor fails, and nothing is paged."""
+    others = {n: "cat" if n.endswith("PAGER") else _NO_EDITOR for n in environ if n.endswith(("PAGER", "EDITOR"))}
+    return {**environ, **others, **_UNATTENDED}
 
 
 def is_secret(name: str, value: str) -> bool:

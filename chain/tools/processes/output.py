@@ -1,9 +1,11 @@
-"""What a command writes: decoded as it comes, kept in bounded memory, and shown in bounded portions. Pure."""
+"""What a command writes: decoded, kept as a terminal shows it in the end, and reported in bounded portions. Pure."""
 
 from __future__ import annotations
 
 import codecs
 from collections import deque
+
+from chain.tools.processes.screen import Screen
 
 KEPT = 1_000_000
 """Characters that are kept of the beginning, and of the end: far more than any result has, far less than the memory."""
@@ -45,6 +47,7 @@ class Output:
     """The output of one command: bytes in, the text of the result and what people have not seen yet out."""
 
     def __init__(self, kept: int = KEPT, shown: int = SHOWN) -> None:
+        self._screen = Screen()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head: list[str] = []
         self._room = kept
@@ -58,8 +61,9 @@ class Output:
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
         """Accept what the command wrote next, of any size, cut anywhere."""
         text = self._decoder.decode(chunk, final=is_last)
-        self._size += len(text)
         self._unseen.add(text)
+        text = self._screen.add(text) + (self._screen.end() if is_last else "")
+        self._size += len(text)
         if self._room and text:
             self._head.append(text[: self._room])
             text = text[self._room :]

@@ -5,6 +5,7 @@ It is shown before a command is allowed: in the preview of the tool ``shell``, a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,18 @@ _WITHOUT = {
 
 _EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
 """What holds without ``writes`` on a machine that could refuse them."""
+
+
+_SIGNS = {
+    "network": r"resolve host|name resolution|does not resolve|name or service not known|unknown ?host|bad hostname"
+    r"|EAI_AGAIN|ENOTFOUND|network (?:is )?unreachable|(?:failed|unable|could ?n[o']t|can(?:no|')t) (?:to )?connect\b"
+    r"|new connection|listen EACCES|socket.{0,300}?permission denied",
+    "unix_sockets": r"dial unix|\.sock\b.{0,99}permission denied|authentication agent",
+    "devices": r"/dev/\S+ permission denied|permission denied: \S/dev/|pseudo-?terminal|\bpty\b",
+    "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
+    "writes": r"permission denied|\bEACCES\b",
+}
+"""What programs write, in any case, where a protection refuses them something; the first that fits counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +134,14 @@ class Sandbox:
             f"A command cannot change {needed}, which run or are trusted outside of the sandbox, so it creates, moves "
             f"and removes nothing directly in {folders}"
         )
+
+    def refusal(self, command: str, output: str) -> str:
+        """Which protection seems to have made a command fail that may have failed; empty if none."""
+        # Programs can be told to say nothing, as curl -s is.
+        said = output.strip() or ("could not connect" if "://" in command else "")
+        held = (name for name in _SIGNS if name in self.held)
+        name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
+        return f"[sandbox: {name} denied; see chain help tools]" if name else ""
 
     @property
     def fence(self) -> Fence | None:

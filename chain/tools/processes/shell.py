@@ -28,6 +28,7 @@ from chain.text.wording import counted, first_of
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.paths import as_text, existing
+from chain.tools.processes.environment import unattended
 from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import Ended, Guard
 from chain.tools.processes.output import Output
@@ -51,6 +52,9 @@ PROGRESS_S = 0.1
 
 LOOK_S = 1.0
 """Seconds for each inspection of what is protected, before and after a command."""
+
+LOOKED_AT = 4_000
+"""Characters at the end of an output in which signs of the sandbox are looked for."""
 
 MAX_FILES = 3
 """Files that a notice names: a new repository has a dozen examples of hooks."""
@@ -92,7 +96,7 @@ def shell_tools(
     """
     if sys.platform != "linux":
         return ()
-    shell = _Shell(guard, rules, rules.environment(environ), found)
+    shell = _Shell(guard, rules, unattended(rules.environment(environ)), found)
     # Its own limit is a parameter, so the one of all tools is not for it.
     made = tool(
         name="shell", kind="execute", timeout_s=math.inf, needs_approval=True, preview=shell.preview, subject=COMMANDS
@@ -147,10 +151,13 @@ class _Shell:
                     fence=box,
                 ),
             )
+        # A command of several parts may go well although one of them failed.
+        may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
+        refused = now.sandbox.refusal(command, output.text()[-LOOKED_AT:]) if may_have_failed else ""
         if ended.code is None:
-            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit"))
+            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit", refused))
         left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
-        return _result(output, *([left] if ended.left else []), _end(ended.code))
+        return _result(output, left if ended.left else "", _end(ended.code), refused)
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
         """What it would run with. Raises ``ToolError`` for what is not to be run."""
@@ -280,7 +287,7 @@ async def _with_reports(
 def _result(output: Output, *ends: str) -> str:
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
-    return "\n".join([*rows, *([output.note] if output.note else []), *ends])
+    return "\n".join([*rows, *filter(None, [output.note, *ends])])
 
 
 def _end(code: int) -> str:

@@ -33,6 +33,8 @@ MAX_CPU_S = 15
 MAX_ROWS = 100_000
 """Rows that are given back; a page of more is a file of data, and ranking them would take seconds."""
 
+_UP_TO_WORD = re.compile(r".*\W", re.DOTALL)
+
 MAX_PIECE = 1_000
 """Characters of a row. It is what is searched and ranked, so a text of one long line is cut into several."""
 
@@ -133,13 +135,13 @@ def numbered(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The text in pieces of at most ``MAX_PIECE`` characters, cut at a space where there is one."""
+    """The text in pieces of at most ``MAX_PIECE`` characters. No word is cut, unless it is longer than that."""
     start = 0
     while len(text) - start > MAX_PIECE:
-        cut = text.rfind(" ", start, start + MAX_PIECE)
-        end = cut if cut > start else start + MAX_PIECE
-        yield text[start:end]
-        start = end + (cut > start)
+        found = _UP_TO_WORD.match(text, start, start + MAX_PIECE)
+        end = found.end() if found else start + MAX_PIECE
+        yield text[start:end].rstrip()
+        start = end
     yield text[start:]
 
 

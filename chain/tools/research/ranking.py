@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import NamedTuple, TypeAlias
 
-from chain.tools.file_tree import MAX_LINE, around
+from chain.tools.file_tree import around
 
 Row: TypeAlias = tuple[int, str]
 """A row of a text, with its number in it. The pieces of a long one have the same."""
@@ -111,8 +111,7 @@ def findings_in(rows: Iterable[Row], judge: Judge, where: str) -> Iterator[Findi
     """The rows that match, also those that are ignored, each with its place: ``where`` and its number."""
     # What is judged is in the middle: the rows that follow it have come as well, or are missing at the end.
     window: deque[ScoredRow | None] = deque([None] * (2 * NEAR + 1), maxlen=2 * NEAR + 1)
-    cut = ((index, n, text[:MAX_LINE]) for index, (n, text) in enumerate(rows))
-    scored = (ScoredRow((where, index), n, text, score(text, judge)) for index, n, text in cut)
+    scored = (ScoredRow((where, index), n, text, score(text, judge)) for index, (n, text) in enumerate(rows))
     for newest in chain(scored, repeat(None, NEAR)):
         window.append(newest)
         here = window[NEAR]

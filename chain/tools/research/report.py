@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chain.text.wording import beginning, counted
-from chain.tools.file_tree import MAX_LINE
 from chain.tools.research import ranking
 from chain.tools.research.ranking import BestFindings, Finding, Judge, Key, Row, ScoredRow
 
@@ -41,7 +40,7 @@ class Beginning:
         """Yields the rows of a text, and notes them; the place of one is ``where`` and its number."""
         for index, (n, text) in enumerate(rows):
             if not self._is_cut and not self._judge.ignores(text):
-                score = ranking.score(text[:MAX_LINE], self._judge)
+                score = ranking.score(text, self._judge)
                 self._kept.append(ScoredRow((where, index), n, text[: self._left], score))
                 self._left -= len(text)
                 self._is_cut = self._left <= 0

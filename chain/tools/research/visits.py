@@ -10,7 +10,7 @@ import ipaddress
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,14 +20,15 @@ import trio
 from chain.errors import ToolError, UserError
 from chain.text.wording import counted
 from chain.threads import Threads
-from chain.tools.file_tree import LOOK_UP, Tree, lines_of, text_of, walk
+from chain.tools.file_text import FileText
+from chain.tools.file_tree import LOOK_UP, Tree, walk
 from chain.tools.paths import open_file
 from chain.tools.research import course as courses
 from chain.tools.research import ranking
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.course import Course, Source
 from chain.tools.research.hosts import Permits, Refused
-from chain.tools.research.page_text import MAX_ROWS
+from chain.tools.research.page_text import MAX_ROWS, pieces
 from chain.tools.research.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.research.ranking import Finding, Judge, Row
 from chain.tools.research.report import MAX_RESULT, Beginning, Report, on_one_row, rendered
@@ -255,22 +256,22 @@ def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Beginning, mos
                 if size > most and most < MAX_BYTES:
                     passed.large += 1
                     continue
-                if b"\0" in file.peek():
-                    passed.binary += 1
-                    continue
-                raw = file.read(left)
+                raw = file.peek() if FileText.of(file.peek()) is None else file.read(left)
+                text = FileText.of(raw)
         except (ToolError, OSError):
+            text = None
+        if text is None:
             passed.binary += 1
             continue
         passed.was_cut = passed.was_cut or size > len(raw)
         left -= len(raw)
         where = f"{entry.shown}:"
-        yield from ranking.findings_in(opening.noted(_counted_lines(text_of(raw)), where), judge, where)
+        yield from ranking.findings_in(opening.noted(_counted_lines(text.lines), where), judge, where)
 
 
-def _counted_lines(text: str) -> Iterator[Row]:
-    for n, line in enumerate(lines_of(text), 1):
+def _counted_lines(lines: Sequence[str]) -> Iterator[Row]:
+    for n, line in enumerate(lines, 1):
         if n % LOOK_UP == 0:
             trio.from_thread.check_cancelled()
         if line := line.rstrip():
-            yield n, line
+            yield from ((n, piece) for piece in pieces(line))

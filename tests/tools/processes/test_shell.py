@@ -411,6 +411,49 @@ async def test_where_a_command_may_change_this_program_writes_are_not_claimed(sh
         await shell_.preview("ls")
 
 
+SIGNS = {
+    "curl: (6) Could not resolve host: example.org": "network",
+    "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>": "network",
+    "Error: getaddrinfo EAI_AGAIN example.org": "network",
+    "Could not connect to Redis at 127.0.0.1:6379: Permission denied": "network",
+    "    _socket.socket.__init__(self, family)\nPermissionError: [Errno 13] Permission denied": "network",
+    "dial unix /var/run/docker.sock: socket: permission denied": "network",
+    "java.net.UnknownHostException: example.org": "network",
+    "cat: /dev/tty: Permission denied": "devices",
+    "PermissionError: [Errno 13] Permission denied: '/dev/tty'": "devices",
+    "bash: line 1: kill: (1) - Operation not permitted": "signals",
+    "touch: cannot touch '/x': Permission denied": "writes",
+    "Error: EACCES: permission denied, open '/x'": "writes",
+    "error: could not lock config file /root/.gitconfig: Permission denied": "writes",
+    "ls: cannot access 'x': No such file or directory": "",
+    "1 failed, 3 passed": "",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("output", SIGNS)
+def test_what_the_sandbox_seems_to_have_refused_is_named_if_it_refuses_that(output: str) -> None:
+    said = Sandbox(ShellRules(), ALL).refusal("make", output)
+    assert said == (f"[sandbox: {SIGNS[output]} denied; see chain help tools]" if SIGNS[output] else "")
+    assert Sandbox(ShellRules(), NOTHING).refusal("make", output) == ""
+    # With the network allowed only Unix sockets are refused.
+    others = Sandbox(ShellRules(network=True), ALL._replace(writes=False)).refusal("make", output)
+    assert ("network" in others, "unix_sockets" in others) == (False, "docker.sock" in output)
+
+
+def test_a_command_that_was_to_reach_an_address_and_said_nothing_names_the_network() -> None:
+    assert "network denied" in Sandbox(ShellRules(), ALL).refusal("curl -s https://example.org", "\n")
+
+
+@needs_writes
+async def test_a_command_that_the_sandbox_made_fail_ends_with_what_it_refused(shell_: Shell) -> None:
+    why = "[sandbox: writes denied; see chain help tools]"
+    assert (await shell_.run("touch ../x")).endswith(f": Permission denied\nexit code 1\n{why}")
+    assert (await shell_.run("touch ../x 2>&1 | tail -1")).endswith(f": Permission denied\nexit code 0\n{why}")
+    (shell_.workspace / "log").write_text("Permission denied\n")
+    assert await shell_.run("cat log") == "Permission denied\nexit code 0"
+
+
 async def test_temporary_files_are_the_chain_s_in_a_fence(shell_: Shell) -> None:
     shell_.environ["TMPDIR"] = "/somewhere"
     assert await shell_.run("echo $TMPDIR") == f"{shell_.guard.folder}\nexit code 0"
@@ -447,6 +490,27 @@ async def test_a_command_does_not_see_a_secret(shell_: Shell) -> None:
     said = await shell_.run("env")
     assert "sesame" not in said
     assert "PLACE" not in said
+
+
+@pytest.mark.parametrize(
+    ("command", "result"),
+    [
+        ("git init -q . && git -c user.name=a -c user.email=a@b.c commit -q --allow-empty", "exit code 1"),
+        ('sh -c "$VISUAL a.txt"', "exit code 1"),
+        ("eval $KUBE_EDITOR a.txt", "exit code 1"),
+        (
+            "git init -q . && GIT_EDITOR='echo a >' git -c user.name=a -c user.email=a@b.c commit -q --allow-empty",
+            "code 0",
+        ),
+        ("$PAGER file", "x\nexit code 0"),
+        ("printf y | $DELTA_PAGER", "y\nexit code 0"),
+    ],
+)
+async def test_what_would_wait_for_keys_ends_at_once(shell_: Shell, command: str, result: str) -> None:
+    shell_.environ |= {"EDITOR": "cat /dev/zero", "KUBE_EDITOR": "cat /dev/zero", "DELTA_PAGER": "less"}
+    said = await shell_.run(command)
+    assert said.endswith(result)
+    assert ("No editor can be opened here: give" in said) == (result == "exit code 1")
 
 
 # --------------------------------------------------------------------------------------------------------- as a tool

@@ -1,0 +1,67 @@
+"""The text of a file's bytes. Pure.
+
+It is UTF-8, or UTF-16 with a byte order mark. Anything else that has a NUL is binary.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+from chain.text.wording import first_of
+
+MAX_NUMBERS = 10
+"""Line numbers that a sentence names."""
+
+_CODECS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_LONE_LF = re.compile(r"(?<!\r)\n")
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file's content as text, its ends of line as they are; ``mark`` is its byte order mark, if it has one.
+
+    ``is_damaged``: U+FFFD stands for bytes that are no text.
+    """
+
+    body: str = ""
+    mark: bytes = b""
+    codec: str = "utf-8"
+    is_damaged: bool = False
+
+    @classmethod
+    def of(cls, raw: bytes) -> FileText | None:
+        """Decode a file's bytes. ``None`` if they are binary."""
+        mark = next((mark for mark in _CODECS if raw.startswith(mark)), b"")
+        codec = _CODECS.get(mark, "utf-8")
+        body = raw[len(mark) :].decode(codec, "replace")
+        is_damaged = "\ufffd" in body and mark + body.encode(codec) != raw
+        return None if "\0" in body else cls(body, mark, codec, is_damaged)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines as editors count them, without their ends: an end of line ends one and begins none."""
+        lines = self.body.replace("\r\n", "\n").split("\n")
+        return lines[:-1] if not lines[-1] else lines
+
+    @property
+    def is_crlf(self) -> bool:
+        """Whether all ends of line are CR LF, and there is one."""
+        return 0 < self.body.count("\n") == self.body.count("\r\n")
+
+    def adapted(self, text: str) -> str:
+        """The model's text with this file's ends of line; unchanged where those are mixed."""
+        return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
+
+    @property
+    def notes(self) -> list[str]:
+        """Parts of a sentence about what ``lines`` do not show."""
+        name, crlf = self.codec.upper(), [n for n, line in enumerate(self.body.split("\n"), 1) if line[-1:] == "\r"]
+        ends = f"lines {first_of([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
+        found = {
+            f"{name} with a byte order mark": bool(self.mark),
+            f"it is not {name}, and \ufffd stands for what could not be read": self.is_damaged,
+            "the lines end with CR LF" if self.is_crlf else ends: bool(crlf),
+        }
+        return [note for note, holds in found.items() if holds]
