@@ -21,7 +21,9 @@ from chain.lines.parse import (
     PlanCommand,
     Urgency,
     is_stop,
+    overtakes,
     parse_line,
+    plan_commands,
 )
 
 
@@ -38,7 +40,20 @@ from chain.lines.parse import (
         (" !now", "verbatim", "!now"),
         (" /help", "verbatim", "/help"),
         ("/help", "local", "/help"),
+        ("/help\n", "local", "/help"),
+        ("/", "local", "/"),
+        ("/? lines", "local", "/? lines"),
+        ("/mcp:docs:read a/b", "local", "/mcp:docs:read a/b"),
         ("/to explore look there", "local", "/to explore look there"),
+        ("/to explore look\nthere", "local", "/to explore look\nthere"),
+        ("/compact the SKU\nnumbers", "local", "/compact the SKU\nnumbers"),
+        ("/srv/app.py fails, why?", "question", "/srv/app.py fails, why?"),
+        ("/srv/app.py:12: error: x\n    return x", "redirect", "/srv/app.py:12: error: x\n    return x"),
+        ("/app.py:3: error: x", "redirect", "/app.py:3: error: x"),
+        ("/tmp is full\nwhat now", "redirect", "/tmp is full\nwhat now"),
+        ("// a comment", "redirect", "// a comment"),
+        ("/* a comment */", "redirect", "/* a comment */"),
+        ("/ is the root", "redirect", "/ is the root"),
         ("!use B", "redirect", "use B"),
         ("!!use B", "redirect", "use B"),
         ("!  use B ", "redirect", "use B"),
@@ -56,6 +71,8 @@ from chain.lines.parse import (
         ("is it B? use C", "redirect", "is it B? use C"),
         ("todo: buy milk", "redirect", "todo: buy milk"),
         ("plan: let us think", "redirect", "plan: let us think"),
+        ("todo: add x\nand y", "redirect", "todo: add x\nand y"),
+        ("todo: ad x\nand y", "redirect", "todo: ad x\nand y"),
         ("focus", "redirect", "focus"),
         ("focus on", "redirect", "focus on"),
         ("skipping is fine", "redirect", "skipping is fine"),
@@ -287,16 +304,11 @@ def test_a_leading_space_makes_any_text_verbatim(text: str) -> None:
     assert line.message == text.strip()
 
 
-@given(
-    st.sampled_from(["TODO: ADD ", "then: ", "Context: ", "Prefer ", "skip "]), st.text().filter(lambda t: t.strip())
-)
+@given(st.sampled_from(["then: ", "Context: ", "Prefer ", "skip "]), st.text().filter(lambda t: t.strip()))
 def test_the_case_of_what_follows_a_keyword_is_kept(keyword: str, text: str) -> None:
     line = parse_line(keyword + text)
 
-    carried = (
-        line.command.text if isinstance(line.command, AddTask)
-        else line.adjustment.value if line.adjustment else line.message.removeprefix("[USER ADDED] ")
-    )  # fmt: skip
+    carried = line.adjustment.value if line.adjustment else line.message.removeprefix("[USER ADDED] ")
     assert carried == text.strip()
 
 
@@ -307,6 +319,26 @@ def test_the_longest_line_is_read(piece: str) -> None:
     assert parse_line(text).text == text
 
 
-@pytest.mark.parametrize("space", [" ", "  ", "\t", "\n", "\u2003"])
+@pytest.mark.parametrize("space", [" ", "  ", "\t", "\u2003"])
 def test_any_space_parts_a_verb_from_its_task(space: str) -> None:
     assert parse_line(f"todo: add{space}x").command == AddTask("x")
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("todo: add a\ntodo: add b", 2),
+        ("todo: add a\n\nTODO: done 1\nplan: list\n", 3),
+        ("todo: add a\nand b", 1),
+        ("todo: add a\ntodo: buy milk", 1),
+        ("todo: add a", 1),
+        ("", 1),
+    ],
+)
+def test_rows_that_are_all_plan_commands_are_separate_lines(text: str, count: int) -> None:
+    assert len(plan_commands(text)) == count
+
+
+@pytest.mark.parametrize(("text", "does"), [("/status", True), ("!!x", True), ("/srv/app.py fails", False)])
+def test_a_command_overtakes_and_a_path_does_not(text: str, does: bool) -> None:
+    assert overtakes(text) is does
