@@ -6,6 +6,7 @@ All of it runs in the editor's thread.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -20,13 +21,15 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, Filter, has_focus, has_selection, is_searching
-from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.key_binding.bindings import search
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
+from prompt_toolkit.key_binding.bindings import emacs, search
+from prompt_toolkit.key_binding.bindings.basic import load_basic_bindings
+from prompt_toolkit.key_binding.key_bindings import KeyBindingsBase
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
 
 from chain.errors import UserError
+from chain.lines.parse import plan_commands
 from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
@@ -34,12 +37,21 @@ from cli.screen.outside import OutsideEditor
 from cli.screen.page import Page
 from cli.screen.protocol import Acceptance, Listener, sign
 from cli.screen.shown_text import Pastes
-from cli.screen.toolkit import screen_size
-from cli.show.text_rows import columns, cut, row_starts
+from cli.screen.toolkit import edit_by_clusters, screen_size
+from cli.show.text_rows import cluster_start, columns, cut, row_starts
+from cli.show.toolbar import answers_question
 
 T = TypeVar("T")
 
 _ACCEPTED: tuple[Acceptance, ...] = ("accepted", "answered")
+
+_OF_A_SHELL: frozenset[str] = frozenset(
+    {"c-a", "c-b", "c-e", "c-f", "c-n", "c-p", "c-w", "c-y", "c-_", "c-left", "c-right", "c-delete", "c-home", "c-end"}
+)
+"""The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
+
+_REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
+"""What follows a key that answers where its word is typed in full."""
 
 
 class Keyboard:
@@ -57,6 +69,8 @@ class Keyboard:
         self.outside = OutsideEditor()
         self.escaped = ""
         """The text at which Esc was pressed: its menu is gone."""
+        self._rest_of_word = ""
+        """What is typed up to Enter and means nothing, since its first letter was an answer."""
         self._before = self._last = ""
         """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
         came back has ended was meant for the search."""
@@ -64,7 +78,7 @@ class Keyboard:
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its text, which are made with the keys."""
         self._app, self._buffer = app, buffer
-        # Some keys (Ctrl-O) accept the text by themselves. Without this handler they would end the application.
+        # Without this handler prompt_toolkit would end the application where a key of its own accepts the text.
         buffer.accept_handler = lambda _: self._submit()
         buffer.on_text_changed += self._on_change
         app.key_processor.before_key_press += self._before_key
@@ -123,13 +137,14 @@ class Keyboard:
             elif is_command(typed):
                 self._select_from(len(before))
             return True
-        lines, at = self._draft.offered(self._buffer.text), self._draft.at
+        *above, typed = self._draft.offered(self._buffer.text)
+        lines, at = [*above, *self.split(typed)], self._draft.at
         answers = self._offer(lines, at=at)
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
         if answers[-1] == "answered":
             self._page.is_answered(at)
-        if at and not left:
+        if at and not left and answers_question(lines[-1]):
             accepted.pop()  # an answer does not belong in the history
         for line in accepted:
             self._remember(line)
@@ -164,7 +179,7 @@ class Keyboard:
         def accept(listener: Listener) -> list[Acceptance]:
             answers: list[Acceptance] = []
             for line in whole[:-1]:
-                answers.append(listener.accept(line))
+                answers.append(listener.accept(line, again=True))
                 if answers[-1] not in _ACCEPTED:
                     return answers
             return [*answers, listener.accept(whole[-1], at=at)]
@@ -176,14 +191,24 @@ class Keyboard:
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
 
-    def bindings(self) -> KeyBindings:
-        """The keys that mean something here; prompt_toolkit has the others, which are those of readline."""
-        # Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter; Ctrl-Enter is as Enter.
-        for shift_or_alt in (2, 3, 4):
-            for sequence in (f"\x1b[13;{shift_or_alt}u", f"\x1b[27;{shift_or_alt};13~"):
-                ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
-        for sequence in ("\x1b[13;5u", "\x1b[27;5;13~"):
-            ANSI_SEQUENCES[sequence] = Keys.ControlM
+    def split(self, typed: str) -> list[str]:
+        """Return the lines that a typed text is: one, unless each of its rows is a command for the plan."""
+        whole = self.pastes.whole(typed)
+        return commands if len(commands := plan_commands(whole)) > 1 else [typed]
+
+    def bindings(self) -> KeyBindingsBase:
+        """Return all keys: those that mean something here, and those of prompt_toolkit that edit the text."""
+        edit_by_clusters()
+        keys = KeyBindings()
+        for binding in emacs.load_emacs_bindings().bindings:
+            if len(binding.keys) == 1 and binding.keys[0] in _OF_A_SHELL:
+                keys.add(*binding.keys)(binding)
+        selecting = emacs.load_emacs_shift_selection_bindings()
+        return merge_key_bindings(
+            [load_basic_bindings(), keys, emacs.load_emacs_search_bindings(), selecting, self._own_bindings()]
+        )
+
+    def _own_bindings(self) -> KeyBindings:
         keys = KeyBindings()
         editing = has_focus(DEFAULT_BUFFER)
         is_empty = Condition(lambda: not self._buffer.text)
@@ -192,7 +217,6 @@ class Keyboard:
             keys.add(*sequence, filter=when)(to)
 
         bind("enter", to=lambda _: self._enter())
-        bind("escape", "enter", to=lambda _: self._newline())
         for key in "yan":
             bind(key, to=self._press_answer, when=editing & is_empty & Condition(partial(self._answers, key)))
         bind("c-j", to=lambda _: self._newline())
@@ -212,15 +236,20 @@ class Keyboard:
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
         bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before != "cut search"))
         bind("c-x", "c-e", to=lambda _: self._edit_outside())
-        # Two keys that come one by one are no sequence here: it would make Esc wait.
-        bind("c-x", to=lambda _: self._note_ctrl_x())
-        bind("c-e", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before == "ctrl-x"))
         keys.add("c-z")(lambda _: self._suspend())
         return keys
 
     def _enter(self) -> None:
         """Send the lines, or begin a new one after a backslash."""
         typed = self._buffer.document
+        rest, self._rest_of_word = self._rest_of_word, ""
+        if rest and re.match(rf"{rest}\b", typed.text, re.I):
+            # A text behind the word was begun after the answer, so it is a line.
+            self._set_text(typed.text[len(rest) :].lstrip(" ,.;:!"))
+            self._draft.is_no_answer()
+            if not self._buffer.text:
+                self._empty()
+                return
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
             self._newline()
@@ -235,20 +264,29 @@ class Keyboard:
         self._buffer.insert_text(event.data)
         if not event.key_processor.input_queue:
             self._submit()
+            self._rest_of_word = "" if self._buffer.text else _REST_OF_WORD[event.data]
 
     def _newline(self) -> None:
         self._buffer.newline(copy_margin=False)
 
+    def menu(self) -> Sequence[tuple[str, str]]:
+        """Return the commands, or files, that begin like what is typed, unless Esc has closed their menu."""
+        text, state = self._buffer.text, self._buffer.complete_state
+        if self.listener is None or not (text.startswith("/") or "@" in text) or text == self.escaped:
+            return ()
+        now = self._buffer.document if state is None else state.original_document
+        return self.listener.menu(now.text if is_command(text) else now.text_before_cursor)
+
     def _escape(self) -> None:
-        self.escaped = self._buffer.text
+        """Close the menu that is open, or else interrupt the run."""
+        is_open = self._buffer.complete_state is not None or bool(self.menu())
         self._buffer.cancel_completion()
-        self.ask(lambda listener: listener.escape())
+        self.escaped = self._buffer.text
+        if not is_open:
+            self.ask(lambda listener: listener.escape())
 
     def _before_key(self, _: object) -> None:
         self._before, self._last = self._last, ""
-
-    def _note_ctrl_x(self) -> None:
-        self._last = "ctrl-x"
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
@@ -370,4 +408,4 @@ def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None
     place = start
     while place < next_start - 1 and columns(text[start : place + 1]) <= column:
         place += 1
-    return place
+    return cluster_start(text, place + 1) if place < len(text) else place

@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.input.vt100_parser import Vt100Parser
-from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.key_binding import KeyPress, KeyPressEvent
+from prompt_toolkit.key_binding.bindings.named_commands import register
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from chain.threads import quickly
 from cli.screen import tty
+from cli.screen.sequences import ESC, LATE, SEQUENCE
+from cli.show.text_rows import cluster_end, cluster_start
 from cli.writing import write_all
 
 MAX_READ = 256 * 1024
@@ -87,29 +92,103 @@ class HeldOutput(Vt100_Output):
         return 1
 
 
-_MODIFIED = re.compile(r"\x1b\[(?:27;(?P<how>\d+);(?P<code>\d+)~|(?P<kitty>\d+);(?P<mods>\d+)u)")
+SPLIT_S = 1.0
+"""Seconds for which the rest of a sequence is awaited: what comes later is not its rest."""
+
+_PASTE = "\x1b[200~"
+
+_SAME_KEYS: dict[str, Keys] = {
+    "\x1b\r": Keys.ControlJ,
+    **dict.fromkeys((f"\x1b[{key}" for n in "234" for key in (f"13;{n}u", f"27;{n};13~")), Keys.ControlJ),
+    **dict.fromkeys(("\x1b[13;5u", "\x1b[27;5;13~"), Keys.ControlM),
+    **dict.fromkeys(("\x1bb", "\x1b[1;3D"), Keys.ControlLeft),
+    **dict.fromkeys(("\x1bf", "\x1b[1;3C"), Keys.ControlRight),
+    "\x1bd": Keys.ControlDelete,
+    "\x1b\x7f": Keys.ControlW,
+}
+"""Keys with Alt that do what another key does. Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter."""
+
+_SHIFTED = re.compile(r"\x1b\[(?:27;2;(?P<code>\d{1,7})~|(?P<kitty>\d{1,7});2u)")
 
 
-def read_modified_keys(parser: Vt100Parser) -> None:
-    """Let a parser ignore keys with modifiers that nobody knows: it would take them for Esc, which stops a run.
+class KeyParser(Vt100Parser):
+    """Splits what a terminal sends into keys, and drops the sequences whose key is not ``bound``.
 
-    Shift with a key that is a sign is that sign.
+    prompt_toolkit's own parser reads an unknown sequence, such as a reply of the terminal, as Esc and text.
     """
-    find, feed = parser._get_match, parser.feed_key_callback
 
-    def get_match(prefix: str) -> Keys | tuple[Keys, ...] | None:
-        return find(prefix) or (Keys.Ignore if _MODIFIED.fullmatch(prefix) else None)
+    def __init__(
+        self,
+        press: Callable[[KeyPress], None],
+        bound: Container[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(press)
+        self._bound = bound
+        self._clock = clock
+        self._begun = ""
+        """The beginning of a sequence, or an Esc that was pressed, of which a late one may still have the rest."""
+        self._was_pressed = False
+        self._fed_at = 0.0
 
-    def feed_key(press: KeyPress) -> None:
-        found = _MODIFIED.fullmatch(press.data) if press.key == Keys.Ignore else None
-        if found is not None and (found["how"] or found["mods"]) == "2":
+    def feed(self, data: str) -> None:
+        """Read the next input. The text of a paste is read by prompt_toolkit, which feeds what follows it."""
+        if self._in_bracketed_paste:
+            super().feed(data)
+            return
+        now = self._clock()
+        is_rest = now - self._fed_at <= SPLIT_S and (not self._was_pressed or LATE.fullmatch(data) is not None)
+        data, at = (self._begun if is_rest else "") + data, 0
+        self._begun, self._was_pressed, self._fed_at = "", False, now
+        while at < len(data):
+            found = SEQUENCE.match(data, at)
+            if found is None and data[at] == ESC:
+                self._begun = data[at:]
+                return
+            key = data[at] if found is None else found[0]
+            at += len(key)
+            if key == _PASTE:
+                self._call_handler(Keys.BracketedPaste, key)
+                super().feed(data[at:])
+                return
+            self._press(key)
+
+    def flush(self) -> None:
+        """Press Esc if it stands alone; nothing has followed it for a moment."""
+        if not self._was_pressed and not self._begun.strip(ESC):
+            for _ in self._begun:
+                self._press(ESC)
+            self._was_pressed = bool(self._begun)
+
+    def _press(self, data: str) -> None:
+        key: object = _SAME_KEYS.get(data) or ANSI_SEQUENCES.get(data, data)
+        if key == data and (found := _SHIFTED.fullmatch(data)):
             code = int(found["code"] or found["kitty"])
-            sign = chr(code) if code < 0x110000 else ""
-            press = KeyPress(sign, sign) if sign.isprintable() and sign else press
-        feed(press)
+            key = data = chr(code) if code < 0x110000 and chr(code).isprintable() else data
+        if isinstance(key, str) and (len(data) == 1 or key in self._bound):
+            self.feed_key_callback(KeyPress(key, data))
 
-    parser._get_match = get_match  # type: ignore[method-assign]
-    parser.feed_key_callback = feed_key
+
+def edit_by_clusters() -> None:
+    """Let the commands of prompt_toolkit that move or delete by one character do so by grapheme clusters."""
+
+    def beside(buffer: Buffer, by: int) -> int:
+        return (cluster_end if by > 0 else cluster_start)(buffer.text, buffer.cursor_position)
+
+    def move(event: KeyPressEvent, by: int) -> None:
+        buffer = event.current_buffer
+        if (buffer.document.current_char if by > 0 else buffer.document.char_before_cursor) != "\n":
+            buffer.cursor_position = beside(buffer, by)
+
+    def delete(event: KeyPressEvent, by: int) -> None:
+        buffer = event.current_buffer
+        count = abs(beside(buffer, by) - buffer.cursor_position)
+        (buffer.delete if by > 0 else buffer.delete_before_cursor)(count)
+
+    register("backward-char")(partial(move, by=-1))
+    register("forward-char")(partial(move, by=1))
+    register("backward-delete-char")(partial(delete, by=-1))
+    register("delete-char")(partial(delete, by=1))
 
 
 class WholeTextCompleter(Completer):

@@ -13,6 +13,9 @@ from chain.text.plain import sanitize
 
 TAB = 4
 
+LONGEST_CLUSTER = 64
+"""Characters of the longest grapheme cluster that is one sign; a sequence of any length would take any time."""
+
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 _BEGUN = re.compile(
@@ -50,6 +53,24 @@ def _columns_of(char: str) -> int:
     from wcwidth import wcwidth  # a text in ASCII does without its tables
 
     return max(wcwidth(char), 0)
+
+
+def cluster_start(text: str, at: int) -> int:
+    """Return where the grapheme cluster begins that ends at a place: the flag, or the letter with its accents."""
+    if text[at - 1 : at].isascii():
+        return max(at - 1, 0)
+    from wcwidth import grapheme_boundary_before
+
+    return grapheme_boundary_before(text, at)
+
+
+def cluster_end(text: str, at: int) -> int:
+    """Return where the grapheme cluster ends that begins at a place."""
+    if text[at : at + 2].isascii():
+        return min(at + 1, len(text))
+    from wcwidth import iter_graphemes
+
+    return at + len(next(iter_graphemes(text[at : at + LONGEST_CLUSTER])))
 
 
 def fitting(text: str, width: int) -> int:
