@@ -10,8 +10,12 @@ import re
 from itertools import pairwise
 
 from chain.text.plain import sanitize
+from chain.text.wording import counted
 
 TAB = 4
+
+LONGEST_SHOWN = 20
+"""Rows of the longest pasted text that is shown as it is."""
 
 LONGEST_CLUSTER = 64
 """Characters of the longest grapheme cluster that is one sign; a sequence of any length would take any time."""
@@ -94,6 +98,17 @@ def row_starts(text: str, width: int) -> list[int]:
         if end >= len(text):
             return starts
         starts.append(end)
+
+
+def row_count(text: str, width: int) -> int:
+    """Return how many rows of a terminal a text fills."""
+    return sum(max(-(-columns(line) // width), 1) for line in text.splitlines())
+
+
+def amount(text: str) -> str:
+    """Return how long a pasted text is, in words."""
+    lines = len(text.splitlines())
+    return counted(lines, "line") if lines > 1 else counted(len(text), "character")
 
 
 def hard_rows(text: str, width: int) -> list[str]:

@@ -15,7 +15,7 @@ from chain.text.plain import sanitize
 from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted, how_often
 from cli.show.signs import Sign
 from cli.show.spans import Span
-from cli.show.text_rows import flat
+from cli.show.text_rows import LONGEST_SHOWN, amount, cut_to_row, flat, row_count
 
 MAX_ROWS = 20
 """Rows shown of what is delivered, which was shown whole when it was queued."""
@@ -125,6 +125,15 @@ def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
 def as_typed(text: str) -> str:
     """A text with its line ends and the spaces before it, and without blank rows around it."""
     return sanitize(text).strip("\n").rstrip()
+
+
+def folded(text: str, width: int) -> str:
+    """Return a text as a prompt shows it once it is sent: on one row where the editor folds it; what is piped apart."""
+    typed, *piped = text.partition(STDIN_BEGIN)
+    if row_count(typed, width) <= LONGEST_SHOWN:
+        return text
+    first = as_typed(typed).partition("\n")[0]
+    return f"{cut_to_row(first, width // 3)} [{amount(as_typed(typed))} pasted]{''.join(piped)}"
 
 
 def one_row(text: str) -> str:

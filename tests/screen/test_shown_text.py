@@ -8,7 +8,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.processors import TransformationInput
 
-from cli.screen.shown_text import LONGEST_SHOWN, Pastes, ShownText
+from cli.screen.shown_text import Pastes, ShownText
+from cli.show.text_rows import LONGEST_SHOWN
 
 LONG = "".join(f"row {n}\n" for n in range(300))
 
