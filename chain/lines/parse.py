@@ -263,15 +263,15 @@ def _meant_command(stripped: str) -> str:
         return ""
     mark, (verb, argument) = head[1].casefold(), (*head[2].split(None, 1), "", "")[:2]
     if mark in ("todo", "plan"):
-        verb = next((known for known in _VERBS if _is_slip(verb.casefold(), known)), "")
-    elif not _is_slip(mark, "todo"):
+        verb = next((known for known in _VERBS if is_slip(verb.casefold(), known)), "")
+    elif not is_slip(mark, "todo"):
         return ""
     meant = f"todo: {verb} {argument}".rstrip()
     parsed = _parse_marked(meant)
     return meant if parsed.command is not None else ""
 
 
-def _is_slip(typed: str, word: str) -> bool:
+def is_slip(typed: str, word: str) -> bool:
     """Whether a word is mistyped: a letter too few, too many or, in a long one, wrong; or two neighbours swapped."""
     if typed == word or typed[:1] != word[:1]:
         return False

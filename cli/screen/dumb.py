@@ -24,8 +24,8 @@ from chain.threads import Threads
 from cli.input.stdin import Lines
 from cli.screen import tty
 from cli.screen.protocol import Listener, Screen, sign
-from cli.screen.sequences import ESC, SEQUENCE
-from cli.show.text_rows import cluster_start, columns
+from cli.screen.sequences import KEY
+from cli.show.text_rows import cluster_beside, columns
 from cli.writing import write_all
 
 _THREADS = Threads("rows")
@@ -248,7 +248,7 @@ class TypedLine:
         if char == _END and not self.text:
             return "end"
         if char in _ERASE:
-            self.text = self.text[: cluster_start(self.text, len(self.text))]
+            self.text = self.text[: cluster_beside(self.text, len(self.text), -1)]
         elif char == _ERASE_WORD:
             self.text = self.text.rstrip()
             self.text = self.text[: self.text.rfind(" ") + 1]
@@ -266,8 +266,8 @@ class TypedLine:
     def _swallows(self, char: str) -> bool:
         """Whether a character belongs to an escape sequence. What follows a bare Esc is a key of its own."""
         text, self._sequence = self._sequence + char, ""
-        found = SEQUENCE.match(text)
+        found = KEY.match(text)
         if found is None:
-            self._sequence = text if text[0] == ESC else ""
-            return bool(self._sequence)
+            self._sequence = text
+            return True
         return len(found[0]) == len(text) > 2

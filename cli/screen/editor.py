@@ -22,7 +22,7 @@ import trio
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import Dimension
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
@@ -225,11 +225,9 @@ class _Terminal:
             self._call_in_trio(self._hang_up)
 
     def _press_keys(self) -> None:
-        keys: list[KeyPress] = []
-        parser = KeyParser(keys.append, self._bound)
-        parser.feed(self._typed)
-        parser.flush()
-        self._app.key_processor.feed_multiple(keys)
+        if isinstance(self._app.input, Vt100Input):
+            self._app.input.vt100_parser.feed(self._typed)
+        self._app.key_processor.feed_multiple(self._app.input.flush_keys())
         self._app.key_processor.process_keys()
 
     def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

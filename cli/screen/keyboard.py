@@ -38,7 +38,7 @@ from cli.screen.page import Page
 from cli.screen.protocol import Acceptance, Listener, sign
 from cli.screen.shown_text import Pastes
 from cli.screen.toolkit import edit_by_clusters, screen_size
-from cli.show.text_rows import cluster_start, columns, cut, row_starts
+from cli.show.text_rows import cluster_beside, columns, cut, row_starts
 from cli.show.toolbar import answers_question
 
 T = TypeVar("T")
@@ -246,12 +246,10 @@ class Keyboard:
         """Send the lines, or begin a new one after a backslash."""
         typed = self._buffer.document
         rest, self._rest_of_word = self._rest_of_word, ""
-        if rest and re.match(rf"{rest}\b", typed.text, re.I):
-            # A text behind the word was begun after the answer, so it is a line.
-            self._set_text(typed.text[len(rest) :].lstrip(" ,.;:!"))
-            self._draft.is_no_answer()
+        if rest and (found := re.match(rf"{rest}\b[ ,.;:!]*", typed.text, re.I)):
+            self._draft.is_no_answer()  # a text behind the word was begun after the answer
+            self._set_text(typed.text[found.end() :])
             if not self._buffer.text:
-                self._empty()
                 return
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
@@ -416,4 +414,4 @@ def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None
     place = start
     while place < next_start - 1 and columns(text[start : place + 1]) <= column:
         place += 1
-    return cluster_start(text, place + 1) if place < len(text) else place
+    return cluster_beside(text, place + 1, -1) if place < len(text) else place

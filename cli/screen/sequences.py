@@ -11,10 +11,7 @@ _STRING = r"[\]PX^_](?=[0-9!>$+|GlL])[^\x00-\x1f]*(?:\x07|\x1b\\|(?=[\x00-\x06\x
 """OSC, DCS and the like, which begin as the replies of terminals do."""
 _ALT = r"[^\x1b\[O\]PX^_\x03]|[\]PX^_](?=[^0-9!>$+|GlL])"
 
-SEQUENCE = re.compile(rf"\x1b(?:\x1b?(?:{_CSI}|{_SS3})|{_STRING}|{_ALT}|(?=\x1b[^\[O]|\x03))", re.S)
-"""A whole sequence. A text that begins with Esc and does not match is the beginning of one, or Esc alone.
-
-Before another Esc, and before Ctrl-C, Esc is a key of its own.
-"""
+KEY = re.compile(rf"[^\x1b]|\x1b(?:\x1b?(?:{_CSI}|{_SS3})|{_STRING}|{_ALT}|(?=\x1b[^\[O]|\x03))", re.S)
+"""A character or a whole sequence, else the beginning of one. Before another Esc and before Ctrl-C, Esc is a key."""
 LATE = re.compile(r"\[[0-?]*[ -/]*[@-~]")
 """The rest of a sequence whose Esc came alone, if a single read has it whole."""

@@ -15,10 +15,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
-from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
-from prompt_toolkit.layout.utils import explode_text_fragments
 
 from cli.screen.toolkit import screen_size
 from cli.show.text_rows import LONGEST_SHOWN, amount, row_count
@@ -83,11 +81,12 @@ class ShownText(Processor):
         window = size.columns * max(size.rows // 2, 1)
         if len(text) <= 3 * window and text.isascii():
             return Transformation(fragments)
-        is_edited = transformation_input.lineno == document.cursor_position_row
-        at = document.cursor_position_col if is_edited else 0
+        at = document.cursor_position_col if transformation_input.lineno == document.cursor_position_row else 0
         first = max(at // window - 1, 0) * window if len(text) > 3 * window else 0
-        part = explode_text_fragments(_part(fragments, first, first + 3 * window))
-        shown = [(style, self._pastes.shown(char)) for style, char, *_ in part]
+        part = slice(first, first + 3 * window)
+        # What is selected or found is in fragments of one character.
+        chars = fragments[part] if len(fragments) == len(text) else [(fragments[0][0], char) for char in text[part]]
+        shown = [(style, self._pastes.shown(char)) for style, char, *_ in chars]
         starts = list(accumulate((len(text) for _, text in shown), initial=0))
 
         def to_display(at: int) -> int:
@@ -99,11 +98,3 @@ class ShownText(Processor):
             return first + at
 
         return Transformation([*shown], to_display, to_source)
-
-
-def _part(fragments: StyleAndTextTuples, first: int, end: int) -> StyleAndTextTuples:
-    begin, part = 0, list[tuple[str, str]]()
-    for style, text, *_ in fragments:
-        part.append((style, text[max(first - begin, 0) : max(end - begin, 0)]))
-        begin += len(text)
-    return [*part]

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
@@ -24,8 +23,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from chain.threads import quickly
 from cli.screen import tty
-from cli.screen.sequences import ESC, LATE, SEQUENCE
-from cli.show.text_rows import cluster_end, cluster_start
+from cli.screen.sequences import ESC, KEY, LATE
+from cli.show.text_rows import cluster_beside
 from cli.writing import write_all
 
 MAX_READ = 256 * 1024
@@ -92,9 +91,6 @@ class HeldOutput(Vt100_Output):
         return 1
 
 
-SPLIT_S = 1.0
-"""Seconds for which the rest of a sequence is awaited: what comes later is not its rest."""
-
 _PASTE = "\x1b[200~"
 
 _SAME_KEYS: dict[str, Keys] = {
@@ -117,41 +113,27 @@ class KeyParser(Vt100Parser):
     prompt_toolkit's own parser reads an unknown sequence, such as a reply of the terminal, as Esc and text.
     """
 
-    def __init__(
-        self,
-        press: Callable[[KeyPress], None],
-        bound: Container[str],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, press: Callable[[KeyPress], None], bound: Container[str]) -> None:
         super().__init__(press)
         self._bound = bound
-        self._clock = clock
-        self._begun = ""
+        self._begun, self._was_pressed = "", False
         """The beginning of a sequence, or an Esc that was pressed, of which a late one may still have the rest."""
-        self._was_pressed = False
-        self._fed_at = 0.0
 
     def feed(self, data: str) -> None:
         """Read the next input. The text of a paste is read by prompt_toolkit, which feeds what follows it."""
         if self._in_bracketed_paste:
-            super().feed(data)
-            return
-        now = self._clock()
-        is_rest = now - self._fed_at <= SPLIT_S and (not self._was_pressed or LATE.fullmatch(data) is not None)
-        data, at = (self._begun if is_rest else "") + data, 0
-        self._begun, self._was_pressed, self._fed_at = "", False, now
-        while at < len(data):
-            found = SEQUENCE.match(data, at)
-            if found is None and data[at] == ESC:
-                self._begun = data[at:]
-                return
-            key = data[at] if found is None else found[0]
-            at += len(key)
-            if key == _PASTE:
-                self._call_handler(Keys.BracketedPaste, key)
-                super().feed(data[at:])
-                return
-            self._press(key)
+            return super().feed(data)
+        data = data if self._was_pressed and not LATE.fullmatch(data) else self._begun + data
+        self._was_pressed, at = False, 0
+        while found := KEY.match(data, at):
+            at = found.end()
+            if found[0] == _PASTE:
+                self._begun = ""
+                self._call_handler(Keys.BracketedPaste, _PASTE)
+                return super().feed(data[at:])
+            self._press(found[0])
+        self._begun = data[at:]
+        return None
 
     def flush(self) -> None:
         """Press Esc if it stands alone; nothing has followed it for a moment."""
@@ -172,23 +154,19 @@ class KeyParser(Vt100Parser):
 def edit_by_clusters() -> None:
     """Let the commands of prompt_toolkit that move or delete by one character do so by grapheme clusters."""
 
-    def beside(buffer: Buffer, by: int) -> int:
-        return (cluster_end if by > 0 else cluster_start)(buffer.text, buffer.cursor_position)
-
-    def move(event: KeyPressEvent, by: int) -> None:
+    def edit(event: KeyPressEvent, by: int, *, deletes: bool) -> None:
         buffer = event.current_buffer
-        if (buffer.document.current_char if by > 0 else buffer.document.char_before_cursor) != "\n":
-            buffer.cursor_position = beside(buffer, by)
+        at = buffer.cursor_position
+        there = cluster_beside(buffer.text, at, by)
+        if deletes:
+            (buffer.delete if by > 0 else buffer.delete_before_cursor)(abs(there - at))
+        elif at != there and buffer.text[min(at, there)] != "\n":
+            buffer.cursor_position = there
 
-    def delete(event: KeyPressEvent, by: int) -> None:
-        buffer = event.current_buffer
-        count = abs(beside(buffer, by) - buffer.cursor_position)
-        (buffer.delete if by > 0 else buffer.delete_before_cursor)(count)
-
-    register("backward-char")(partial(move, by=-1))
-    register("forward-char")(partial(move, by=1))
-    register("backward-delete-char")(partial(delete, by=-1))
-    register("delete-char")(partial(delete, by=1))
+    for name, by in (("backward-char", -1), ("forward-char", 1)):
+        register(name)(partial(edit, by=by, deletes=False))
+    for name, by in (("backward-delete-char", -1), ("delete-char", 1)):
+        register(name)(partial(edit, by=by, deletes=True))
 
 
 class WholeTextCompleter(Completer):

@@ -17,9 +17,6 @@ TAB = 4
 LONGEST_SHOWN = 20
 """Rows of the longest pasted text that is shown as it is."""
 
-LONGEST_CLUSTER = 64
-"""Characters of the longest grapheme cluster that is one sign; a sequence of any length would take any time."""
-
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 _BEGUN = re.compile(
@@ -59,22 +56,13 @@ def _columns_of(char: str) -> int:
     return max(wcwidth(char), 0)
 
 
-def cluster_start(text: str, at: int) -> int:
-    """Return where the grapheme cluster begins that ends at a place: the flag, or the letter with its accents."""
-    if text[at - 1 : at].isascii():
-        return max(at - 1, 0)
-    from wcwidth import grapheme_boundary_before
+def cluster_beside(text: str, at: int, by: int) -> int:
+    """Return the place on the other side of the grapheme cluster that ends at a place (-1) or begins there (1)."""
+    if (text[at - 1 : at] if by < 0 else text[at : at + 2]).isascii():
+        return min(max(at + by, 0), len(text))
+    from wcwidth import grapheme_boundary_before, iter_graphemes
 
-    return grapheme_boundary_before(text, at)
-
-
-def cluster_end(text: str, at: int) -> int:
-    """Return where the grapheme cluster ends that begins at a place."""
-    if text[at : at + 2].isascii():
-        return min(at + 1, len(text))
-    from wcwidth import iter_graphemes
-
-    return at + len(next(iter_graphemes(text[at : at + LONGEST_CLUSTER])))
+    return grapheme_boundary_before(text, at) if by < 0 else at + len(next(iter_graphemes(text, at)))
 
 
 def fitting(text: str, width: int) -> int:

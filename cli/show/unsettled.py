@@ -248,9 +248,7 @@ class Unsettled:
         rows = self.running(place, 0.0)
         for line in self._lines.values():
             begin, _, end = user_lines.waiting_row(line, place.sign)
-            rows += place.spans(
-                [("dim", f"{begin}{user_lines.as_typed(user_lines.folded(line.text, place.room))}{end}")]
-            )
+            rows += place.spans([("dim", f"{begin}{user_lines.folded(line.text, place.room)}{end}")])
         self._calls.clear()
         self._lines.clear()
         self._retries.clear()
@@ -282,7 +280,7 @@ def _settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
         return []
     sign, text, style = settled
     words = text.removesuffix(user_lines.one_row(event.text))
-    return place.spans([(style, f"{place.sign(sign)} {words}{user_lines.as_typed(event.text)}")])
+    return place.spans([(style, f"{place.sign(sign)} {words}{event.text}")])
 
 
 def _cause(event: events.Retry) -> str:

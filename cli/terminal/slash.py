@@ -15,12 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from chain.errors import JournalError, UserError
-from chain.lines.parse import STOP_PHRASES
+from chain.lines.parse import STOP_PHRASES, is_slip
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from cli.input.address import is_command
 from cli.input.file_names import FileNames
-from cli.nearest import nearest_command
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
@@ -336,7 +335,7 @@ class Commands:
 
     def _prompt(self, name: str, argument: str) -> CommandAnswer:
         if name not in dict(self.prompts):
-            near = nearest_command(name, [each for each, _ in self.prompts])
+            near = next((each for each, _ in self.prompts if is_slip(name, each)), "")
             raise _NotUnderstood(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
         server, _, prompt = name.removeprefix(SERVER_PROMPT).partition(":")
         self._require_idle()
@@ -390,9 +389,7 @@ class Commands:
         if instead := INSTEAD.get(typed):
             return f"there is no {typed}: {instead}"
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        if not near and (likely := nearest_command(typed[1:], [known[1:] for known in self._commands], letters=3)):
-            near = [f"/{likely}"]
-        if did_mean := " or ".join(near):
+        if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all, and a space before the / makes it text"
 

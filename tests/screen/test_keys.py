@@ -22,7 +22,7 @@ from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Acceptance
-from cli.screen.toolkit import SPLIT_S, HeldOutput, KeyParser
+from cli.screen.toolkit import HeldOutput, KeyParser
 from cli.show.toolbar import answers_question
 
 LEFT, RIGHT, DELETE, SHIFT_LEFT, ESC = "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[1;2D", "\x1b"
@@ -132,17 +132,6 @@ async def test_what_has_no_binding_neither_types_nor_interrupts_however_it_is_re
 )
 async def test_only_a_lone_esc_is_esc(reads: list[str], log: list[str]) -> None:
     assert await Editor().press(*reads) == ("", log)
-
-
-@pytest.mark.parametrize(("waits", "text"), [(SPLIT_S / 2, ""), (SPLIT_S * 2, "hi")])
-def test_what_comes_much_later_is_not_the_rest_of_a_sequence(waits: float, text: str) -> None:
-    now, found = [100.0], list[str]()
-    parser = KeyParser(lambda press: found.append(press.data), (), clock=lambda: now[0])
-    parser.feed("\x1b]1")
-    parser.flush()
-    now[0] += waits
-    parser.feed("hi")
-    assert "".join(found) == text
 
 
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
