@@ -24,6 +24,7 @@ from prompt_toolkit.filters import Condition, Filter, has_focus, has_selection, 
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
 from prompt_toolkit.key_binding.bindings import emacs, search
 from prompt_toolkit.key_binding.bindings.basic import load_basic_bindings
+from prompt_toolkit.key_binding.bindings.named_commands import get_by_name
 from prompt_toolkit.key_binding.key_bindings import KeyBindingsBase
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
@@ -45,9 +46,10 @@ T = TypeVar("T")
 
 _ACCEPTED: tuple[Acceptance, ...] = ("accepted", "answered")
 
-_OF_A_SHELL: frozenset[str] = frozenset(
-    {"c-a", "c-b", "c-e", "c-f", "c-n", "c-p", "c-w", "c-y", "c-_", "c-left", "c-right", "c-delete", "c-home", "c-end"}
-)
+_OF_A_SHELL = {
+    **{"c-a": "beginning-of-line", "c-e": "end-of-line", "c-b": "backward-char", "c-f": "forward-char"},
+    **{"c-left": "backward-word", "c-right": "forward-word", "c-delete": "kill-word", "c-y": "yank"},
+}
 """The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
 
 LONG = 10_000
@@ -202,17 +204,10 @@ class Keyboard:
     def bindings(self) -> KeyBindingsBase:
         """Return all keys: those that mean something here, and those of prompt_toolkit that edit the text."""
         edit_by_clusters()
-        keys = KeyBindings()
-        for binding in emacs.load_emacs_bindings().bindings:
-            if len(binding.keys) == 1 and binding.keys[0] in _OF_A_SHELL:
-                keys.add(*binding.keys)(binding)
-        selecting = emacs.load_emacs_shift_selection_bindings()
-        return merge_key_bindings(
-            [load_basic_bindings(), keys, emacs.load_emacs_search_bindings(), selecting, self._own_bindings()]
-        )
-
-    def _own_bindings(self) -> KeyBindings:
-        keys = KeyBindings()
+        moving, keys = KeyBindings(), KeyBindings()
+        for key, name in _OF_A_SHELL.items():
+            moving.add(key)(get_by_name(name))
+        moving.add("c-_", save_before=lambda _: False)(lambda event: event.current_buffer.undo())
         editing = has_focus(DEFAULT_BUFFER)
         is_empty = Condition(lambda: not self._buffer.text)
 
@@ -226,21 +221,24 @@ class Keyboard:
         bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
         bind("c-d", to=lambda _: self.ask(lambda listener: listener.leave()), when=editing & is_empty)
-        bind("up", to=lambda _: self._up())
-        bind("down", to=lambda _: self._down())
+        for key in ("up", "c-p"):
+            bind(key, to=lambda _: self._up())
+        for key in ("down", "c-n"):
+            bind(key, to=lambda _: self._down())
         bind("tab", to=lambda _: self._complete())
         bind("c-l", to=lambda _: self._page.clear())
         for key in ("c-r", "c-s"):
             bind(key, to=self._search)
         for key in ("c-g", "c-c"):
             bind(key, to=lambda _: self._leave_search(), when=is_searching)
-        for key in ("c-u", "c-k"):
+        for key in ("c-u", "c-k", "c-w"):
             bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
         bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before != "cut search"))
         bind("c-x", "c-e", to=lambda _: self._edit_outside())
         keys.add("c-z")(lambda _: self._suspend())
-        return keys
+        selecting, searching = emacs.load_emacs_shift_selection_bindings(), emacs.load_emacs_search_bindings()
+        return merge_key_bindings([load_basic_bindings(), moving, searching, selecting, keys])
 
     def _enter(self) -> None:
         """Send the lines, or begin a new one after a backslash."""

@@ -155,6 +155,8 @@ async def test_keys_for_a_new_line(sent: str) -> None:
         ("one two\x17\x19\x19", "one twotwo"),
         ("one\x01\x1bd", ""),
         ("ab\x02\x04c\x05d", "acd"),
+        ("ab\ncd\x10x\x0ey", "abx\ncdy"),
+        ("one two\x7f\x1f", "one two"),
     ],
 )
 async def test_the_keys_of_a_shell_edit_the_text(keys: str, text: str) -> None:
