@@ -8,11 +8,11 @@ a now line, and what follows it is read by the rows below it.
 the line                kind         meaning
 ======================  ===========  ======================================================
 begins with a space     verbatim     a redirect, whatever it looks like
-``/command``            local        for the program, never for the model
+``/command``            local        for the program, never for the model; a path or a comment is text
 a stop phrase           stop         the run ends
 ``!text``               (urgent)     tools that have not started are skipped
 ``!!text``              (now)        the work in hand is cut
-``todo:`` ``plan:``     todo         a plan command that code carries out
+``todo:`` ``plan:``     todo         a plan command that code carries out; several rows are text
 ``then: text``          follow-up    the query of the next run
 ``context: text``       context      something to know, not a change of course
 ``focus on X`` ...      guidance     delivered, and a typed adjustment for running tools
@@ -134,12 +134,14 @@ class Line:
 _URGENCIES: tuple[Urgency, ...] = get_args(Urgency)
 
 _MARKS = re.compile(r"\A[!\s]+")
-_TODO = re.compile(r"(?:todo|plan):\s*(.*)", re.I | re.S)
+_COMMAND = re.compile(r"/(?:(?:to|compact|mcp:\S*)(?:\s[\s\S]*)?|(?:[\w-]+|\?)(?:[ \t].*)?)?", re.I)
+"""A name without a second slash, on a single row unless the command takes a text."""
+_TODO = re.compile(r"(?:todo|plan):[^\S\n]*(.*)", re.I)
 _THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
 _CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
 _GUIDANCE = re.compile(r"(focus on|skip|also check|ignore|prefer)\s+(\S.*)", re.I | re.S)
 _NUMBER = re.compile(r"#?(\d{1,9})(?:\s+(.*))?", re.S)
-_HEAD = re.compile(r"([a-z]{3,5}):\s*(.*)", re.I | re.S)
+_HEAD = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
 
 DID_YOU_MEAN = "did you mean "
 """How the problem of a line begins that is mistyped."""
@@ -166,7 +168,7 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
         return Line(text, "blank", "")
     if text.startswith(" "):
         return Line(text, "verbatim", text.strip(), urgency)
-    if local and text.startswith("/"):
+    if local and _COMMAND.fullmatch(text.rstrip()):
         return Line(text, "local", text.strip())
     if is_stop(text):
         return Line(text, "stop", text.strip())
@@ -201,9 +203,16 @@ def is_stop(text: str) -> bool:
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 
+def plan_commands(text: str) -> list[str]:
+    """Return the rows of a text in which each row is a plan command, else the whole text as a single item."""
+    rows = text.split("\n") if _TODO.match(text) and "\n" in text else []
+    commands = [row for row in rows if row.strip()]
+    return commands if commands and all(parse_line(row).command for row in commands) else [text]
+
+
 def overtakes(text: str) -> bool:
     """Whether a line does not wait behind others that could not be sent: a stop, a command, or what needs no room."""
-    return is_stop(text) or text.startswith(("/", "!!"))
+    return is_stop(text) or text.startswith("!!") or _COMMAND.fullmatch(text.rstrip()) is not None
 
 
 def _parse_marked(text: str) -> Line:
@@ -254,15 +263,15 @@ def _meant_command(stripped: str) -> str:
         return ""
     mark, (verb, argument) = head[1].casefold(), (*head[2].split(None, 1), "", "")[:2]
     if mark in ("todo", "plan"):
-        verb = next((known for known in _VERBS if _is_slip(verb.casefold(), known)), "")
-    elif not _is_slip(mark, "todo"):
+        verb = next((known for known in _VERBS if is_slip(verb.casefold(), known)), "")
+    elif not is_slip(mark, "todo"):
         return ""
     meant = f"todo: {verb} {argument}".rstrip()
     parsed = _parse_marked(meant)
     return meant if parsed.command is not None else ""
 
 
-def _is_slip(typed: str, word: str) -> bool:
+def is_slip(typed: str, word: str) -> bool:
     """Whether a word is mistyped: a letter too few, too many or, in a long one, wrong; or two neighbours swapped."""
     if typed == word or typed[:1] != word[:1]:
         return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from chain.lines.parse import parse_line
+
 _TO = re.compile(r"/to\s+(\S+)(?:\s(.*))?", re.I | re.S)
 
 
@@ -21,4 +23,4 @@ def split_address(text: str) -> tuple[str, str]:
 
 def is_command(text: str) -> bool:
     """Whether a text is a command, and no line with an address."""
-    return text.startswith("/") and not split_address(text)[0]
+    return text.startswith("/") and parse_line(text).kind == "local" and not split_address(text)[0]

@@ -21,6 +21,9 @@ MAX_OFFERED = 100
 MAX_IGNORE_FILE = 64 * 1024
 """Bytes of a ``.gitignore`` that are read."""
 
+MAX_NAME = 1_000
+"""Characters of the longest path that is completed: a text that is edited may be long."""
+
 PATIENCE_S = 0.1
 """How long a file system may hold up the next key."""
 
@@ -47,7 +50,7 @@ class FileNames:
         Where none begins with what was typed, they are those that do but for one letter. Folders end with a ``/``.
         Those that git ignores come last, and names with a dot at their beginning before them.
         """
-        found = _UNFINISHED.search(text)
+        found = _UNFINISHED.search(text, max(len(text) - MAX_NAME, 0))
         if found is None:
             return text, ()
         before, quoted = text[: found.start(1)], found[1].startswith('"')

@@ -24,7 +24,8 @@ from chain.threads import Threads
 from cli.input.stdin import Lines
 from cli.screen import tty
 from cli.screen.protocol import Listener, Screen, sign
-from cli.show.text_rows import columns
+from cli.screen.sequences import KEY
+from cli.show.text_rows import cluster_beside, columns
 from cli.writing import write_all
 
 _THREADS = Threads("rows")
@@ -42,7 +43,7 @@ Press: TypeAlias = Literal["changed", "enter", "end", "interrupt", "suspend"]
 
 ENTER = ("\r", "\n")
 _PRESSES: dict[str, Press] = {**dict.fromkeys(ENTER, "enter"), "\x03": "interrupt", "\x1a": "suspend"}
-_ERASE, _ERASE_WORD, _ERASE_ALL, _END, _ESC = ("\x7f", "\x08"), "\x17", "\x15", "\x04", "\x1b"
+_ERASE, _ERASE_WORD, _ERASE_ALL, _END = ("\x7f", "\x08"), "\x17", "\x15", "\x04"
 
 
 @asynccontextmanager
@@ -247,7 +248,7 @@ class TypedLine:
         if char == _END and not self.text:
             return "end"
         if char in _ERASE:
-            self.text = self.text[:-1]
+            self.text = self.text[: cluster_beside(self.text, len(self.text), -1)]
         elif char == _ERASE_WORD:
             self.text = self.text.rstrip()
             self.text = self.text[: self.text.rfind(" ") + 1]
@@ -264,11 +265,9 @@ class TypedLine:
 
     def _swallows(self, char: str) -> bool:
         """Whether a character belongs to an escape sequence. What follows a bare Esc is a key of its own."""
-        before, self._sequence = self._sequence, ""
-        if char == _ESC or (before == _ESC and char in "[O"):
-            self._sequence = before + char if before == _ESC and char != _ESC else char
-        elif before.startswith(f"{_ESC}[") and not "@" <= char <= "~":
-            self._sequence = before + char
-        else:
-            return len(before) > 1
-        return True
+        text, self._sequence = self._sequence + char, ""
+        found = KEY.match(text)
+        if found is None:
+            self._sequence = text
+            return True
+        return len(found[0]) == len(text) > 2

@@ -22,8 +22,7 @@ import trio
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input.vt100 import Vt100Input
-from prompt_toolkit.input.vt100_parser import Vt100Parser
-from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import Dimension
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
@@ -31,13 +30,14 @@ from prompt_toolkit.styles import Style
 
 from chain.signal import Signal
 from chain.threads import Threads
+from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Listener, Screen
 from cli.screen.shown_text import ShownText
-from cli.screen.toolkit import FileHistory, HeldOutput, WholeTextCompleter, read_modified_keys, screen_size
+from cli.screen.toolkit import FileHistory, HeldOutput, KeyParser, WholeTextCompleter, screen_size
 from cli.show.text_rows import cut
 from cli.show.toolbar import nearly_full
 
@@ -93,6 +93,8 @@ class _Terminal:
         self._output = HeldOutput(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
         self._page = Page(self._output, self._draft)
         self._keyboard = Keyboard(self._draft, self._page)
+        keys = self._keyboard.bindings()
+        self._bound = {binding.keys[0] for binding in keys.bindings if len(binding.keys) == 1}
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             multiline=True,
@@ -106,7 +108,7 @@ class _Terminal:
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
-            key_bindings=self._keyboard.bindings(),
+            key_bindings=keys,
             input_processors=[ShownText(self._keyboard.pastes)],
             prompt_continuation=lambda width, number, is_soft: " " * width,
             erase_when_done=True,
@@ -116,7 +118,7 @@ class _Terminal:
         # A pasted file must not fill the whole screen.
         self._session.layout.current_window.height = lambda: Dimension(max=max(screen_size().rows // 2, 1))
         self._app = app = self._session.app
-        app.ttimeoutlen, app.timeoutlen = ESCAPE_S, 0
+        app.ttimeoutlen, app._default_bindings = ESCAPE_S, KeyBindings()
         app.terminal_size_polling_interval = None
         self._page.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)
@@ -216,18 +218,16 @@ class _Terminal:
         app = self._app
         app.after_render += begun
         if isinstance(app.input, Vt100Input):
-            read_modified_keys(app.input.vt100_parser)
+            app.input.vt100_parser = KeyParser(app.input.vt100_parser.feed_key_callback, self._bound)
         with suppress(EOFError):  # the terminal is gone
             app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
         if not self._is_closing:
             self._call_in_trio(self._hang_up)
 
     def _press_keys(self) -> None:
-        keys: list[KeyPress] = []
-        parser = Vt100Parser(keys.append)
-        parser.feed(self._typed)
-        parser.flush()
-        self._app.key_processor.feed_multiple(keys)
+        if isinstance(self._app.input, Vt100Input):
+            self._app.input.vt100_parser.feed(self._typed)
+        self._app.key_processor.feed_multiple(self._app.input.flush_keys())
         self._app.key_processor.process_keys()
 
     def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -273,14 +273,9 @@ class _Terminal:
 
     def _menu(self, width: int) -> StyleAndTextTuples:
         """The commands, or files, that begin like what is typed, a row each, the chosen one among those that fit."""
-        text, state, listener = self._buffer.text, self._buffer.complete_state, self._keyboard.listener
-        is_command = text.startswith("/")
-        if listener is None or not (is_command or "@" in text) or text == self._keyboard.escaped:
-            return []
-        now = self._buffer.document if state is None else state.original_document
-        found = listener.menu(now.text if is_command else now.text_before_cursor)
+        text, state, found = self._buffer.text, self._buffer.complete_state, self._keyboard.menu()
         chosen = -1
-        if state is not None and is_command:
+        if state is not None and is_command(text):
             names = [name.partition(" ")[0] for name, _ in found]
             chosen = names.index(text) if text in names else -1
         elif state is not None and state.complete_index is not None:
@@ -307,8 +302,9 @@ class _Terminal:
         if self._keyboard.listener is None:
             return "starting"
         *others, typed = self._draft.lines(self._buffer.text)
+        *more, typed = self._keyboard.split(typed)
         return self._keyboard.listener.toolbar(
-            width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._page.answer_keys
+            width, self._keyboard.pastes.whole(typed), self._draft.at, len(others) + len(more), self._page.answer_keys
         )
 
     def _completions(self, text: str) -> Sequence[str]:

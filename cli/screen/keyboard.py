@@ -6,6 +6,7 @@ All of it runs in the editor's thread.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -20,13 +21,16 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, Filter, has_focus, has_selection, is_searching
-from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.key_binding.bindings import search
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent, merge_key_bindings
+from prompt_toolkit.key_binding.bindings import emacs, search
+from prompt_toolkit.key_binding.bindings.basic import load_basic_bindings
+from prompt_toolkit.key_binding.bindings.named_commands import get_by_name
+from prompt_toolkit.key_binding.key_bindings import KeyBindingsBase
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
 
 from chain.errors import UserError
+from chain.lines.parse import plan_commands
 from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
@@ -34,12 +38,25 @@ from cli.screen.outside import OutsideEditor
 from cli.screen.page import Page
 from cli.screen.protocol import Acceptance, Listener, sign
 from cli.screen.shown_text import Pastes
-from cli.screen.toolkit import screen_size
-from cli.show.text_rows import columns, cut, row_starts
+from cli.screen.toolkit import edit_by_clusters, screen_size
+from cli.show.text_rows import cluster_beside, columns, cut, row_starts
+from cli.show.toolbar import answers_question
 
 T = TypeVar("T")
 
 _ACCEPTED: tuple[Acceptance, ...] = ("accepted", "answered")
+
+_OF_A_SHELL = {
+    **{"c-a": "beginning-of-line", "c-e": "end-of-line", "c-b": "backward-char", "c-f": "forward-char"},
+    **{"c-left": "backward-word", "c-right": "forward-word", "c-delete": "kill-word", "c-y": "yank"},
+}
+"""The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
+
+LONG = 10_000
+"""Characters of a text in which all rows are looked at to move by one: at more a key would take too long."""
+
+_REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
+"""What follows a key that answers where its word is typed in full."""
 
 
 class Keyboard:
@@ -57,6 +74,8 @@ class Keyboard:
         self.outside = OutsideEditor()
         self.escaped = ""
         """The text at which Esc was pressed: its menu is gone."""
+        self._rest_of_word = ""
+        """What is typed up to Enter and means nothing, since its first letter was an answer."""
         self._before = self._last = ""
         """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
         came back has ended was meant for the search."""
@@ -64,7 +83,7 @@ class Keyboard:
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its text, which are made with the keys."""
         self._app, self._buffer = app, buffer
-        # Some keys (Ctrl-O) accept the text by themselves. Without this handler they would end the application.
+        # Without this handler prompt_toolkit would end the application where a key of its own accepts the text.
         buffer.accept_handler = lambda _: self._submit()
         buffer.on_text_changed += self._on_change
         app.key_processor.before_key_press += self._before_key
@@ -123,13 +142,14 @@ class Keyboard:
             elif is_command(typed):
                 self._select_from(len(before))
             return True
-        lines, at = self._draft.offered(self._buffer.text), self._draft.at
+        *above, typed = self._draft.offered(self._buffer.text)
+        lines, at = [*above, *self.split(typed)], self._draft.at
         answers = self._offer(lines, at=at)
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
         if answers[-1] == "answered":
             self._page.is_answered(at)
-        if at and not left:
+        if at and not left and answers_question(lines[-1]):
             accepted.pop()  # an answer does not belong in the history
         for line in accepted:
             self._remember(line)
@@ -164,7 +184,7 @@ class Keyboard:
         def accept(listener: Listener) -> list[Acceptance]:
             answers: list[Acceptance] = []
             for line in whole[:-1]:
-                answers.append(listener.accept(line))
+                answers.append(listener.accept(line, again=True))
                 if answers[-1] not in _ACCEPTED:
                     return answers
             return [*answers, listener.accept(whole[-1], at=at)]
@@ -176,15 +196,18 @@ class Keyboard:
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
 
-    def bindings(self) -> KeyBindings:
-        """The keys that mean something here; prompt_toolkit has the others, which are those of readline."""
-        # Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter; Ctrl-Enter is as Enter.
-        for shift_or_alt in (2, 3, 4):
-            for sequence in (f"\x1b[13;{shift_or_alt}u", f"\x1b[27;{shift_or_alt};13~"):
-                ANSI_SEQUENCES[sequence] = (Keys.Escape, Keys.ControlM)
-        for sequence in ("\x1b[13;5u", "\x1b[27;5;13~"):
-            ANSI_SEQUENCES[sequence] = Keys.ControlM
-        keys = KeyBindings()
+    def split(self, typed: str) -> list[str]:
+        """Return the lines that a typed text is: one, unless each of its rows is a command for the plan."""
+        whole = self.pastes.whole(typed)
+        return commands if len(commands := plan_commands(whole)) > 1 else [typed]
+
+    def bindings(self) -> KeyBindingsBase:
+        """Return all keys: those that mean something here, and those of prompt_toolkit that edit the text."""
+        edit_by_clusters()
+        moving, keys = KeyBindings(), KeyBindings()
+        for key, name in _OF_A_SHELL.items():
+            moving.add(key)(get_by_name(name))
+        moving.add("c-_", save_before=lambda _: False)(lambda event: event.current_buffer.undo())
         editing = has_focus(DEFAULT_BUFFER)
         is_empty = Condition(lambda: not self._buffer.text)
 
@@ -192,35 +215,40 @@ class Keyboard:
             keys.add(*sequence, filter=when)(to)
 
         bind("enter", to=lambda _: self._enter())
-        bind("escape", "enter", to=lambda _: self._newline())
         for key in "yan":
             bind(key, to=self._press_answer, when=editing & is_empty & Condition(partial(self._answers, key)))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
         bind("c-d", to=lambda _: self.ask(lambda listener: listener.leave()), when=editing & is_empty)
-        bind("up", to=lambda _: self._up())
-        bind("down", to=lambda _: self._down())
+        for key in ("up", "c-p"):
+            bind(key, to=lambda _: self._up())
+        for key in ("down", "c-n"):
+            bind(key, to=lambda _: self._down())
         bind("tab", to=lambda _: self._complete())
         bind("c-l", to=lambda _: self._page.clear())
         for key in ("c-r", "c-s"):
             bind(key, to=self._search)
         for key in ("c-g", "c-c"):
             bind(key, to=lambda _: self._leave_search(), when=is_searching)
-        for key in ("c-u", "c-k"):
+        for key in ("c-u", "c-k", "c-w"):
             bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
         bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before != "cut search"))
         bind("c-x", "c-e", to=lambda _: self._edit_outside())
-        # Two keys that come one by one are no sequence here: it would make Esc wait.
-        bind("c-x", to=lambda _: self._note_ctrl_x())
-        bind("c-e", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before == "ctrl-x"))
         keys.add("c-z")(lambda _: self._suspend())
-        return keys
+        selecting, searching = emacs.load_emacs_shift_selection_bindings(), emacs.load_emacs_search_bindings()
+        return merge_key_bindings([load_basic_bindings(), moving, searching, selecting, keys])
 
     def _enter(self) -> None:
         """Send the lines, or begin a new one after a backslash."""
         typed = self._buffer.document
+        rest, self._rest_of_word = self._rest_of_word, ""
+        if rest and (found := re.match(rf"{rest}\b[ ,.;:!]*", typed.text, re.I)):
+            self._draft.is_no_answer()  # a text behind the word was begun after the answer
+            self._set_text(typed.text[found.end() :])
+            if not self._buffer.text:
+                return
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
             self._newline()
@@ -235,20 +263,29 @@ class Keyboard:
         self._buffer.insert_text(event.data)
         if not event.key_processor.input_queue:
             self._submit()
+            self._rest_of_word = "" if self._buffer.text else _REST_OF_WORD[event.data]
 
     def _newline(self) -> None:
         self._buffer.newline(copy_margin=False)
 
+    def menu(self) -> Sequence[tuple[str, str]]:
+        """Return the commands, or files, that begin like what is typed, unless Esc has closed their menu."""
+        text, state = self._buffer.text, self._buffer.complete_state
+        if self.listener is None or not (text.startswith("/") or "@" in text) or text == self.escaped:
+            return ()
+        now = self._buffer.document if state is None else state.original_document
+        return self.listener.menu(now.text if is_command(text) else now.text_before_cursor)
+
     def _escape(self) -> None:
-        self.escaped = self._buffer.text
+        """Close the menu that is open, or else interrupt the run."""
+        is_open = self._buffer.complete_state is not None or bool(self.menu())
         self._buffer.cancel_completion()
-        self.ask(lambda listener: listener.escape())
+        self.escaped = self._buffer.text
+        if not is_open:
+            self.ask(lambda listener: listener.escape())
 
     def _before_key(self, _: object) -> None:
         self._before, self._last = self._last, ""
-
-    def _note_ctrl_x(self) -> None:
-        self._last = "ctrl-x"
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
@@ -358,6 +395,11 @@ def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None
 
     Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
     """
+    if len(text) > LONG:
+        # Only what is near: the rows of a long text are many, and those of the part are as long.
+        begin = max(at - LONG // 2, 0)
+        near = a_row_away(text[begin : at + LONG // 2], at - begin, width, by)
+        return None if near is None else begin + near
     starts, begin = [], 0
     for line in text.split("\n"):
         starts += [begin + start for start in row_starts(line, width)]
@@ -370,4 +412,4 @@ def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None
     place = start
     while place < next_start - 1 and columns(text[start : place + 1]) <= column:
         place += 1
-    return place
+    return cluster_beside(text, place + 1, -1) if place < len(text) else place

@@ -25,8 +25,8 @@ def sign(question: str, target: str = "") -> str:
 class Listener(Protocol):
     """Receives what is typed."""
 
-    def accept(self, text: str, *, at: str = "") -> Acceptance:
-        """Accept a line, or say why it stays in the editor; ``at`` is the question at which it was begun."""
+    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
+        """Accept a line begun at the question ``at``, or say why it stays; ``again``: it came back unchanged."""
 
     async def ready(self) -> None:
         """Wait until no line has to be sent again only because another session is being opened."""

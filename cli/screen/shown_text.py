@@ -3,6 +3,9 @@
 A long paste is one sign of a private plane in the text, and is shown as ``[pasted 300 lines]``: so the cursor, deletion
 and undo treat it as a whole, and the same words typed by hand are plain text. ``whole`` is the text that is meant.
 
+Of a line that is longer than the window, only the part around the cursor is given to prompt_toolkit, which would
+process all of it at each key.
+
 Signs without a column that join others (U+200D in a family) or change their width are not shown. Terminals do not agree
 on how wide the result is; on the parts they do.
 """
@@ -14,10 +17,9 @@ from itertools import accumulate
 
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
-from prompt_toolkit.layout.utils import explode_text_fragments
 
-LONGEST_SHOWN = 20
-"""Rows of the longest paste that is shown as it is."""
+from cli.screen.toolkit import screen_size
+from cli.show.text_rows import LONGEST_SHOWN, amount, row_count
 
 FIRST_SIGN, LAST_SIGN = 0x10F000, 0x10FFFD
 """Signs for private use that nobody is known to use; which text each stands for is known to one editor."""
@@ -35,8 +37,7 @@ class Pastes:
     def folded(self, text: str) -> str:
         """A text to put into the editor: one sign if it is long. Signs that already mean another text are replaced."""
         text = "".join("\ufffd" if char in self._whole else char for char in text) if self.has_any(text) else text
-        count = len(text.splitlines())
-        if count <= LONGEST_SHOWN or FIRST_SIGN + len(self._whole) > LAST_SIGN:
+        if row_count(text, screen_size().columns) <= LONGEST_SHOWN or FIRST_SIGN + len(self._whole) > LAST_SIGN:
             return text
         sign = next((sign for sign, whole in self._whole.items() if whole == text), "")
         sign = sign or chr(FIRST_SIGN + len(self._whole))
@@ -62,7 +63,7 @@ class Pastes:
     def shown(self, char: str) -> str:
         """How one character is shown."""
         if char in self._whole:
-            return f"[pasted {len(self._whole[char].splitlines())} lines]"
+            return f"[pasted {amount(self._whole[char])}]"
         return char.translate(_NOT_SHOWN)
 
 
@@ -74,16 +75,26 @@ class ShownText(Processor):
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         """One line of the text as it is shown."""
-        fragments = transformation_input.fragments
-        if fragment_list_to_text(fragments).isascii():
+        fragments, document = transformation_input.fragments, transformation_input.document
+        text = fragment_list_to_text(fragments)
+        size = screen_size()
+        window = size.columns * max(size.rows // 2, 1)
+        if len(text) <= 3 * window and text.isascii():
             return Transformation(fragments)
-        shown = [(style, self._pastes.shown(char)) for style, char, *_ in explode_text_fragments(fragments)]
+        at = document.cursor_position_col if transformation_input.lineno == document.cursor_position_row else 0
+        first = max(at // window - 1, 0) * window if len(text) > 3 * window else 0
+        part = slice(first, first + 3 * window)
+        # What is selected or found is in fragments of one character.
+        chars = fragments[part] if len(fragments) == len(text) else [(fragments[0][0], char) for char in text[part]]
+        shown = [(style, self._pastes.shown(char)) for style, char, *_ in chars]
         starts = list(accumulate((len(text) for _, text in shown), initial=0))
 
         def to_display(at: int) -> int:
+            at = max(at - first, 0)
             return starts[min(at, len(shown))] + max(at - len(shown), 0)
 
         def to_source(at: int) -> int:
-            return max(bisect_right(starts, at) - 1, 0) if at < starts[-1] else len(shown) + at - starts[-1]
+            at = max(bisect_right(starts, at) - 1, 0) if at < starts[-1] else len(shown) + at - starts[-1]
+            return first + at
 
         return Transformation([*shown], to_display, to_source)

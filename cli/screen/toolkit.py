@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,17 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.input.vt100_parser import Vt100Parser
-from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.key_binding import KeyPress, KeyPressEvent
+from prompt_toolkit.key_binding.bindings.named_commands import register
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from chain.threads import quickly
 from cli.screen import tty
+from cli.screen.sequences import ESC, KEY, LATE
+from cli.show.text_rows import cluster_beside
 from cli.writing import write_all
 
 MAX_READ = 256 * 1024
@@ -87,29 +91,82 @@ class HeldOutput(Vt100_Output):
         return 1
 
 
-_MODIFIED = re.compile(r"\x1b\[(?:27;(?P<how>\d+);(?P<code>\d+)~|(?P<kitty>\d+);(?P<mods>\d+)u)")
+_PASTE = "\x1b[200~"
+
+_SAME_KEYS: dict[str, Keys] = {
+    "\x1b\r": Keys.ControlJ,
+    **dict.fromkeys((f"\x1b[{key}" for n in "234" for key in (f"13;{n}u", f"27;{n};13~")), Keys.ControlJ),
+    **dict.fromkeys(("\x1b[13;5u", "\x1b[27;5;13~"), Keys.ControlM),
+    **dict.fromkeys(("\x1bb", "\x1b[1;3D"), Keys.ControlLeft),
+    **dict.fromkeys(("\x1bf", "\x1b[1;3C"), Keys.ControlRight),
+    "\x1bd": Keys.ControlDelete,
+    "\x1b\x7f": Keys.ControlW,
+}
+"""Keys with Alt that do what another key does. Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter."""
+
+_SHIFTED = re.compile(r"\x1b\[(?:27;2;(?P<code>\d{1,7})~|(?P<kitty>\d{1,7});2u)")
 
 
-def read_modified_keys(parser: Vt100Parser) -> None:
-    """Let a parser ignore keys with modifiers that nobody knows: it would take them for Esc, which stops a run.
+class KeyParser(Vt100Parser):
+    """Splits what a terminal sends into keys, and drops the sequences whose key is not ``bound``.
 
-    Shift with a key that is a sign is that sign.
+    prompt_toolkit's own parser reads an unknown sequence, such as a reply of the terminal, as Esc and text.
     """
-    find, feed = parser._get_match, parser.feed_key_callback
 
-    def get_match(prefix: str) -> Keys | tuple[Keys, ...] | None:
-        return find(prefix) or (Keys.Ignore if _MODIFIED.fullmatch(prefix) else None)
+    def __init__(self, press: Callable[[KeyPress], None], bound: Container[str]) -> None:
+        super().__init__(press)
+        self._bound = bound
+        self._begun, self._was_pressed = "", False
+        """The beginning of a sequence, or an Esc that was pressed, of which a late one may still have the rest."""
 
-    def feed_key(press: KeyPress) -> None:
-        found = _MODIFIED.fullmatch(press.data) if press.key == Keys.Ignore else None
-        if found is not None and (found["how"] or found["mods"]) == "2":
+    def feed(self, data: str) -> None:
+        """Read the next input. The text of a paste is read by prompt_toolkit, which feeds what follows it."""
+        if self._in_bracketed_paste:
+            return super().feed(data)
+        data = data if self._was_pressed and not LATE.fullmatch(data) else self._begun + data
+        self._was_pressed, at = False, 0
+        while found := KEY.match(data, at):
+            at = found.end()
+            if found[0] == _PASTE:
+                self._begun = ""
+                self._call_handler(Keys.BracketedPaste, _PASTE)
+                return super().feed(data[at:])
+            self._press(found[0])
+        self._begun = data[at:]
+        return None
+
+    def flush(self) -> None:
+        """Press Esc if it stands alone; nothing has followed it for a moment."""
+        if not self._was_pressed and not self._begun.strip(ESC):
+            for _ in self._begun:
+                self._press(ESC)
+            self._was_pressed = bool(self._begun)
+
+    def _press(self, data: str) -> None:
+        key: object = _SAME_KEYS.get(data) or ANSI_SEQUENCES.get(data, data)
+        if key == data and (found := _SHIFTED.fullmatch(data)):
             code = int(found["code"] or found["kitty"])
-            sign = chr(code) if code < 0x110000 else ""
-            press = KeyPress(sign, sign) if sign.isprintable() and sign else press
-        feed(press)
+            key = data = chr(code) if code < 0x110000 and chr(code).isprintable() else data
+        if isinstance(key, str) and (len(data) == 1 or key in self._bound):
+            self.feed_key_callback(KeyPress(key, data))
 
-    parser._get_match = get_match  # type: ignore[method-assign]
-    parser.feed_key_callback = feed_key
+
+def edit_by_clusters() -> None:
+    """Let the commands of prompt_toolkit that move or delete by one character do so by grapheme clusters."""
+
+    def edit(event: KeyPressEvent, by: int, *, deletes: bool) -> None:
+        buffer = event.current_buffer
+        at = buffer.cursor_position
+        there = cluster_beside(buffer.text, at, by)
+        if deletes:
+            (buffer.delete if by > 0 else buffer.delete_before_cursor)(abs(there - at))
+        elif at != there and buffer.text[min(at, there)] != "\n":
+            buffer.cursor_position = there
+
+    for name, by in (("backward-char", -1), ("forward-char", 1)):
+        register(name)(partial(edit, by=by, deletes=False))
+    for name, by in (("backward-delete-char", -1), ("delete-char", 1)):
+        register(name)(partial(edit, by=by, deletes=True))
 
 
 class WholeTextCompleter(Completer):

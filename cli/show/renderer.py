@@ -25,7 +25,7 @@ from cli.show.table import table
 from cli.show.text_rows import Flow, flat, in_rows
 from cli.show.tour import Comment
 from cli.show.unsettled import Unsettled
-from cli.show.user_lines import as_typed
+from cli.show.user_lines import folded
 
 NARROWEST = 20
 
@@ -219,12 +219,12 @@ class Renderer:
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
         """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
-        place = self.place
-        typed = [] if not command.strip() else place.spans([("bold", f"{place.sign('»')} {as_typed(command)}")])
+        place, shown = self.place, folded(command, self.place.room)
+        typed = [] if not shown else place.spans([("bold", f"{place.sign('»')} {shown}")])
         found = [*typed, *in_rows(text, place.room), *rows]
-        shown = self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
+        found = self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
         self._spacing.set_apart(COMMAND)
-        return shown
+        return found
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
         """Rows of somebody who stands beside the user and comments on what happens."""

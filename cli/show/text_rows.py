@@ -10,8 +10,12 @@ import re
 from itertools import pairwise
 
 from chain.text.plain import UNFINISHED, sanitize
+from chain.text.wording import counted
 
 TAB = 4
+
+LONGEST_SHOWN = 20
+"""Rows of the longest pasted text that is shown as it is."""
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -45,6 +49,15 @@ def _columns_of(char: str) -> int:
     return max(wcwidth(char), 0)
 
 
+def cluster_beside(text: str, at: int, by: int) -> int:
+    """Return the place on the other side of the grapheme cluster that ends at a place (-1) or begins there (1)."""
+    if (text[at - 1 : at] if by < 0 else text[at : at + 2]).isascii():
+        return min(max(at + by, 0), len(text))
+    from wcwidth import grapheme_boundary_before, iter_graphemes
+
+    return grapheme_boundary_before(text, at) if by < 0 else at + len(next(iter_graphemes(text, at)))
+
+
 def fitting(text: str, width: int) -> int:
     """How many characters of the text fit into ``width`` columns, at least one."""
     if text.isascii():
@@ -66,6 +79,17 @@ def row_starts(text: str, width: int) -> list[int]:
         if end >= len(text):
             return starts
         starts.append(end)
+
+
+def row_count(text: str, width: int) -> int:
+    """Return how many rows of a terminal a text fills."""
+    return sum(max(-(-columns(line) // width), 1) for line in text.splitlines())
+
+
+def amount(text: str) -> str:
+    """Return how long a pasted text is, in words."""
+    lines = len(text.splitlines())
+    return counted(lines, "line") if lines > 1 else counted(len(text), "character")
 
 
 def hard_rows(text: str, width: int) -> list[str]:

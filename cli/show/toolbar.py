@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from chain import events
 from chain.events import Event
-from chain.lines.parse import MAX_LINE, Line, is_stop, overtakes, parse_line
+from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
 from chain.text.phrases import duration, is_stop_receipt
 from chain.text.wording import MAIN, counted
 from cli.show.aliases import bare_command, interrupts_nothing
@@ -37,9 +37,12 @@ def nearly_full(row: str) -> tuple[int, int] | None:
     return found.span() if found is not None and int(found[1]) >= NEARLY_FULL else None
 
 
+_NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context", "local"})
+
+
 def answers_question(text: str) -> bool:
-    """Whether a text that was begun at a question answers it; stops, ``!``, ``!!`` and commands keep their meaning."""
-    return not (text.startswith(("!", "/")) or parse_line(text).kind == "stop")
+    """Whether a text that was begun at a question answers it; a line with a meaning of its own keeps that."""
+    return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
 
 
 _FILLED = re.compile(r"\bctx (\d{1,5})%")

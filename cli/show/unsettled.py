@@ -6,7 +6,7 @@ Each stands in the rows below, which are drawn again as it changes, and is one r
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from chain import events
@@ -17,7 +17,7 @@ from chain.text.wording import MAIN, counted
 from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import RowPlace
-from cli.show.rows import task_rows
+from cli.show.rows import rows, task_rows
 from cli.show.text_rows import columns, flat
 
 PLAN = "plan_"
@@ -136,7 +136,8 @@ class Unsettled:
                 return []
             case events.UserInterruption():
                 found = [line for id in event.ids if (line := self._lines.pop(id, None)) is not None]
-                return place.spans(user_lines.landed_spans(event, found, place.sign))
+                message = user_lines.folded(event.message, place.room)
+                return place.spans(user_lines.landed_spans(replace(event, message=message), found, place.sign))
             case events.Receipt() if event.state != "queued":
                 return None if self._lines.pop(event.id, None) is None else _settled_line(event, place)
             case events.Retry():
@@ -150,7 +151,7 @@ class Unsettled:
                 return self._plan(event, place)
             case events.RunStarted() if is_own:
                 self._lines.pop(event.id, None)
-                return None
+                return rows(replace(event, query=user_lines.folded(event.query, place.room)), place, context)
             case _:
                 return None
 
@@ -247,7 +248,7 @@ class Unsettled:
         rows = self.running(place, 0.0)
         for line in self._lines.values():
             begin, _, end = user_lines.waiting_row(line, place.sign)
-            rows += place.spans([("dim", f"{begin}{user_lines.as_typed(line.text)}{end}")])
+            rows += place.spans([("dim", f"{begin}{user_lines.folded(line.text, place.room)}{end}")])
         self._calls.clear()
         self._lines.clear()
         self._retries.clear()
@@ -273,12 +274,13 @@ def _waiting_line(event: events.LineQueued, place: RowPlace) -> list[str]:
 
 def _settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
     """The row of a line that never came to the model, whole: until now it stood in the rows below."""
+    event = replace(event, text=user_lines.folded(event.text, place.room))
     settled = user_lines.settled_parts(event)
     if settled is None:
         return []
     sign, text, style = settled
     words = text.removesuffix(user_lines.one_row(event.text))
-    return place.spans([(style, f"{place.sign(sign)} {words}{user_lines.as_typed(event.text)}")])
+    return place.spans([(style, f"{place.sign(sign)} {words}{event.text}")])
 
 
 def _cause(event: events.Retry) -> str:

@@ -15,12 +15,10 @@ from chain.text.plain import sanitize
 from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted, how_often
 from cli.show.signs import Sign
 from cli.show.spans import Span
-from cli.show.text_rows import flat
+from cli.show.text_rows import LONGEST_SHOWN, amount, cut_to_row, flat, row_count
 
-MAX_ROWS = 20
-"""Rows shown of what is delivered, which was shown whole when it was queued."""
 MAX_CHARS = 2_000
-"""Characters shown of each of these rows."""
+"""Characters shown of each row of what is delivered, which was shown whole when it was queued."""
 
 _GUIDANCE = {
     "focus_query": "focus",
@@ -127,6 +125,15 @@ def as_typed(text: str) -> str:
     return sanitize(text).strip("\n").rstrip()
 
 
+def folded(text: str, width: int) -> str:
+    """Return a text as a prompt shows it once it is sent: on one row where the editor folds it; what is piped apart."""
+    typed, *piped = text.partition(STDIN_BEGIN)
+    typed = as_typed(typed)
+    if row_count(typed, width) > LONGEST_SHOWN:
+        typed = f"{cut_to_row(typed.splitlines()[0], width // 3)} [{amount(typed)} pasted]"
+    return "".join([typed, *piped])
+
+
 def one_row(text: str) -> str:
     """A text on one row; the space that makes it verbatim stays."""
     return (" " if text.startswith(" ") else "") + flat(text)
@@ -134,6 +141,6 @@ def one_row(text: str) -> str:
 
 def _beginning(text: str, sign: Sign) -> str:
     rows = [row.rstrip() for row in as_typed(text).split("\n") if row.strip()]
-    shown = [row if len(row) <= MAX_CHARS else row[:MAX_CHARS] + sign("…") for row in rows[:MAX_ROWS]]
-    left = len(rows) - MAX_ROWS
+    shown = [row if len(row) <= MAX_CHARS else row[:MAX_CHARS] + sign("…") for row in rows[:LONGEST_SHOWN]]
+    left = len(rows) - LONGEST_SHOWN
     return "\n".join([*shown, f"{sign('…')} {counted(left, 'more line')}"] if left > 0 else shown)

@@ -160,11 +160,11 @@ class _Program:
         session.notify(self._chains.notes(chain))
         return session
 
-    def accept(self, text: str, *, at: str = "") -> Acceptance:
+    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         self._pressed_at = None  # what is pressed after a line is no second time
         if self._is_leaving or self._wanted is not None:
             return "later"
-        return self._session.accept(text, at=at)
+        return self._session.accept(text, at=at, again=again)
 
     async def ready(self) -> None:
         while self._wanted is not None:

@@ -6,6 +6,7 @@ contains only what the events do not say. It is plain text.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
-from chain.errors import JournalError, UserError, nearest
-from chain.lines.parse import STOP_PHRASES
+from chain.errors import JournalError, UserError
+from chain.lines.parse import STOP_PHRASES, is_slip
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
+from cli.input.address import is_command
 from cli.input.file_names import FileNames
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
@@ -193,9 +195,15 @@ class Commands:
             raise _NotUnderstood(f"write it as {name.casefold()} {command.argument}")
         return command.run(argument)
 
+    def is_path(self, text: str) -> bool:
+        """Whether a text that looks like a command begins with a path that exists, such as ``/tmp``."""
+        name = text.partition(" ")[0]
+        known = {*self._commands, *OTHER_NAMES, *INSTEAD}
+        return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
+
     def menu(self, typed: str) -> list[tuple[str, str]]:
         """The commands that begin like what is typed, and what each does, or the files; any thread may call it."""
-        if not typed.startswith("/"):
+        if not is_command(typed):
             return [(name, "") for name in self._files.begun(typed)[1]]
         folded = typed.casefold()
         found = [(f"{n} {self._commands[n].argument}".rstrip(), self._commands[n].about) for n in self._offered()]
@@ -226,7 +234,7 @@ class Commands:
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
-        if not text.startswith("/") and (files := self._files.completions(text)):
+        if not is_command(text) and (files := self._files.completions(text)):
             return files
         if not text.strip() or "\n" in text:
             return []
@@ -279,7 +287,7 @@ class Commands:
 
     def _to(self, argument: str) -> NoReturn:
         """A line with an address is sent as a line, so what comes here is not well-formed."""
-        if argument.partition(" ")[2].startswith("/"):
+        if is_command(argument.partition(" ")[2]):
             raise _NotUnderstood("a command goes to no agent; with one more space before the / it is text")
         there = ", ".join(waiting_by_agent(self._chain))
         raise _NotUnderstood(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
@@ -327,7 +335,7 @@ class Commands:
 
     def _prompt(self, name: str, argument: str) -> CommandAnswer:
         if name not in dict(self.prompts):
-            near = nearest(name, [each for each, _ in self.prompts])
+            near = next((each for each, _ in self.prompts if is_slip(name, each)), "")
             raise _NotUnderstood(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
         server, _, prompt = name.removeprefix(SERVER_PROMPT).partition(":")
         self._require_idle()
@@ -381,7 +389,7 @@ class Commands:
         if instead := INSTEAD.get(typed):
             return f"there is no {typed}: {instead}"
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        if did_mean := " or ".join(near) or nearest(typed, self._commands):
+        if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all, and a space before the / makes it text"
 

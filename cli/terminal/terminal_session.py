@@ -173,11 +173,12 @@ class TerminalSession:
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
-    def accept(self, text: str, *, at: str = "") -> Acceptance:
+    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         """Submit a line. One without room may be sent again as it is; one refused otherwise must be corrected.
 
-        One begun at a question answers it, unless it is stronger or has an address. A blank one sends what waits, or
-        else goes on where the last run has used its iterations.
+        One begun at a question answers it, unless it has a meaning of its own. A blank one sends what waits, or else
+        goes on where the last run has used its iterations. A line with ``!`` needs a run to interrupt, unless it came
+        back and is sent ``again``.
         """
         if at and answers_question(text):
             return self._answer(at, text)
@@ -190,12 +191,12 @@ class TerminalSession:
                 self.print(f"A run is active: stop ends it, {LEAVE} leaves. {AS_TEXT}", command=text)
                 return "replace"
             return "accepted" if self._run_command(command) else "keep"
-        if not self.chain.is_running and self._is_urgent_for_nothing(text):
+        if not (again or self.chain.is_running) and interrupts_nothing(text):
             self.print(f"Nothing runs that a ! could interrupt, and it is no way to a shell. {AS_TEXT}", command=text)
             return "replace"
         to, line = split_address(text)
         had_room = self.chain.has_room(line, to=to)
-        answer = self.chain.submit(line, to=to)
+        answer = self.chain.submit(line, to=to, local=not self.commands.is_path(line))
         if self.report(answer, text, to):
             return "accepted"
         # A command, or a line that is not well-formed, is not refused for want of room.
@@ -203,10 +204,6 @@ class TerminalSession:
         if problem.startswith(DID_YOU_MEAN):
             return "replace"
         return "keep" if had_room or answer.what == "local" or problem else "later"
-
-    def _is_urgent_for_nothing(self, text: str) -> bool:
-        """Whether a line is to interrupt a run and none is active; what came back may well start one."""
-        return interrupts_nothing(text) and all(receipt.text != text for receipt in self.chain.receipts)
 
     def _answer(self, question: str, text: str) -> Acceptance:
         """Answer a question. What may have been meant as a key is asked back, and never refuses a call."""

@@ -23,6 +23,7 @@ from chain.lines.parse import (
     is_stop,
     overtakes,
     parse_line,
+    plan_commands,
 )
 
 
@@ -39,7 +40,20 @@ from chain.lines.parse import (
         (" !now", "verbatim", "!now"),
         (" /help", "verbatim", "/help"),
         ("/help", "local", "/help"),
+        ("/help\n", "local", "/help"),
+        ("/", "local", "/"),
+        ("/? lines", "local", "/? lines"),
+        ("/mcp:docs:read a/b", "local", "/mcp:docs:read a/b"),
         ("/to explore look there", "local", "/to explore look there"),
+        ("/to explore look\nthere", "local", "/to explore look\nthere"),
+        ("/compact the SKU\nnumbers", "local", "/compact the SKU\nnumbers"),
+        ("/srv/app.py fails, why?", "question", "/srv/app.py fails, why?"),
+        ("/srv/app.py:12: error: x\n    return x", "redirect", "/srv/app.py:12: error: x\n    return x"),
+        ("/app.py:3: error: x", "redirect", "/app.py:3: error: x"),
+        ("/tmp is full\nwhat now", "redirect", "/tmp is full\nwhat now"),
+        ("// a comment", "redirect", "// a comment"),
+        ("/* a comment */", "redirect", "/* a comment */"),
+        ("/ is the root", "redirect", "/ is the root"),
         ("!use B", "redirect", "use B"),
         ("!!use B", "redirect", "use B"),
         ("!  use B ", "redirect", "use B"),
@@ -57,6 +71,8 @@ from chain.lines.parse import (
         ("is it B? use C", "redirect", "is it B? use C"),
         ("todo: buy milk", "redirect", "todo: buy milk"),
         ("plan: let us think", "redirect", "plan: let us think"),
+        ("todo: add x\nand y", "redirect", "todo: add x\nand y"),
+        ("todo: ad x\nand y", "redirect", "todo: ad x\nand y"),
         ("focus", "redirect", "focus"),
         ("focus on", "redirect", "focus on"),
         ("skipping is fine", "redirect", "skipping is fine"),
@@ -99,7 +115,7 @@ def test_what_is_nearly_a_stop_phrase_is_none(text: str) -> None:
         ("todo: add verify SKU Data", AddTask("verify SKU Data")),
         ("todo:add x", AddTask("x")),
         ("TODO: Add   x ", AddTask("x")),
-        *((f"todo: add{space}x", AddTask("x")) for space in "\t\n\u2003"),
+        *((f"todo: add{space}x", AddTask("x")) for space in "\t\u2003"),
         ("plan: add x", AddTask("x")),
         ("todo: add 2", AddTask("2")),
         ("todo: complete 2", CompleteTask(2)),
@@ -200,7 +216,11 @@ def test_a_marker_without_a_text_says_what_is_missing(text: str, hint: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "is_first"), [("stop", True), ("/help", True), ("!!use B", True), ("!use B", False), ("use B", False)]
+    ("text", "is_first"),
+    [
+        *(("stop", True), ("/help", True), ("!!use B", True), ("!use B", False), ("use B", False)),
+        ("/srv/app.py fails", False),
+    ],
 )
 def test_what_waits_behind_no_line_that_could_not_be_sent(text: str, is_first: bool) -> None:
     assert overtakes(text) is is_first
@@ -304,16 +324,11 @@ def test_a_leading_space_makes_any_text_verbatim(text: str) -> None:
     assert line.message == text.strip()
 
 
-@given(
-    st.sampled_from(["TODO: ADD ", "then: ", "Context: ", "Prefer ", "skip "]), st.text().filter(lambda t: t.strip())
-)
+@given(st.sampled_from(["then: ", "Context: ", "Prefer ", "skip "]), st.text().filter(lambda t: t.strip()))
 def test_the_case_of_what_follows_a_keyword_is_kept(keyword: str, text: str) -> None:
     line = parse_line(keyword + text)
 
-    carried = (
-        line.command.text if isinstance(line.command, AddTask)
-        else line.adjustment.value if line.adjustment else line.message.removeprefix("[USER ADDED] ")
-    )  # fmt: skip
+    carried = line.adjustment.value if line.adjustment else line.message.removeprefix("[USER ADDED] ")
     assert carried == text.strip()
 
 
@@ -322,3 +337,18 @@ def test_the_longest_line_is_read(piece: str) -> None:
     text = (piece * MAX_LINE)[:MAX_LINE]
 
     assert parse_line(text).text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("todo: add a\ntodo: add b", 2),
+        ("todo: add a\n\nTODO: done 1\nplan: list\n", 3),
+        ("todo: add a\nand b", 1),
+        ("todo: add a\ntodo: buy milk", 1),
+        ("todo: add a", 1),
+        ("", 1),
+    ],
+)
+def test_rows_that_are_all_plan_commands_are_separate_lines(text: str, count: int) -> None:
+    assert len(plan_commands(text)) == count

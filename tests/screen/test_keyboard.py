@@ -30,7 +30,7 @@ class Log(History):
         self.entries: list[str] = []
         self._refuses = refuses
 
-    def accept(self, text: str, *, at: str = "") -> Acceptance:
+    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         self.entries.append(f"answer {at} {text}" if at else f"accept {text}")
         trio.lowlevel.current_trio_token().run_sync_soon(self.entries.append, "another task")
         if text == self._refuses:

@@ -8,18 +8,20 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.processors import TransformationInput
 
-from cli.screen.shown_text import LONGEST_SHOWN, Pastes, ShownText
+from cli.screen.shown_text import Pastes, ShownText
+from cli.show.text_rows import LONGEST_SHOWN
 
 LONG = "".join(f"row {n}\n" for n in range(300))
 
 
-def shown(pastes: Pastes, line: str) -> tuple[str, list[int], list[int]]:
-    """A line as it is shown, with where each place of it is then, and the reverse."""
+def shown(pastes: Pastes, line: str, at: int | None = None) -> tuple[str, list[int], list[int]]:
+    """A line as it is shown with the cursor at a place, with where each place of it is then, and the reverse."""
+    document = Document(line, at)
     given = TransformationInput(
-        BufferControl(Buffer(document=Document(line))), Document(line), 0, lambda at: at, [("", line)], 80, 1
+        BufferControl(Buffer(document=document)), document, 0, lambda at: at, [("", line), ("", " ")], 80, 1
     )
     made = ShownText(pastes).apply_transformation(given)
-    text = "".join(part[1] for part in made.fragments)
+    text = "".join(part[1] for part in made.fragments).removesuffix(" ")
     return (
         text,
         [made.source_to_display(at) for at in range(len(line) + 1)],
@@ -44,6 +46,30 @@ def test_a_paste_that_fits_stays_as_it_is(rows: int) -> None:
     text = "x\n" * (rows - 1) + "x"
     assert Pastes().folded(text) == text
     assert len(Pastes().folded(f"{text}\nx" if rows == LONGEST_SHOWN else "x")) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shows"),
+    [
+        ("x" * 80 * LONGEST_SHOWN, None),
+        ("x" * 80 * LONGEST_SHOWN + "x", "[pasted 1,601 characters]"),
+        ("漢" * 41 * LONGEST_SHOWN, "[pasted 820 characters]"),
+        (("x" * 160 + "\n") * 11, "[pasted 11 lines]"),
+        ("x\n" * 21, "[pasted 21 lines]"),
+    ],
+)
+def test_a_paste_is_folded_by_the_rows_that_it_fills(text: str, shows: str | None) -> None:
+    pastes = Pastes()
+    assert shown(pastes, pastes.folded(text))[0] == (shows or text)
+
+
+@pytest.mark.parametrize("sign", ["x", "漢"])
+@pytest.mark.parametrize("at", [0, 50_000, 100_000])
+def test_of_a_long_line_only_what_is_around_the_cursor_is_processed(sign: str, at: int) -> None:
+    text, there, back = shown(Pastes(), sign * 100_000, at)
+    assert len(text) < 4_000
+    assert back[there[at]] == at
+    assert all(back[there[near]] == near for near in range(max(at - 900, 0), min(at + 900, 99_999)))
 
 
 def test_the_words_for_a_paste_are_plain_text_and_its_sign_cannot_be_pasted() -> None:

@@ -20,7 +20,7 @@ from chain.text.plain import sanitize
 from chain.text.wording import STOPPED_BY_RULE
 from cli.show.renderer import Renderer
 from cli.show.signs import in_ascii
-from cli.show.user_lines import MAX_ROWS
+from cli.show.text_rows import LONGEST_SHOWN
 
 
 def shown(*happened: Event, color: bool = False, ascii: bool = False, width: int = 80) -> list[str]:
@@ -259,8 +259,8 @@ def test_what_is_delivered_is_shortened_since_it_was_shown_whole_before() -> Non
     rows = shown(interruption(message=PASTED + "\n" + "x" * 100_000))
 
     assert rows[0] == "[🔔 INTERRUPTION at iteration 3] row 0"
-    assert rows[1:-1] == [f"  row {n}" for n in range(1, MAX_ROWS)]
-    assert rows[-1] == f"  … {101 - MAX_ROWS} more lines ✓ Message injected (before a tool, 3.2 s)"
+    assert rows[1:-1] == [f"  row {n}" for n in range(1, LONGEST_SHOWN)]
+    assert rows[-1] == f"  … {101 - LONGEST_SHOWN} more lines ✓ Message injected (before a tool, 3.2 s)"
     assert len("".join(shown(interruption(message="x" * 100_000)))) < 3000
 
 

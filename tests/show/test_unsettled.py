@@ -155,6 +155,28 @@ def test_many_lines_are_counted_and_the_latest_is_seen() -> None:
     assert [row.split(": ")[1][:7] for row in tail[1:]] == ["line 8 ", "line 9 ", "line 10"]
 
 
+LONG_TEXTS = {
+    "\n".join(f"row {n}" for n in range(200)): "row 0 [200 lines pasted]",
+    "look at this: " + "x" * 40 + "\ny" * 30: f"look at this: {'x' * 19}... [31 lines pasted]",
+    "{" + "0" * 3_000 + "}": "{" + "0" * 32 + "... [3,002 characters pasted]",
+    "\n".join("ab") + " ": "a\n  b",
+}
+
+
+@pytest.mark.parametrize(("text", "shows"), LONG_TEXTS.items())
+def test_a_long_pasted_text_is_one_row_wherever_it_is_shown_once_it_is_sent(text: str, shows: str) -> None:
+    line = queued("L1", text)
+    found = {
+        "a query": shown(events.RunStarted(id="L1", query=text), width=100)[0],
+        "delivered": shown(line, landed("L1", message=text), width=100)[0],
+        "returned": shown(line, events.Receipt(id="L1", text=text, state="returned"), width=100)[0],
+        "a command": Renderer(color=False, ascii=False, width=100, updates=True, streams=True).answer(text, "no"),
+    }
+    for where, rows in found.items():
+        assert shows in "\n".join(rows), where
+        assert "row 150" not in "\n".join(rows), where
+
+
 @pytest.mark.parametrize("width", [40, 100])
 def test_a_long_line_is_cut_while_it_waits_and_whole_when_it_is_settled(width: int) -> None:
     text = " ".join(f"word{n}" for n in range(60))

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from cli.show.text_rows import LONGEST_SHOWN
+
 from .house import ROOT
 from .journals import journal_files, journals, receipts, receipts_of
 from .program import program
@@ -30,14 +32,13 @@ chains:
 
 OTHER = 'rules: [{text: "The other one says: ${query}"}]\n'
 
-ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_O, CTRL_R, UP = (
+ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_R, UP = (
     "\x1b",
     "\x1b\r",
     "\x03",
     "\x04",
     "\n",
     "\x0c",
-    "\x0f",
     "\x12",
     "\x1b[A",
 )
@@ -175,7 +176,7 @@ def agree(screen: Screen) -> None:
     begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
     for id in begun:
         query = lines[id].text.removeprefix("then:").lstrip("! ")
-        start = f"▶ {_flat(query)[:SHOWN]}"
+        start = f"▶ {_seen(query)}"
         assert any(_from(rows, n).startswith(start) for n, row in enumerate(rows) if row.startswith("▶")), query
     assert not [row for row in rows if row.startswith("📤")], "no line waits any more"
 
@@ -205,7 +206,13 @@ def agree(screen: Screen) -> None:
 def _rows_with(rows: list[str], sign: str, text: str) -> list[str]:
     """The rows that begin with the sign and, in the next ones too, have the text."""
     begun = [n for n, row in enumerate(rows) if row.startswith(sign)]
-    return [rows[n] for n in begun if _flat(text)[:SHOWN] in _flat(" ".join(rows[n : n + SHOWN]))]
+    return [rows[n] for n in begun if _seen(text) in _flat(" ".join(rows[n : n + SHOWN]))]
+
+
+def _seen(text: str) -> str:
+    """The beginning of a line as it is shown; of a long pasted one a single row is."""
+    rows = text.split("\n")
+    return _flat(rows[0] if len(rows) > LONGEST_SHOWN else text)[:SHOWN]
 
 
 def _from(rows: list[str], n: int) -> str:

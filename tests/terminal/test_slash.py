@@ -412,7 +412,9 @@ NOT_UNDERSTOOD = {
     "/sttaus": "there is no /sttaus; did you mean /status?",
     "/Q": "there is no /Q; did you mean /queue or /quit?",
     "/exit now": "/quit has no argument",
-    "/usr/bin": "there is no /usr/bin; /help lists all, and a space before the / makes it text",
+    "/tood": "there is no /tood; did you mean /todo?",
+    "/foo": "there is no /foo; /help lists all, and a space before the / makes it text",
+    "/copy": "there is no /copy; /help lists all, and a space before the / makes it text",
     "/": "there is no /; /help lists all, and a space before the / makes it text",
     "/status now": "/status has no argument",
     "/drop L3 L4": "write it as /drop [L3]",
@@ -425,6 +427,13 @@ async def test_a_command_that_is_not_understood_stays_in_the_editor(tmp_path: Pa
     async with opened(tmp_path) as (_, commands):
         for typed, text in NOT_UNDERSTOOD.items():
             assert commands.run(typed) == CommandAnswer(text, keeps=True)
+
+
+async def test_a_path_that_exists_is_no_command_unless_it_has_the_name_of_one(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        assert [commands.is_path(text) for text in ("/dev is a folder", "/status /dev", "/run", "/nope", "/")] == [
+            True, *[False] * 4,
+        ]  # fmt: skip
 
 
 async def test_a_name_that_other_programs_have_does_the_same(tmp_path: Path) -> None:

@@ -1,0 +1,17 @@
+"""The escape sequences of terminals: keys, and replies and reports that nobody has typed. Pure."""
+
+import re
+
+ESC = "\x1b"
+
+_CSI = r"\[(?:\[[@-~]|M[^\x00-\x1f]{3}|(?![M\[])[0-?]*[ -/]*[@-~]|(?:M[^\x00-\x1f]{0,2}|\[|[0-?]*[ -/]*)(?=[^ -~]))"
+"""Also a key of the Linux console and an old mouse; the last alternative is one that a control character breaks off."""
+_SS3 = r"O[0-9;]*(?:[@-~]|(?=[^ -~]))"
+_STRING = r"[\]PX^_](?=[0-9!>$+|GlL])[^\x00-\x1f]*(?:\x07|\x1b\\|(?=[\x00-\x06\x08-\x1a\x1c-\x1f]|\x1b[^\\]))"
+"""OSC, DCS and the like, which begin as the replies of terminals do."""
+_ALT = r"[^\x1b\[O\]PX^_\x03]|[\]PX^_](?=[^0-9!>$+|GlL])"
+
+KEY = re.compile(rf"[^\x1b]|\x1b(?:\x1b?(?:{_CSI}|{_SS3})|{_STRING}|{_ALT}|(?=\x1b[^\[O]|\x03))", re.S)
+"""A character or a whole sequence, else the beginning of one. Before another Esc and before Ctrl-C, Esc is a key."""
+LATE = re.compile(r"\[[0-?]*[ -/]*[@-~]")
+"""The rest of a sequence whose Esc came alone, if a single read has it whole."""

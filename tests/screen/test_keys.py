@@ -1,0 +1,236 @@
+"""What reaches the editor of what a terminal sends, and what its keys do to the text."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import trio
+from prompt_toolkit.application import Application
+from prompt_toolkit.application.current import set_app
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.data_structures import Size
+from prompt_toolkit.enums import DEFAULT_BUFFER
+from prompt_toolkit.input import DummyInput
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.layout import BufferControl, Layout, Window
+from prompt_toolkit.output import DummyOutput
+
+from chain.lines.parse import parse_line
+from cli.screen.draft import Draft
+from cli.screen.keyboard import Keyboard
+from cli.screen.page import Page
+from cli.screen.protocol import Acceptance
+from cli.screen.toolkit import HeldOutput, KeyParser
+from cli.show.toolbar import answers_question
+
+LEFT, RIGHT, DELETE, SHIFT_LEFT, ESC = "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[1;2D", "\x1b"
+FLAG, FAMILY, KEYCAP = "\U0001f1e9\U0001f1ea", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "1\ufe0f\u20e3"
+
+
+class Listener:
+    """A session with an open approval, whose user sends lines and interrupts."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.is_open = False
+
+    def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
+        is_answer = bool(at) and answers_question(text)
+        self.log.append(f"{at if is_answer else 'line'} {text}")
+        return "answered" if is_answer else "accepted"
+
+    def escape(self) -> None:
+        self.log.append("interrupt")
+
+    def target(self, typed: str) -> str:
+        return ""
+
+    def menu(self, typed: str) -> list[tuple[str, str]]:
+        return [("/status", "what is going on")] if "/status".startswith(typed) or typed.endswith("@no") else []
+
+
+class Editor:
+    """The text and the keys of the prompt, without a terminal."""
+
+    def __init__(self) -> None:
+        self.draft, self.listener, self.presses = Draft(), Listener(), list[KeyPress]()
+        self.page = Page(HeldOutput(io.StringIO(), lambda: Size(rows=24, columns=80)), self.draft)
+        self.keyboard = Keyboard(self.draft, self.page)
+        self.buffer = Buffer(name=DEFAULT_BUFFER, multiline=True)
+        bindings = self.keyboard.bindings()
+        self.app: Application[Any] = Application(
+            Layout(Window(BufferControl(self.buffer))), key_bindings=bindings, input=DummyInput(), output=DummyOutput()
+        )
+        self.app.timeoutlen, self.app._default_bindings = None, KeyBindings()
+        self.keyboard.attach(self.app, self.buffer)
+        self.keyboard.token = trio.lowlevel.current_trio_token()
+        self.keyboard.listener = self.listener  # type: ignore[assignment]
+        self.keyboard.is_ready.set()
+        bound = {binding.keys[0] for binding in bindings.bindings if len(binding.keys) == 1}
+        self.parser = KeyParser(self.presses.append, bound)
+
+    async def press(self, *reads: str) -> tuple[str, list[str]]:
+        """Press keys; after each read nothing comes for a moment. Return the text and what the session was told."""
+
+        def press() -> None:
+            with set_app(self.app):
+                for read in reads:
+                    self.parser.feed(read)
+                    self.parser.flush()
+                    self.app.key_processor.feed_multiple(self.presses)
+                    self.presses.clear()
+                    self.app.key_processor.process_keys()
+
+        await trio.to_thread.run_sync(press)
+        return self.buffer.text, self.listener.log
+
+    def ask(self, id: str) -> None:
+        """Show an approval, for longer than a moment."""
+        self.draft.question, self.page._keys, self.page._asked_at = id, "yan", 0.0
+
+
+UNBOUND = {
+    "focus": "\x1b[I\x1b[O",
+    "a cursor position": "\x1b[12;40R",
+    "device attributes": "\x1b[?62;22c\x1b[>0;276;0c",
+    "a mode": "\x1b[?2026;2$y",
+    "the size": "\x1b[8;24;80t",
+    "a mouse": "\x1b[<0;10;5M\x1b[<0;10;5m\x1b[M !!",
+    "the background": "\x1b]11;rgb:1e1e/1e1e/1e1e\x07\x1b]10;rgb:f/f/f\x1b\\",
+    "a clipboard": "\x1b]52;c;aGVsbG8=\x07",
+    "a version": "\x1bP>|xterm(388)\x1b\\",
+    "a graphics reply": "\x1b_Gi=31;OK\x1b\\",
+    "a keypad": "\x1bOq\x1bO5P",
+    "Alt and a key": "\x1bx\x1b.\x1b5\x1b\x0f\x1b]\x1bP",
+    "Alt and an arrow": "\x1b\x1b[A\x1b[1;3A\x1b[1;4B",
+    "functions": "\x1b[15~\x1b[24;5~\x1b[[A\x1bOP",
+    "Ctrl with a sign": "\x1b[27;5;49~\x1b[49;6u",
+    "keys of Emacs": "\x0f\x11\x18\x00\x1d\x1e",
+}
+
+
+@pytest.mark.parametrize("sent", UNBOUND.values(), ids=UNBOUND)
+async def test_what_has_no_binding_neither_types_nor_interrupts_however_it_is_read(sent: str) -> None:
+    editor = Editor()
+    for at in range(len(sent)):
+        if sent[at - 1 : at] != ESC:  # which is pressed where nothing follows it
+            assert await editor.press("a", sent[:at], sent[at:], "b") == ("ab", [])
+            editor.buffer.reset()
+
+
+@pytest.mark.parametrize(
+    ("reads", "log"),
+    [
+        ([ESC], ["interrupt"]),
+        ([ESC, "[I"], ["interrupt"]),
+        ([ESC + ESC], ["interrupt", "interrupt"]),
+        (["\x1b[", "I"], []),
+        (["\x1bO", "q"], []),
+    ],
+)
+async def test_only_a_lone_esc_is_esc(reads: list[str], log: list[str]) -> None:
+    assert await Editor().press(*reads) == ("", log)
+
+
+@pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
+def test_a_control_key_is_no_part_of_a_sequence(begun: str) -> None:
+    found = list[KeyPress]()
+    KeyParser(found.append, ()).feed(f"{begun}\x03\rx")
+    assert [press.data for press in found] == ["\x03", "\r", "x"]
+
+
+@pytest.mark.parametrize("sent", ["\x1b\r", "\x1b[13;2u", "\x1b[27;2;13~", "\n"])
+async def test_keys_for_a_new_line(sent: str) -> None:
+    assert await Editor().press("a", sent, "b\x1b[27;2;67~\x1b[200~x\ry\x1b[201~") == ("a\nbCx\ny", [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("one two\x1bb\x1b[3~", "one wo"),
+        ("one two\x1b[1;5D\x0b", "one "),
+        ("one two\x1b\x7f", "one "),
+        ("one two\x17\x19\x19", "one twotwo"),
+        ("one\x01\x1bd", ""),
+        ("ab\x02\x04c\x05d", "acd"),
+        ("ab\ncd\x10x\x0ey", "abx\ncdy"),
+        ("one two\x7f\x1f", "one two"),
+    ],
+)
+async def test_the_keys_of_a_shell_edit_the_text(keys: str, text: str) -> None:
+    assert (await Editor().press(keys))[0] == text
+
+
+@pytest.mark.parametrize("sign", [FLAG, FAMILY, KEYCAP, "\U0001f44d\U0001f3fd", "e\u0301", "\u0915\u094d\u0937\u093f"])
+async def test_keys_move_and_delete_by_what_is_seen_as_one_sign(sign: str) -> None:
+    for keys, text in {
+        "\x7f": f"a{sign}",
+        f"{LEFT}x": f"a{sign}x{sign}",
+        f"{LEFT}{LEFT}{DELETE}": f"a{sign}",
+        f"{LEFT}{LEFT}{RIGHT}x": f"a{sign}x{sign}",
+        f"{LEFT}\x04": f"a{sign}",
+        f"{SHIFT_LEFT}x": f"a{sign}x",
+        f"{LEFT * 9}\x7f": f"a{sign}{sign}",
+    }.items():
+        assert (await Editor().press(f"a{sign}{sign}", keys))[0] == text
+
+
+@pytest.mark.parametrize("typed", ["/st", "look at @no"])
+async def test_esc_closes_a_menu_before_it_interrupts(typed: str) -> None:
+    editor = Editor()
+    assert await editor.press(typed, ESC) == (typed, [])
+    assert await editor.press(ESC) == (typed, ["interrupt"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "log", "left"),
+    [
+        (["y"], ["Q1 y"], ""),
+        (["y", "e", "s", "\r"], ["Q1 y"], ""),
+        (["n", "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
+        (["a", "lways \r"], ["Q1 a"], ""),
+        (["yes\r"], ["Q1 yes"], ""),
+        (["Yes", "\r"], ["Q1 Yes"], ""),
+        (["n", "o, use B\r"], ["Q1 n", "line use B"], ""),
+        (["n", "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
+        (["todo: add x\r"], ["line todo: add x"], ""),
+        (["then: x\r"], ["line then: x"], ""),
+        (["context: x\r"], ["line context: x"], ""),
+        (["/to main x\r"], ["line /to main x"], ""),
+        (["plan: list\r"], ["line plan: list"], ""),
+        (["/srv/app.py is not mine\r"], ["Q1 /srv/app.py is not mine"], ""),
+    ],
+)
+async def test_what_is_typed_at_an_approval(typed: list[str], log: list[str], left: str) -> None:
+    editor = Editor()
+    editor.ask("Q1")
+    for read in typed:
+        found = await editor.press(read)
+        if log[:1] == editor.listener.log and editor.draft.question:
+            editor.draft.question = ""
+    assert found == (left, log)
+
+
+async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
+    editor = Editor()
+    editor.ask("Q1")
+    await editor.press("n")
+    editor.ask("Q2")
+    assert await editor.press("o, use B\r") == ("", ["Q1 n", "line use B"])
+    assert list(editor.buffer.history.get_strings()) == ["use B"]
+
+
+async def test_pasted_rows_that_are_all_plan_commands_are_lines_and_others_one_text() -> None:
+    rows = "todo: add a\rtodo: add b"
+    editor = Editor()
+    await editor.press(f"\x1b[200~{rows}\x1b[201~", "\r", f"\x1b[200~{rows}\rwhy\x1b[201~", "\r")
+    assert editor.listener.log == ["line todo: add a", "line todo: add b", "line todo: add a\ntodo: add b\nwhy"]
+    assert [parse_line(entry.removeprefix("line ")).kind for entry in editor.listener.log] == [
+        "todo", "todo", "redirect",
+    ]  # fmt: skip
+
+
+async def test_no_binding_makes_esc_wait() -> None:
+    assert {b.keys for b in Editor().keyboard.bindings().bindings if b.keys[0] == "escape"} == {("escape",)}
