@@ -1,4 +1,4 @@
-"""Untrusted text without control sequences. Pure."""
+"""Untrusted text in a form that terminals and parsers of rows take as plain text. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,18 @@ _UNSAFE = re.compile(
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+_NOT_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 
 def sanitize(text: str) -> str:
     """The text without escape sequences and control characters; newlines and tabs are kept."""
     return _UNSAFE.sub("", text)
+
+
+def escape_json(text: str) -> str:
+    """Return the JSON text with more characters written as escapes, so that every reader finds the same rows in it.
+
+    These are the separators at which some readers end a row (U+0085, U+2028, U+2029), the control characters that a
+    terminal obeys and JSON leaves as they are, and halves of surrogate pairs, which UTF-8 cannot express.
+    """
+    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
