@@ -98,8 +98,8 @@ async def _difference(settings: Settings, script: Script, tools: Sequence[Tool],
     read = read_back(script.rows) if script.rows else None
     opened = open_chain(
         settings,
-        workspace=Path.cwd(),
-        state=Path.cwd(),
+        workspace=Path("/"),  # no tool that uses a folder runs
+        state=Path("/"),
         tools=tools,
         model=RecordedModel(script.opening.model),
         journal=Journal(actors.tape, id=script.opening.id, seq=0 if read is None else read.seq),
