@@ -8,9 +8,11 @@ what it was before (``left``). What questions, sessions, agents, commands and a 
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from support.journals import Receipt, receipts, records
@@ -308,7 +310,9 @@ def test_sigterm_closes_the_session_and_shows_what_was_not_sent(screen: Screen) 
 
 
 def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_brings_the_prompt_back(start: Start) -> None:
-    shell = '"$@"; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
+    # The job is a script that has started the program.
+    job = """/bin/sh -c '"$@"; exit $?' sh "$@" """
+    shell = f'{job}; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
     screen = idle(start(under=("/bin/sh", "-m", "-c", shell, "sh")))
     screen.type("half\x1a")
 
@@ -323,3 +327,22 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_brings_the_prompt_back(st
     send(idle(screen), "/quit").until("ended: 0")
     assert screen.wait() == 0
     assert screen.left_behind == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
+@pytest.mark.parametrize("env", [{}, {"TERM": "dumb"}])
+def test_a_program_that_others_have_stopped_has_its_keys_again_when_it_continues(
+    start: Start, number: signal.Signals, env: dict[str, str]
+) -> None:
+    shell = '"$@"; stty sane; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
+    screen = start(under=("/bin/sh", "-m", "-c", shell, "sh"), env=env)
+    screen.until("Type a task").until(lambda s: not s.echoes)
+    (child,) = Path(f"/proc/{screen.process.pid}/task/{screen.process.pid}/children").read_text().split()
+    os.kill(int(child), number)
+    screen.until("stopped:").until(lambda s: s.echoes).resize(30, 60)
+    send(screen, "").until(lambda s: not s.echoes)
+
+    send(screen, "\x15hello there").until("Done: hello there")
+    send(screen, "/quit").until("ended: 0")
+    assert screen.wait() == 0

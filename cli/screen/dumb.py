@@ -126,7 +126,8 @@ class _Plain:
             case "suspend":
                 self._end_row()
                 tty.write_briefly(self._drain())
-                tty.suspend()
+                with tty.lent():
+                    tty.stop_job()
             case "changed" if was_empty:
                 self._begun_at = self._question
             case _:
@@ -210,8 +211,9 @@ class _Plain:
     def alert(self, title: str, *, rings: bool) -> None:
         """Do nothing: such a terminal has no title, and may show what rings elsewhere as a sign."""
 
-    def resized(self) -> None:
-        """Do nothing: nothing depends on the size."""
+    def redraw(self) -> None:
+        """Set the terminal as it is needed. Nothing depends on the size."""
+        tty.take_back()
 
     def give_back(self, text: str) -> None:
         """Do nothing: there is no editor, and the rows show what came back."""

@@ -166,9 +166,9 @@ class _Terminal:
     def alert(self, title: str, *, rings: bool) -> None:
         self._in_editor(lambda: self._page.alert(title, rings=rings))
 
-    def resized(self) -> None:
+    def redraw(self) -> None:
         # The editor's thread receives no signals.
-        self._in_editor(self._page.resize)
+        self._in_editor(self._draw_anew)
 
     def give_back(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_above(text))
@@ -209,6 +209,7 @@ class _Terminal:
         def begun(_: object) -> None:
             app.after_render -= begun
             self._page.is_open = True
+            tty.note_settings()
             tty.ask_for_modified_keys(os.environ)
             self._call_in_trio(self._started)
             asyncio.get_running_loop().call_soon(self._press_keys)
@@ -249,6 +250,10 @@ class _Terminal:
         with suppress(trio.RunFinishedError):
             assert self._keyboard.token is not None
             self._keyboard.token.run_sync_soon(action)
+
+    def _draw_anew(self) -> None:
+        tty.take_back()
+        self._page.resize()
 
     def _draw_now_and_rest(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""

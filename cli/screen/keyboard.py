@@ -348,9 +348,10 @@ class Keyboard:
         self._buffer.insert_text(self.pastes.folded(text.replace("\r\n", "\n").replace("\r", "\n")))
 
     def _suspend(self) -> None:
-        self._app.renderer.erase()
-        tty.suspend()
-        self._app._redraw()
+        self._page.step_aside()
+        with tty.lent():
+            self.ask(lambda _: tty.stop_job())
+        self._page.come_back()
 
 
 def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:

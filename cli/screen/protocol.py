@@ -94,8 +94,11 @@ class Screen(Protocol):
     def alert(self, title: str, *, rings: bool) -> None:
         """Say in the window's title, where there is one, what is waited for, until the user types; ``rings``: aloud."""
 
-    def resized(self) -> None:
-        """Adapt to the terminal's new size."""
+    def redraw(self) -> None:
+        """Set the terminal as the prompt needs it and draw the prompt anew.
+
+        The size of the terminal has changed, or the program continues after it was stopped.
+        """
 
     def give_back(self, text: str) -> None:
         """Put a line into the editor, below others that came back and above what is being typed."""

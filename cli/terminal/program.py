@@ -270,8 +270,8 @@ class _Program:
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             match number:
-                case signal.SIGWINCH:
-                    self._screen.resized()
+                case signal.SIGWINCH | signal.SIGCONT:
+                    self._screen.redraw()
                     self._session.show_rest()
                 case signal.SIGINT:
                     self.ctrl_c(has_text=False)
