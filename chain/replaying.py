@@ -72,7 +72,7 @@ async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Too
     assert isinstance(clock, MockClock)
     reading, entries, rows_before = Reading(rows), list[Entry](), list[int]()
     for entry in reading:
-        if not isinstance(entry.record, records.Unknown):
+        if not isinstance(entry.record, records.Unknown | records.Draft):
             entries.append(entry)
             rows_before.append(reading.number - 1)
     if not entries or not isinstance(entries[0].record, records.Session):

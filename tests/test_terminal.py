@@ -271,19 +271,23 @@ def test_a_line_may_have_several_rows_wide_signs_and_long_pastes(screen: Screen)
 # ------------------------------------------------------------------------------------------------------------- leaving
 
 
-def test_ctrl_c_clears_the_line_then_the_run_and_twice_it_exits(screen: Screen) -> None:
+def test_ctrl_c_clears_the_line_or_interrupts_the_run_and_exits_only_after_its_hint(screen: Screen) -> None:
     screen.type(f"half{CTRL_D}{ESC}")
     screen.until(edits("half"))
     screen.type(CTRL_C)
     screen.until(edits(""))
     assert "exit" not in screen.everything
-    screen.type(CTRL_C)
+    screen.type(UP)
+    screen.until(edits("half")).type(CTRL_C)
+    screen.until(edits("")).type(CTRL_C)
     screen.until("again to exit")
     busy(screen, "hang", "hang")  # after a line the next press is the first one
     send(screen, "waits").until("📤 Interrupting: waits")
     screen.type(CTRL_C)
     screen.until("⏹ interrupted").until(edits("waits\n"))
 
+    screen.type(CTRL_C)
+    screen.until(lambda s: s.times("again to exit") == 2).until(edits("waits\n"))
     screen.type(CTRL_C)
 
     left(screen, 130)
@@ -299,9 +303,10 @@ def test_sigterm_closes_the_session_and_shows_what_was_not_sent(screen: Screen) 
     screen.kill(signal.SIGTERM)
 
     left(screen, 143)
-    assert {"Came back: waits", "Not sent: half a thought"} <= {*screen.rows}
+    assert {"Not sent: half a thought", "1 line stays queued in the session."} <= {*screen.rows}
     found = records(screen.home)
-    assert (found[-1]["type"], found[-1]["status"]) == ("result", "interrupted")
+    result, draft = found[-2:]
+    assert (result["type"], result["status"], draft["text"]) == ("result", "interrupted", "half a thought")
     [results] = [r["message"]["content"] for r in found if r["type"] == "message" and "tool_use_id" in str(r)]
     assert [b["content"] for b in results] == [
         "[Interrupted: stopped while running, it may have had effects]",

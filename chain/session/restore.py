@@ -97,6 +97,8 @@ class Restored:
         self.tasks: tuple[Task, ...] = ()
         self.questions = 0
         self.open_question: records.Question | None = None
+        self.draft = ""
+        """What was in the editor when its program ended, unless it was sent since."""
         self.numbers: Counter[str] = Counter()
         """How many agents of each kind there were."""
         self.call_ids: set[str] = set()
@@ -148,6 +150,7 @@ class Restored:
                     self._agent(agent).results[id] = messages.ToolResult(id, text, is_error, images)
             case records.Line() as line:
                 self.lines.setdefault(line.id, KnownLine(line, entry.time)).record = line
+                self.draft = "" if line.text == self.draft else self.draft
                 self.was_ended |= line.kind == "stop" and line.agent == MAIN
             case records.Receipt() as receipt:
                 if receipt.id in self.lines:
@@ -173,6 +176,8 @@ class Restored:
             case records.Session() as record:
                 # Who opens a session finds no run in it, whatever the record of its end came to.
                 self.session, self.model, self.is_running = record, record.model, False
+            case records.Draft(text=text):
+                self.draft = text
             case records.Model(name=name):
                 self.model = name
             case records.InstructionsRead() as record:

@@ -222,14 +222,18 @@ class _Plain:
         """Show the text, to be typed again: there is no editor."""
         self.show([text])
 
-    async def close(self) -> str:
-        """Write what is left, for ``CLOSING_S`` at most. Returns what was being typed, as far as it is known."""
+    @property
+    def typed(self) -> str:
+        """What was being typed, as far as it is known."""
+        return self._line.text
+
+    async def close(self) -> None:
+        """Write what is left, for ``CLOSING_S`` at most."""
         self._end_row()
         self._news.set()
         with trio.move_on_after(CLOSING_S):
             await self.shown()
         self._is_closed = True
-        return self._line.text
 
 
 class TypedLine:

@@ -176,7 +176,11 @@ class _Terminal:
     def edit(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_to_edit(text))
 
-    async def close(self) -> str:
+    @property
+    def typed(self) -> str:
+        return self._keyboard.text
+
+    async def close(self) -> None:
         self._is_closing = True
         self._keyboard.outside.end()
         self._keyboard.is_ready.set()
@@ -187,7 +191,7 @@ class _Terminal:
         self._page.is_open = False
         tty.restore()
         self._write_left()
-        return self._keyboard.text
+        self._keyboard.remember(self.typed)
 
     def _write_left(self) -> None:
         if rows := self._page.drain():

@@ -106,5 +106,9 @@ class Screen(Protocol):
     def edit(self, text: str) -> None:
         """Put a text into the editor to be changed, above what is being typed."""
 
-    async def close(self) -> str:
-        """Remove the prompt, restore the terminal, and return the text that was in the editor."""
+    @property
+    def typed(self) -> str:
+        """The text in the editor; any thread may read it."""
+
+    async def close(self) -> None:
+        """Remove the prompt, and restore the terminal."""

@@ -18,7 +18,8 @@ from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.eventful import eventful
 from support.examples import some
 from support.gate import Gate, begin, finish
-from support.killed import killed
+from support.killed import departed, killed
+from support.replays import replayed
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
 from support.wire import model_at
@@ -72,10 +73,11 @@ WAITING = {
 """What waits after a crash, the query of each run that follows, and what the model is told."""
 
 
+@pytest.mark.parametrize("has_crashed", [True, False])
 @pytest.mark.parametrize("case", WAITING)
-async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str) -> None:
+async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str, has_crashed: bool) -> None:
     lines, queries, told = WAITING[case]
-    file, read = left(await killed(*lines))
+    file, read = left(await killed(*lines) if has_crashed else (await departed(*lines)).file.data)
     async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
         assert [accepted.line.text for accepted in session.chain.waiting] == lines
         assert {accepted.line.urgency for accepted in session.chain.waiting} == {"next"}
@@ -90,6 +92,20 @@ async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str) -
         assert places == sorted(places)
         assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
         check_went_on(session, len(read.past))
+
+
+async def test_a_session_that_was_left_has_an_ended_run_no_line_that_came_back_and_the_draft() -> None:
+    session = await departed("use B", draft="half a\nthought")
+    assert [e.status for e in session.of(events.Result)] == ["interrupted"]
+    assert {e.state for e in session.of(events.Receipt)} == {"delivered", "refused"}
+    assert replayed(session).outcome == "same"
+    file, read = left(session.file.data)
+    async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
+        resumed = session.chain.resumed
+        assert resumed is not None
+        assert (resumed.draft, resumed.was_cut) == ("half a\nthought", False)
+        await session.run("half a\nthought")
+    assert left(session.file.data)[1].restored.draft == "", "what was sent is no draft any more"
 
 
 @pytest.mark.parametrize(("ago", "waited"), [(3600.0, 3600.0), (-3600.0, 0.0)])
