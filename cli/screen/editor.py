@@ -191,7 +191,7 @@ class _Terminal:
         self._page.is_open = False
         tty.restore()
         self._write_left()
-        self._keyboard.remember(self.typed)
+        self._keyboard.remember_typed()
 
     def _write_left(self) -> None:
         if rows := self._page.drain():

@@ -102,9 +102,7 @@ class Keyboard:
         self._buffer.document = Document(text, len(text))
 
     def _empty(self) -> None:
-        lines = self._buffer._working_lines
-        if self._buffer.working_index < len(lines) - 1:
-            self.remember(lines[-1])  # the draft that was left for an older entry
+        self._remember_left_draft()
         self._buffer.reset()
         self._draft.cleared()
 
@@ -122,7 +120,7 @@ class Keyboard:
             typed, before = passing
             if self._offer([typed], at="") == ["accepted"]:
                 self._set_text(before)
-                self.remember(typed)
+                self._remember(typed)
             elif is_command(typed):
                 self._select_from(len(before))
             return True
@@ -135,7 +133,7 @@ class Keyboard:
         if at and not left:
             accepted.pop()  # an answer does not belong in the history
         for line in accepted:
-            self.remember(line)
+            self._remember(line)
         self._draft.sent(count)
         if left:
             self._keep(self._draft.left(left, answers[-1]), answers[-1])
@@ -147,7 +145,7 @@ class Keyboard:
         self._set_lines(lines, len(lines[-1]))
         if answer == "replace" or (answer == "keep" and is_command(self._buffer.text)):
             # The next key replaces a command that was not understood, so that two are never joined.
-            self.remember(self._buffer.text)
+            self._remember(self._buffer.text)
             self._select_from(0)
 
     def _select_from(self, start: int) -> None:
@@ -174,8 +172,18 @@ class Keyboard:
 
         return self.ask(accept) or ["later"]
 
-    def remember(self, line: str) -> None:
-        """Add a text to the history, unless it is the latest entry."""
+    def remember_typed(self) -> None:
+        """Add the text to the history, since the editor ends."""
+        self._remember_left_draft()
+        self._remember(self._buffer.text)
+
+    def _remember_left_draft(self) -> None:
+        """Add the text to the history that was typed before an older entry took its place."""
+        lines = self._buffer._working_lines
+        if self._buffer.working_index < len(lines) - 1:
+            self._remember(lines[-1])
+
+    def _remember(self, line: str) -> None:
         history, line = self._buffer.history, self.pastes.whole(line)
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
@@ -271,7 +279,7 @@ class Keyboard:
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
         if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
-            self.remember(self._buffer.text)
+            self._remember(self._buffer.text)
             self._empty()
 
     def _up(self) -> None:

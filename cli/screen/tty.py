@@ -37,6 +37,7 @@ WRITE_S = 1.0
 """The longest that ``write_briefly`` writes."""
 
 _asked_for_keys = False
+_is_lent = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
 """The settings that the prompt needs."""
@@ -243,6 +244,8 @@ def stop_job() -> None:
 @contextmanager
 def lent() -> Iterator[bool]:
     """Restore the terminal inside the block, for another program; whether that can be a job in the foreground."""
+    global _is_lent
+    _is_lent = True
     if _asked_for_keys:
         write_briefly(_PLAIN_KEYS)
     if _before is not None:
@@ -251,6 +254,12 @@ def lent() -> Iterator[bool]:
         yield _foreground(0) == os.getpgrp()
     finally:
         take_back()
+        _is_lent = False
+
+
+def is_lent() -> bool:
+    """Return whether another program has the terminal, or is about to, so that Ctrl-C is meant for that program."""
+    return _is_lent
 
 
 def put_in_foreground(group: int) -> None:
