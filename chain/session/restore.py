@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from chain import messages
 from chain.agent.history import History
-from chain.errors import ConversationError, SessionError
+from chain.errors import ConversationError
 from chain.events import Point, State
 from chain.journal import records
+from chain.journal.reading import MAX_FAULTS
 from chain.journal.records import Entry, PlanChange
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Task, tasks_after
@@ -114,15 +115,22 @@ class Restored:
         """The lines whose messages have left the conversation in the last run, in the order of their delivery."""
         self.usage = Usage()
         """What the runs used that have a result."""
+        self.misfits: list[int] = []
+        """The records that do not follow from those before them, since some of these are lost."""
 
     def add(self, entry: Entry) -> None:
-        """Add the next entry. Raises ``SessionError`` for one that cannot follow those before it."""
+        """Add the next entry. One that does not follow from those before it is fitted to them, or left out."""
         try:
             self._add(entry)
-        except (ConversationError, IndexError) as error:
-            why = str(error) if isinstance(error, ConversationError) else "it changes a task that is not there"
-            what = f"record {entry.seq} of the journal does not follow from those before it: {why}"
-            raise SessionError(f"{what}; chain sessions show and export still read it") from None
+        except (ConversationError, IndexError):
+            self.misfits.append(entry.seq)
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Which records were fitted or left out, in a sentence if there are any."""
+        named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
+        why = f"what records of the journal refer to is missing ({named})"
+        return (f"{why}: stubs stand for it, and results without their calls are left out.",) if named else ()
 
     def _add(self, entry: Entry) -> None:
         match entry.record:
@@ -229,7 +237,11 @@ class Restored:
 
     def _add_message(self, entry: Entry, record: records.Message) -> None:
         agent, message = self._agent(record.agent), record.message
-        agent.history.append(message)
+        fitted = agent.history.conversation.fitted(message)
+        for each in fitted:
+            agent.history.append(each)
+        if fitted != (message,):
+            self.misfits.append(entry.seq)
         for id in record.line_ids:
             if id in self.lines:
                 self.lines[id].entered, self.lines[id].entered_at = (record.point, agent.iteration), entry.time

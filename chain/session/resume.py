@@ -78,16 +78,13 @@ class Resumed:
 
 
 def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
-    """Read a journal, and the images that are ``kept`` beside it.
-
-    Raises ``SessionError`` for one that makes no conversation, naming the record.
-    """
+    """Read a journal, and the images that are ``kept`` beside it."""
     reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
         restored.add(entry if kept is None else with_kept_images(entry, kept))
         past.extend(projection.reading(entry))
-    return ReadBack(restored, projection, past, reading.complaints, reading.seq)
+    return ReadBack(restored, projection, past, reading.complaints + restored.complaints, reading.seq)
 
 
 def with_kept_images(entry: Entry, kept: Kept) -> Entry:

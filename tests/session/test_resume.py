@@ -6,7 +6,8 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -334,11 +335,37 @@ async def test_agents_whose_kind_is_gone_are_said_to_be() -> None:
             assert [change[: len(start)] for change, start in zip(said, says, strict=True)] == says
 
 
-async def test_a_record_that_is_lost_or_doubled_is_named() -> None:
-    rows = (await killed("use B", "todo: add buy milk")).splitlines(keepends=True)
+COMPACTS = """
+rules:
+  - {when: {user: shortened}, text: Short.}
+  - {when: {user: '^add', step: 1}, text: I add it., tools: [{name: plan_add_task, input: {task: check the SKU}}]}
+  - {text: The answer.}
+"""
+
+
+async def compacted() -> bytes:
+    """The journal of a session with tool calls before and after a compaction."""
+    async with open_session(COMPACTS, interactive=True) as session:
+        for query in ("add one", "hello " * 2_000):
+            await session.run(query)
+        session.chain.compact()
+        await session.chain.wait_idle()
+        await session.run("add two")
+    assert any(record["type"] == "compacted" for record in session.records)
+    return session.file.data
+
+
+@pytest.mark.parametrize("made", [partial(killed, "use B", "todo: add buy milk"), compacted])
+async def test_a_record_that_is_lost_or_doubled_is_named_and_costs_only_itself(
+    made: Callable[[], Awaitable[bytes]],
+) -> None:
+    rows = (await made()).splitlines(keepends=True)
     for n in range(len(rows) - 1):
         check_damaged([*rows[:n], *rows[n + 1 :]])
+        check_damaged([*rows[:n], b"\0" * (len(rows[n]) - 1) + b"\n", *rows[n + 1 :]])
         check_damaged([*rows[:n], rows[n], *rows[n:]])
+    for n in range(len(rows) - 2):
+        check_damaged([*rows[:n], *rows[n + 2 :]])
 
 
 async def test_what_is_not_read_is_said_and_the_rest_goes_on() -> None:
@@ -355,11 +382,35 @@ async def test_what_is_not_read_is_said_and_the_rest_goes_on() -> None:
     assert foreign in session.file.data
 
 
-def test_a_conversation_that_cannot_be_is_an_error_that_names_the_record() -> None:
-    message: dict[str, Any] = {"role": "assistant", "content": [{"type": "text", "text": "x"}]}
-    row = {"type": "message", "seq": 1, "time": 0, "message": message, "agent": "main", "parent_id": "root"}
-    with pytest.raises(SessionError, match="record 1 of the journal does not follow"):
-        read_back([json.dumps(row).encode() + b"\n"])
+def message_row(seq: int, role: str, *content: dict[str, Any]) -> bytes:
+    row = {"type": "message", "seq": seq, "time": 0, "message": {"role": role, "content": content}}
+    return json.dumps({**row, "agent": "main", "parent_id": "root"}).encode() + b"\n"
+
+
+SAID = {"type": "text", "text": "x"}
+CALLS = [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in ("a", "b")]
+RESULTS = [{"type": "tool_result", "tool_use_id": id, "content": f"of {id}"} for id in ("a", "b")]
+LOST = "[This could not be read from the session's journal]"
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([("assistant", SAID)], [LOST, "x"]),
+        ([("user", SAID), ("assistant", SAID), ("assistant", SAID)], ["x", "x", LOST, "x"]),
+        ([("user", SAID), ("user", *RESULTS), ("assistant", SAID)], ["x", "x"]),
+        ([("user", SAID), ("assistant", *CALLS), ("user", SAID)], ["x", "", f"{LOST} {LOST}", "x"]),
+        ([("user", SAID), ("assistant", *CALLS), ("user", RESULTS[1])], ["x", "", f"{LOST} of b"]),
+        ([("user", SAID), ("user", {"type": "tool_use"}), ("user", {"text": "x"})], ["x"]),
+    ],
+)
+def test_what_a_lost_record_leaves_without_its_other_half_is_fitted_and_named(
+    rows: list[tuple[Any, ...]], told: list[str]
+) -> None:
+    read = read_back(message_row(n, *row) for n, row in enumerate(rows, 1))
+    messages = read.restored.main.history.conversation.messages
+    assert [m.text or " ".join(result.text for result in m.results) for m in messages] == told
+    assert "what records of the journal refer to is missing" in read.complaints[-1]
 
 
 whats = st.sampled_from(["use A ‹›", "!use B ‹›", "!!use C ‹›", "todo: add one ‹›", "then: do more ‹›", "stop"])
