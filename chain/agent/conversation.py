@@ -29,18 +29,7 @@ from itertools import islice
 from typing import Any, Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
-from chain.messages import (
-    Block,
-    Image,
-    Message,
-    Opaque,
-    Text,
-    ToolCall,
-    ToolResult,
-    tool_results,
-    user_text,
-    with_images,
-)
+from chain.messages import Block, Image, Message, Opaque, Text, ToolCall, ToolResult, tool_results, with_images
 from chain.text.wording import INTERRUPTED, SKIPPED, UNREADABLE
 
 MAX_ID = 128
@@ -204,11 +193,7 @@ class Conversation:
         self._ids.update(call.id for call in message.calls)
 
     def fitted(self, message: Message) -> tuple[Message, ...]:
-        """Return what to append for a message in a journal that has lost records before it.
-
-        Stubs stand for what is missing before a reply, and for results of open calls. Results without calls are left
-        out.
-        """
+        """Return what to append for a message in a journal that has lost records before it, with stubs for these."""
         step, ids = _step(message), [call.id for call in self._open]
         if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:
             return (message,)
@@ -216,9 +201,7 @@ class Conversation:
             there = {result.id: result for result in message.results}
             results = tool_results([there.get(id) or ToolResult(id, UNREADABLE, is_error=True) for id in ids])
             return (results,) if step == "tool results" else (results, message)
-        if step == "tool results":
-            return ()
-        return (user_text(UNREADABLE), message)
+        return () if step == "tool results" else (Message("user", (Text(UNREADABLE),)), message)
 
     def repair(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
         """Stub results for the open calls: those whose id is in ``started`` may have had effects, the others not."""

@@ -23,9 +23,5 @@ def sanitize(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Return the JSON text with more characters written as escapes, so that every reader finds the same rows in it.
-
-    These are the separators at which some readers end a row (U+0085, U+2028, U+2029), the control characters that a
-    terminal obeys and JSON leaves as they are, and halves of surrogate pairs, which UTF-8 cannot express.
-    """
+    """Return JSON with escapes for what ends a row for some readers, steers a terminal, or is half a surrogate pair."""
     return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -168,7 +168,7 @@ class _Terminal:
 
     def redraw(self) -> None:
         # The editor's thread receives no signals.
-        self._in_editor(self._draw_anew)
+        self._in_editor(self._page.resize)
 
     def give_back(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_above(text))
@@ -254,10 +254,6 @@ class _Terminal:
         with suppress(trio.RunFinishedError):
             assert self._keyboard.token is not None
             self._keyboard.token.run_sync_soon(action)
-
-    def _draw_anew(self) -> None:
-        tty.take_back()
-        self._page.resize()
 
     def _draw_now_and_rest(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""

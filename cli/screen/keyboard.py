@@ -102,7 +102,6 @@ class Keyboard:
         self._buffer.document = Document(text, len(text))
 
     def _empty(self) -> None:
-        self._remember_left_draft()
         self._buffer.reset()
         self._draft.cleared()
 
@@ -138,6 +137,7 @@ class Keyboard:
         if left:
             self._keep(self._draft.left(left, answers[-1]), answers[-1])
         else:
+            self.remember_typed(is_sent=True)
             self._empty()
         return True
 
@@ -172,16 +172,12 @@ class Keyboard:
 
         return self.ask(accept) or ["later"]
 
-    def remember_typed(self) -> None:
-        """Add the text to the history, since the editor ends."""
-        self._remember_left_draft()
-        self._remember(self._buffer.text)
-
-    def _remember_left_draft(self) -> None:
-        """Add the text to the history that was typed before an older entry took its place."""
-        lines = self._buffer._working_lines
-        if self._buffer.working_index < len(lines) - 1:
+    def remember_typed(self, *, is_sent: bool = False) -> None:
+        """Add the text to the history, unless it was sent, and one for which an older entry was put in the editor."""
+        if self._buffer.working_index < len(lines := self._buffer._working_lines) - 1:
             self._remember(lines[-1])
+        if not is_sent:
+            self._remember(self._buffer.text)
 
     def _remember(self, line: str) -> None:
         history, line = self._buffer.history, self.pastes.whole(line)
@@ -279,7 +275,7 @@ class Keyboard:
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
         if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
-            self._remember(self._buffer.text)
+            self.remember_typed()
             self._empty()
 
     def _up(self) -> None:

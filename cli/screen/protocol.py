@@ -95,10 +95,7 @@ class Screen(Protocol):
         """Say in the window's title, where there is one, what is waited for, until the user types; ``rings``: aloud."""
 
     def redraw(self) -> None:
-        """Set the terminal as the prompt needs it and draw the prompt anew.
-
-        The size of the terminal has changed, or the program continues after it was stopped.
-        """
+        """Draw the prompt anew: the terminal has another size, or another program had it."""
 
     def give_back(self, text: str) -> None:
         """Put a line into the editor, below others that came back and above what is being typed."""

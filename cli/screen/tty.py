@@ -53,7 +53,6 @@ def enter_raw_mode(*, is_dumb: bool = False) -> bytes:
             _before, _reset = settings, b"" if is_dumb else _RESET
             atexit.register(restore)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
-    note_settings()
     return _typed_ahead()
 
 
@@ -233,11 +232,7 @@ def take_signal_keys() -> None:
 
 
 def stop_job() -> None:
-    """Stop the whole job, as Ctrl-Z does everywhere, and return when it continues. Only in the main thread.
-
-    The job includes a script that has started the program. The main thread is the one that gets the signal, and so it
-    stops in this call.
-    """
+    """Stop the whole job, and return when it continues. Only in the main thread, which gets the signal in this call."""
     os.kill(0, signal.SIGTSTP)
 
 

@@ -125,8 +125,6 @@ class _Program:
         self._interrupted_at = self._hinted_at = -math.inf
         """When a key interrupted a run, and when the hint was shown that Ctrl-C exits."""
         self._never_sent: list[str] = []
-        self._came_back: list[str] = []
-        """The lines that came back when the editor was gone."""
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
         """Serve the user, to whom the ``notes`` are shown first, until they leave; returns the exit code."""
@@ -221,10 +219,7 @@ class _Program:
         return self._session.toolbar(width, typed, at, others, keys)
 
     def give_back(self, text: str) -> None:
-        if self._is_leaving:
-            self._came_back.append(text)
-        else:
-            self._screen.give_back(text)
+        self._screen.give_back(text)
 
     def never_sent(self, text: str) -> None:
         self._never_sent.append(text)
@@ -299,7 +294,7 @@ class _Program:
 
     def _exit_at_once(self, code: int) -> NoReturn:
         """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
-        self._keep_draft()
+        self._session.chain.keep_draft(self._screen.typed)
         # The editor may not end either, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J")
         tty.restore()
@@ -309,30 +304,21 @@ class _Program:
     async def _finish(self) -> int:
         self._sender.discard(NO_ROOM)
         await self._session.finish()
-        left = self._session.chain.waiting or self._came_back or self._never_sent
+        left = self._session.chain.waiting or self._never_sent
         return self._code or (LINES_LEFT if left else 0)
 
-    def _keep_draft(self) -> str:
-        """Record what is in the editor, and return it."""
-        typed = "\n".join(filter(str.strip, [*self._came_back, self._screen.typed]))
-        self._session.chain.keep_draft(typed)
-        return typed
-
     async def close(self) -> None:
-        """Restore the terminal, and show what was not sent and where the session is; after any ending.
-
-        Waiting lines stay queued in the session, and what is in the editor is recorded there.
-        """
+        """Restore the terminal, keep the draft, and show what was not sent and where the session is, after any end."""
         self._is_leaving = True
         self._session.chain.leave()
         # The terminal is the user's, whatever ended the program; the screen bounds this itself.
         with trio.CancelScope(shield=True):
             await self._screen.close()
-        typed = self._keep_draft()
+        self._session.chain.keep_draft(typed := self._screen.typed)
         exit_soon(self._code if self._has_finished else self._code or 1)
         # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
         let_signals_end(*LEAVING)
-        left = [*self._never_sent, *filter(None, [typed])]
+        left = [*self._never_sent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
         if count := len(self._session.chain.waiting):
             rows.append(f"{counted(count, 'line')} {'stays' if count == 1 else 'stay'} queued in the session.")
