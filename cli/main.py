@@ -206,8 +206,7 @@ def _elsewhere(args: argparse.Namespace, command: str, line: str) -> int:
     """``chain send`` and ``chain watch``: a line to a session that another process runs, or what it does."""
     arguments.check_door(args, command, line)
     address = arguments.read_state(args)
-    # A session says itself where it works.
-    workspace = Path("/") if args.session else arguments.whole_path(args.workspace)
+    workspace = Path("/") if args.session else arguments.whole_path(args.workspace)  # a session has its own
     if not address and (args.new or args.answers):
         raise UserError(f"{'--new' if args.new else '--answers'} needs --state; chain help machines says more")
     write = partial(write_text, 1)

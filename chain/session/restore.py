@@ -130,7 +130,7 @@ class Restored:
         """Which records were fitted or left out, in a sentence if there are any."""
         named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
         why = f"what records of the journal refer to is missing ({named})"
-        return (f"{why}: stubs stand for it, and results without their calls are left out.",) if named else ()
+        return (f"{why}: a note stands for it, and results without their calls are left out.",) if named else ()
 
     def _add(self, entry: Entry) -> None:
         match entry.record:

@@ -181,7 +181,7 @@ class _Terminal:
         return self._keyboard.text
 
     async def close(self) -> None:
-        self._is_closing = True
+        was_closed, self._is_closing = self._is_closing, True
         self._keyboard.outside.end()
         self._keyboard.is_ready.set()
         self._in_editor(self._exit)
@@ -191,7 +191,8 @@ class _Terminal:
         self._page.is_open = False
         tty.restore()
         self._write_left()
-        self._keyboard.remember_typed()
+        if not was_closed:
+            self._keyboard.remember_typed()
 
     def _write_left(self) -> None:
         if rows := self._page.drain():

@@ -28,6 +28,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import SessionError
+from chain.journal.reading import Reading
+from chain.session.projection import retell
 from chain.session.resume import MAX_PAST, read_back
 
 RULES = """
@@ -366,6 +368,14 @@ async def test_a_record_that_is_lost_or_doubled_is_named_and_costs_only_itself(
         check_damaged([*rows[:n], rows[n], *rows[n:]])
     for n in range(len(rows) - 2):
         check_damaged([*rows[:n], *rows[n + 2 :]])
+
+
+async def test_where_a_record_is_lost_no_call_is_told_as_running_for_ever() -> None:
+    rows = (await compacted()).splitlines(keepends=True)
+    for n in range(1, len(rows) - 1):
+        told = list(retell(Reading([*rows[:n], *rows[n + 1 :]])))
+        begun = {event.id for event in told if isinstance(event, events.ToolCall)}
+        assert begun <= {event.id for event in told if isinstance(event, events.ToolResult)}
 
 
 async def test_what_is_not_read_is_said_and_the_rest_goes_on() -> None:
