@@ -21,7 +21,7 @@ from chain.agent.tree import AgentView
 from chain.agent.window import WindowView
 from chain.errors import UserError
 from chain.events import Origin
-from chain.journal.records import InstructionsRead
+from chain.journal.records import Draft, InstructionsRead
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
@@ -211,6 +211,15 @@ class Chain:
     def interrupt(self) -> bool:
         """Cancel the work in hand, everywhere. Whether there was any."""
         return self._session.interrupt()
+
+    def leave(self) -> None:
+        """Accept no more lines and interrupt what runs. Waiting lines stay queued for whoever resumes the session."""
+        self._session.leave()
+
+    def keep_draft(self, text: str) -> None:
+        """Record what the user was typing, for whoever resumes the session."""
+        if text != ("" if self.resumed is None else self.resumed.draft):
+            self._shared.journal.record_if_possible(Draft(text))
 
     # ------------------------------------------------------------------------------------------------ questions
 

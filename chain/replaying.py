@@ -72,7 +72,7 @@ async def _replay(settings: Settings, rows: Sequence[bytes], tools: Sequence[Too
     assert isinstance(clock, MockClock)
     reading, entries, rows_before = Reading(rows), list[Entry](), list[int]()
     for entry in reading:
-        if not isinstance(entry.record, records.Unknown):
+        if not isinstance(entry.record, records.Unknown | records.Draft):
             entries.append(entry)
             rows_before.append(reading.number - 1)
     if not entries or not isinstance(entries[0].record, records.Session):
@@ -98,8 +98,8 @@ async def _difference(settings: Settings, script: Script, tools: Sequence[Tool],
     read = read_back(script.rows) if script.rows else None
     opened = open_chain(
         settings,
-        workspace=Path.cwd(),
-        state=Path.cwd(),
+        workspace=Path("/"),  # no tool that uses a folder runs
+        state=Path("/"),
         tools=tools,
         model=RecordedModel(script.opening.model),
         journal=Journal(actors.tape, id=script.opening.id, seq=0 if read is None else read.seq),

@@ -155,11 +155,27 @@ def is_interactive(args: argparse.Namespace) -> bool:
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
+def whole_path(path: str | None) -> Path:
+    """Return the absolute form of a path, or of the current folder. Raise ``UserError`` if that was removed."""
+    try:
+        return Path(path or ".").absolute()
+    except FileNotFoundError:
+        change = "change to another one, or name a folder with --workspace"
+        raise UserError(f"the current folder was removed; {change}") from None
+
+
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
-    """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``."""
+    """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``.
+
+    A current folder that was removed has no configuration.
+    """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
-    named = Path.cwd() / args.config if args.config else None
-    return load_settings(config=named, environ=os.environ, cwd=cwd or Path.cwd(), flags=flags, skip_here=skip_here)
+    named = whole_path(args.config) if args.config else None
+    try:
+        cwd = cwd or Path.cwd()
+    except FileNotFoundError:
+        cwd, skip_here = Path("/"), True
+    return load_settings(config=named, environ=os.environ, cwd=cwd, flags=flags, skip_here=skip_here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,16 +189,15 @@ class Place:
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
     """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
-    given = Path(args.workspace or ".")
     if not _resumes(args):
-        return Place(given)
+        return Place(whole_path(args.workspace))
     from chain import sessions
 
     store = sessions.open_store(state, address)
     if vars(args)["continue"]:
         if args.resume is not None:
             raise UserError("--continue and --resume contradict each other; leave one out")
-        found = sessions.latest(store, given)
+        found = sessions.latest(store, given := whole_path(args.workspace))
         if found is None:
             raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
     elif not args.resume:
@@ -191,9 +206,10 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
         found = store.find(args.resume)
     workspace = Path(found.workspace)
     if not (found.workspace and workspace.is_dir()):
+        given = whole_path(args.workspace)
         gone = f"The workspace of the session, {found.workspace or 'which is not on record'}, is gone"
         return Place(given, found.id, (f"{gone}; it goes on in {given.resolve()}.",))
-    if args.workspace and given.resolve() != workspace.resolve():
+    if args.workspace and whole_path(args.workspace).resolve() != workspace.resolve():
         raise UserError(f"the session {found.id} works in {workspace}; leave --workspace out")
     return Place(workspace, found.id)
 

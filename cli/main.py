@@ -144,10 +144,10 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         state = state_folder(os.environ)
         store = sessions.open_store(state, "" if settings.asked else settings.state)
-        rows, is_good = check(settings, store, tools)
+        where = arguments.whole_path(args.workspace)
+        rows, is_good = check(settings, store, tools, workspace=where)
         if is_good:
-            where = Path(args.workspace or ".").resolve()
-            served, all_there = trio.run(check_servers, settings, where, state, args.mcp)
+            served, all_there = trio.run(check_servers, settings, where.resolve(), state, args.mcp)
             more, is_good = trio.run(check_service, settings) if all_there else ([], False)
             rows += [*served, *more]
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
@@ -205,7 +205,8 @@ def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
 def _elsewhere(args: argparse.Namespace, command: str, line: str) -> int:
     """``chain send`` and ``chain watch``: a line to a session that another process runs, or what it does."""
     arguments.check_door(args, command, line)
-    address, workspace = arguments.read_state(args), Path(args.workspace or ".")
+    address = arguments.read_state(args)
+    workspace = Path("/") if args.session else arguments.whole_path(args.workspace)  # a session has its own
     if not address and (args.new or args.answers):
         raise UserError(f"{'--new' if args.new else '--answers'} needs --state; chain help machines says more")
     write = partial(write_text, 1)
@@ -301,7 +302,7 @@ def _interactive(args: argparse.Namespace, query: str | None, settings: Settings
     if args.resume == "":
         from cli.terminal.plain_question import ask_which
 
-        args.resume = ask_which(state, settings.state, Path(args.workspace or "."), ascii=ascii)
+        args.resume = ask_which(state, settings.state, arguments.whole_path(args.workspace), ascii=ascii)
         if args.resume is None:
             return 0
     place = arguments.read_place(args, state, settings.state)

@@ -8,9 +8,11 @@ what it was before (``left``). What questions, sessions, agents, commands and a 
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from support.journals import Receipt, receipts, records
@@ -269,19 +271,23 @@ def test_a_line_may_have_several_rows_wide_signs_and_long_pastes(screen: Screen)
 # ------------------------------------------------------------------------------------------------------------- leaving
 
 
-def test_ctrl_c_clears_the_line_then_the_run_and_twice_it_exits(screen: Screen) -> None:
+def test_ctrl_c_clears_the_line_or_interrupts_the_run_and_exits_only_after_its_hint(screen: Screen) -> None:
     screen.type(f"half{CTRL_D}{ESC}")
     screen.until(edits("half"))
     screen.type(CTRL_C)
     screen.until(edits(""))
     assert "exit" not in screen.everything
-    screen.type(CTRL_C)
+    screen.type(UP)
+    screen.until(edits("half")).type(CTRL_C)
+    screen.until(edits("")).type(CTRL_C)
     screen.until("again to exit")
     busy(screen, "hang", "hang")  # after a line the next press is the first one
     send(screen, "waits").until("📤 Interrupting: waits")
     screen.type(CTRL_C)
     screen.until("⏹ interrupted").until(edits("waits\n"))
 
+    screen.type(CTRL_C)
+    screen.until(lambda s: s.times("again to exit") == 2).until(edits("waits\n"))
     screen.type(CTRL_C)
 
     left(screen, 130)
@@ -297,9 +303,10 @@ def test_sigterm_closes_the_session_and_shows_what_was_not_sent(screen: Screen) 
     screen.kill(signal.SIGTERM)
 
     left(screen, 143)
-    assert {"Came back: waits", "Not sent: half a thought"} <= {*screen.rows}
+    assert {"Not sent: half a thought", "1 line stays queued in the session."} <= {*screen.rows}
     found = records(screen.home)
-    assert (found[-1]["type"], found[-1]["status"]) == ("result", "interrupted")
+    result, draft = found[-2:]
+    assert (result["type"], result["status"], draft["text"]) == ("result", "interrupted", "half a thought")
     [results] = [r["message"]["content"] for r in found if r["type"] == "message" and "tool_use_id" in str(r)]
     assert [b["content"] for b in results] == [
         "[Interrupted: stopped while running, it may have had effects]",
@@ -308,7 +315,9 @@ def test_sigterm_closes_the_session_and_shows_what_was_not_sent(screen: Screen) 
 
 
 def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_brings_the_prompt_back(start: Start) -> None:
-    shell = '"$@"; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
+    # The job is a script that has started the program.
+    job = """/bin/sh -c '"$@"; exit $?' sh "$@" """
+    shell = f'{job}; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
     screen = idle(start(under=("/bin/sh", "-m", "-c", shell, "sh")))
     screen.type("half\x1a")
 
@@ -323,3 +332,22 @@ def test_ctrl_z_gives_the_terminal_to_the_shell_and_fg_brings_the_prompt_back(st
     send(idle(screen), "/quit").until("ended: 0")
     assert screen.wait() == 0
     assert screen.left_behind == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
+@pytest.mark.parametrize("env", [{}, {"TERM": "dumb"}])
+def test_a_program_that_others_have_stopped_has_its_keys_again_when_it_continues(
+    start: Start, number: signal.Signals, env: dict[str, str]
+) -> None:
+    shell = '"$@"; stty sane; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
+    screen = start(under=("/bin/sh", "-m", "-c", shell, "sh"), env=env)
+    screen.until("Type a task").until(lambda s: not s.echoes)
+    (child,) = Path(f"/proc/{screen.process.pid}/task/{screen.process.pid}/children").read_text().split()
+    os.kill(int(child), number)
+    screen.until("stopped:").until(lambda s: s.echoes).resize(30, 60)
+    send(screen, "").until(lambda s: not s.echoes)
+
+    send(screen, "\x15hello there").until("Done: hello there")
+    send(screen, "/quit").until("ended: 0")
+    assert screen.wait() == 0

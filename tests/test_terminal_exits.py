@@ -6,14 +6,29 @@ import signal
 
 import pytest
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, LIMITS, Start, busy, edits, idle, journal, left, quit, send, states
+from support.terminal import (
+    ALT_ENTER,
+    CTRL_C,
+    CTRL_D,
+    LIMITS,
+    UP,
+    Start,
+    busy,
+    edits,
+    idle,
+    journal,
+    left,
+    quit,
+    send,
+    states,
+)
 
 pytest_plugins = ["support.terminal"]
 
 pytestmark = pytest.mark.slow
 
 
-def test_quit_in_a_run_names_what_was_not_sent(start: Start) -> None:
+def test_quit_in_a_run_names_what_was_not_sent_and_what_waits_is_there_again(start: Start) -> None:
     screen = idle(start("--say", "@iteration 9 too late"))
     send(screen, "/new").until("The conversation begins afresh")  # which what is said moves along to
     busy(idle(screen), "hang", "hang")
@@ -22,8 +37,21 @@ def test_quit_in_a_run_names_what_was_not_sent(start: Start) -> None:
     send(screen, "/quit")
 
     left(screen, 3)
-    rows = [row for row in screen.rows if row.startswith(("Came back: ", "Not sent: "))]
-    assert rows == ["Came back: one waits", "Came back: !another waits", "Not sent: @iteration 9 too late"]
+    assert [row for row in screen.rows if row.startswith("Not sent: ")] == ["Not sent: @iteration 9 too late"]
+    assert "2 lines stay queued in the session." in screen.rows
+    send(start("-c").until("2 lines from before wait"), "").until("🔔 INTERRUPTION before iteration 1: one waits")
+
+
+def test_after_a_lost_connection_the_draft_is_in_the_editor_and_in_the_history(start: Start) -> None:
+    screen = idle(start())
+    screen.type(f"half{ALT_ENTER}a thought")
+    screen.until(edits("half\na thought")).hang_up()
+    assert screen.wait() == 143
+
+    screen = start("-c").until(edits("half\na thought"))
+    screen.type(CTRL_C)
+    screen.until(edits("")).type(UP)
+    screen.until(edits("half\na thought"))
 
 
 def test_an_interrupt_from_elsewhere_is_a_ctrl_c(screen: Screen) -> None:
@@ -33,6 +61,7 @@ def test_an_interrupt_from_elsewhere_is_a_ctrl_c(screen: Screen) -> None:
     screen.kill(signal.SIGINT)
     screen.until("⏹ interrupted")
     screen.kill(signal.SIGINT)
+    screen.until("again to exit").kill(signal.SIGINT)
 
     left(screen, 130)
     assert states(screen) == {"hang": "delivered", "waits": "returned"}

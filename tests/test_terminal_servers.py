@@ -55,7 +55,7 @@ rules:
   - tools: [{name: mcp__h__hang, input: {}}]
 """
 LEAVING: dict[str, Callable[[Screen], object]] = {
-    "Ctrl-C twice": lambda s: typed(s, CTRL_C + CTRL_C),
+    "Ctrl-C": lambda s: typed(s, CTRL_C * 3),
     "a closed terminal": lambda s: s.hang_up(),
 }
 

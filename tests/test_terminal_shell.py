@@ -101,7 +101,7 @@ def test_esc_and_a_closed_window_leave_nothing_of_a_command(screen: Screen, mark
     screen.hang_up()
     screen.wait()
     until(lambda: not marked(mark))
-    assert states(screen) == {"hide": "delivered", "stop": "handled", "waits": "returned"}
+    assert states(screen) == {"hide": "delivered", "stop": "handled", "waits": "queued"}
 
 
 @pytest.mark.slow

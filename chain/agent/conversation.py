@@ -31,8 +31,8 @@ from typing import Any, Literal, TypeAlias, overload
 from chain.agent.refusals import without
 from chain.errors import ConversationError
 from chain.journal.records import Removed
-from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult
-from chain.text.wording import INTERRUPTED, SKIPPED
+from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult, tool_results
+from chain.text.wording import INTERRUPTED, SKIPPED, UNREADABLE
 
 MAX_ID = 128
 """Characters of a tool call's id; those of the API have 30."""
@@ -194,6 +194,17 @@ class Conversation:
         self._open = message.calls
         self._ids.update(call.id for call in message.calls)
 
+    def fitted(self, message: Message) -> tuple[Message, ...]:
+        """Return what to append for a message in a journal that has lost records before it, with stubs for these."""
+        step, ids = _step(message), [call.id for call in self._open]
+        if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:
+            return (message,)
+        if self._open:
+            there = {result.id: result for result in message.results}
+            results = tool_results([there.get(id) or ToolResult(id, UNREADABLE, is_error=True) for id in ids])
+            return (results,) if step == "tool results" else (results, message)
+        return () if step == "tool results" else (Message("user", (Text(UNREADABLE),)), message)
+
     def repair(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
         """Stub results for the open calls: those whose id is in ``started`` may have had effects, the others not."""
         ran = set(started)
@@ -202,10 +213,13 @@ class Conversation:
     def begin_anew(self, messages: Iterable[Message], *, is_summarized: bool) -> None:
         """Go on with these messages instead; ``is_summarized``: the first stands for what is gone.
 
-        Raises ``ConversationError``, and changes nothing, if they cannot follow each other.
+        Raises ``ConversationError``, and changes nothing, if one could be in no conversation.
         """
-        # Copies, since who has read the old ones knows them by identity.
-        other = Conversation(replace(message) for message in messages)
+        other = Conversation()
+        for message in messages:
+            # Copies, since who has read the old ones knows them by identity.
+            for each in other.fitted(replace(message)):
+                other.append(each)
         self._messages, self._state = other._messages, other._state
         self._ids, self._open = other._ids, other._open
         self._fixed = 1 if is_summarized else self._fixed
@@ -269,6 +283,8 @@ def _check_blocks(message: Message) -> None:
                 raise ConversationError("a reply may not hold a tool result")
             case Opaque({"type": "tool_use" | "tool_result" as kind}):
                 raise ConversationError(f"a {kind} block in a form that is not known here")
+            case Opaque(raw) if not isinstance(raw.get("type"), str):
+                raise ConversationError("a block needs a type")
             case Opaque({"type": "text", "text": str(text)}) if not text.strip():
                 raise ConversationError("a text block may not be blank")
             case Text() | Image() | Opaque() if message.results:

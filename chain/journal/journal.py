@@ -49,6 +49,7 @@ from chain.journal.records import (
 )
 from chain.messages import Image
 from chain.signal import Signal
+from chain.text.plain import escape_json
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -143,8 +144,7 @@ class Journal:
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         if looks:
             raw["looks"] = looks
-        # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the JSON escape that it came as.
-        data = _ENCODER.encode(raw).encode(errors="backslashreplace") + b"\n"
+        data = escape_json(_ENCODER.encode(raw)).encode() + b"\n"
         try:
             # In this order: no record names what is not there.
             late = [self._file.keep(image.digest, b64decode(image.data)) for image in _images(record) if image.data]

@@ -396,15 +396,23 @@ class Compacted(_Typed):
 class Interrupted(_Typed):
     """An agent's work in hand was cut: ``what`` it was doing, and ``by`` whom.
 
-    ``user``: by an interrupt, which is for all agents below it too. ``line``: by a now line or a stop. ``time``: by the
-    time limit. ``usage`` is what a reply had used that was cut; after an interrupt it is in the result alone.
+    ``user``: by an interrupt, which is for all agents below it too. ``exit``: likewise, as the program was about to
+    end, so that waiting lines stay queued. ``line``: by a now line or a stop. ``time``: by the time limit. ``usage`` is
+    what a reply had used that was cut; after an interrupt it is in the result alone.
     """
 
     agent: str
     iteration: int
     what: Phase
-    by: Literal["user", "line", "time"]
+    by: Literal["user", "exit", "line", "time"]
     usage: Usage = _brief(Usage())
+
+
+@_record("draft")
+class Draft(_Typed):
+    """The text that was in the editor when its program ended; empty if there was one before and it was sent."""
+
+    text: str
 
 
 @_record("instructions")
@@ -448,7 +456,7 @@ class Unknown:
 
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
 _OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished
-_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted
+_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft
 
 Record: TypeAlias = (
     Session

@@ -171,6 +171,8 @@ class Player:
                 node = self._actors.node(agent)
                 if node is not None and node.run is not None:
                     node.run.scope.cancel()  # as its deadline does
+            case records.Interrupted(by="exit"):
+                self._chain.leave()
             case records.Interrupted():
                 self._chain.interrupt()
             case records.Receipt(id=id, reason=reason):

@@ -146,7 +146,7 @@ class Script:
                 self._asking.pop(agent, None)
             case records.Interrupted(by=by):
                 self._asking.pop(agent, None)
-                concerned = self._below(MAIN) if by == "user" else (record.agent,) if by == "time" else ()
+                concerned = self._below(MAIN) if by in ("user", "exit") else (record.agent,) if by == "time" else ()
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced():
                 self.has_plan = True
                 if record.line_id:

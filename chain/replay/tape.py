@@ -230,7 +230,7 @@ def _whose(record: Record | Unknown) -> str:
             return record.by
         case records.Line(id=id) | records.Receipt(id=id) | records.Question(id=id) | records.Answer(id=id):
             return f"line or question {id}"
-        case records.Interrupted(by="user"):
+        case records.Interrupted(by="user" | "exit"):
             return "user"
         case _ if isinstance(record, records.ACTS):
             return "user"

@@ -32,7 +32,7 @@ _BRIEF = re.compile(rb'"id":"([^"\\]{1,80})",(?:"state":"(delivered|handled|retu
 """How a receipt or a line goes on after its beginning. Most records that a summary needs are these."""
 _SESSION = b'{"type":"session","seq":'
 """How a row begins that tells in which folder a session was opened."""
-_NEEDED = frozenset({b"session", b"line", b"receipt", b"model", b"result"})
+_NEEDED = frozenset({b"session", b"line", b"receipt", b"model", b"result", b"draft"})
 
 HEAD = 65_536
 """Bytes in which a journal has its first whole record, or it is none."""
@@ -237,6 +237,8 @@ class _Tally:
             case records.Line(id=id, text=text):
                 self.was_used = True
                 self.waiting[id] = text if self.query is None else ""
+            case records.Draft(text=text):
+                self.was_used = self.was_used or bool(text)
             case records.Receipt(state=state):
                 text = self.waiting.pop(record.id, "")
                 if state == "queued":

@@ -39,7 +39,7 @@ from chain.journal.records import Entry, PlanChange
 from chain.lines.receipts import adjustment_view, line_of, origin_of
 from chain.messages import Usage
 from chain.plan import Task, tasks_after, views_of
-from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT, fault, instructions_read
+from chain.text.wording import MAIN, PROGRAM_ENDED, ROOT, UNREADABLE, fault, instructions_read
 
 _NAMED: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 """The events by the names of their types."""
@@ -115,9 +115,9 @@ class Projection:
                 return [self._event(events.Compaction, record, at, state="ended", summary=summary)]
             case records.ToolStarted():
                 agent = self._of(record.agent)
-                if (call := agent.calls.get(record.id)) is not None:
-                    agent.calls[call.id] = replace(call, input={})  # told now, and not once more with its result
-                input = {} if call is None else call.input
+                call = agent.calls.get(record.id, messages.ToolCall(record.id, record.name, {}))
+                agent.calls[record.id] = replace(call, input={})  # told now, and not once more with its result
+                input = call.input
                 return [self._event(events.ToolCall, record, at, input=input, parent_id=agent.parent_id)]
             case records.ToolFinished(id=id, text=text):
                 self._of(record.agent).seconds[id] = record.seconds
@@ -298,11 +298,13 @@ class Projection:
     def _message(self, record: records.Message, at: float) -> list[Event]:
         agent, message = self._of(record.agent), record.message
         if message.role == "assistant":
+            stubs = [messages.ToolResult(id, UNREADABLE, is_error=True) for id in agent.calls]
+            told: list[Event] = [self._tool_result(record.agent, stub, at) for stub in stubs]  # their record is lost
             agent.calls = {call.id: call for call in message.calls}
             common, text = self._common(record.agent, at), message.answer
             if text and record.agent == MAIN and not record.is_cut:
                 self._replies.append(text)
-            return [events.Reply(**common, text=message.text, tool_calls=len(message.calls))]
+            return [*told, events.Reply(**common, text=message.text, tool_calls=len(message.calls))]
         if message.results:
             results = [result for result in message.results if result.id in agent.calls]
             return [self._tool_result(record.agent, result, at) for result in results]

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from chain import messages
 from chain.agent.history import History
-from chain.errors import ConversationError, SessionError
+from chain.errors import ConversationError
 from chain.events import Point, State
 from chain.journal import records
+from chain.journal.reading import MAX_FAULTS
 from chain.journal.records import Entry, PlanChange
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Task, tasks_after
@@ -97,6 +98,8 @@ class Restored:
         self.tasks: tuple[Task, ...] = ()
         self.questions = 0
         self.open_question: records.Question | None = None
+        self.draft = ""
+        """What was in the editor when its program ended, unless it was sent since."""
         self.numbers: Counter[str] = Counter()
         """How many agents of each kind there were."""
         self.call_ids: set[str] = set()
@@ -113,15 +116,22 @@ class Restored:
         """The lines whose messages have left the conversation in the last run, in the order of their delivery."""
         self.usage = Usage()
         """What the runs used that have a result."""
+        self.misfits: list[int] = []
+        """The records that do not follow from those before them, since some of these are lost."""
 
     def add(self, entry: Entry) -> None:
-        """Add the next entry. Raises ``SessionError`` for one that cannot follow those before it."""
+        """Add the next entry. One that does not follow from those before it is fitted to them, or left out."""
         try:
             self._add(entry)
-        except (ConversationError, IndexError) as error:
-            why = str(error) if isinstance(error, ConversationError) else "it changes a task that is not there"
-            what = f"record {entry.seq} of the journal does not follow from those before it: {why}"
-            raise SessionError(f"{what}; chain sessions show and export still read it") from None
+        except (ConversationError, IndexError):
+            self.misfits.append(entry.seq)
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Which records were fitted or left out, in a sentence if there are any."""
+        named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
+        why = f"what records of the journal refer to is missing ({named})"
+        return (f"{why}: a note stands for it, and results without their calls are left out.",) if named else ()
 
     def _add(self, entry: Entry) -> None:
         match entry.record:
@@ -149,6 +159,7 @@ class Restored:
                     self._agent(agent).results[id] = messages.ToolResult(id, text, is_error, images)
             case records.Line() as line:
                 self.lines.setdefault(line.id, KnownLine(line, entry.time)).record = line
+                self.draft = "" if line.text == self.draft else self.draft
                 self.was_ended |= line.kind == "stop" and line.agent == MAIN
             case records.Receipt() as receipt:
                 if receipt.id in self.lines:
@@ -174,6 +185,8 @@ class Restored:
             case records.Session() as record:
                 # Who opens a session finds no run in it, whatever the record of its end came to.
                 self.session, self.model, self.is_running = record, record.model, False
+            case records.Draft(text=text):
+                self.draft = text
             case records.Model(name=name):
                 self.model = name
             case records.InstructionsRead() as record:
@@ -226,7 +239,11 @@ class Restored:
 
     def _add_message(self, entry: Entry, record: records.Message) -> None:
         agent, message = self._agent(record.agent), record.message
-        agent.history.append(message)
+        fitted = agent.history.conversation.fitted(message)
+        for each in fitted:
+            agent.history.append(each)
+        if fitted != (message,):
+            self.misfits.append(entry.seq)
         for id in record.line_ids:
             if id in self.lines:
                 self.lines[id].entered, self.lines[id].entered_at = (record.point, agent.iteration), entry.time

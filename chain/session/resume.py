@@ -65,7 +65,7 @@ class Resumed:
     that a refusal, or the end of a run that the user ended, gave back: whoever had them again by then has lost them in
     the crash. ``has_earlier``: there were more events than are told. ``was_cut``: the last run has ended with its
     process, and not because the user wanted it to end; none has begun since. ``made_up`` are the events among ``past``
-    of what a crash left out, which nobody was told of before.
+    of what a crash left out, which nobody was told of before. ``draft`` is what was in the editor.
     """
 
     past: Sequence[events.Event]
@@ -74,19 +74,17 @@ class Resumed:
     has_earlier: bool = False
     was_cut: bool = False
     made_up: Sequence[events.Event] = ()
+    draft: str = ""
 
 
 def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
-    """Read a journal, and the images that are ``kept`` beside it.
-
-    Raises ``SessionError`` for one that makes no conversation, naming the record.
-    """
+    """Read a journal, and the images that are ``kept`` beside it."""
     reading, restored, projection = Reading(rows), Restored(), Projection()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
         restored.add(entry if kept is None else with_kept_images(entry, kept))
         past.extend(projection.reading(entry))
-    return ReadBack(restored, projection, past, reading.complaints, reading.seq)
+    return ReadBack(restored, projection, past, reading.complaints + restored.complaints, reading.seq)
 
 
 def with_kept_images(entry: Entry, kept: Kept) -> Entry:
@@ -134,7 +132,7 @@ class Resuming:
         past = tuple(self._read.past)
         was_cut = ((known.is_running and not known.only_compacts) or known.has_lost_run) and not known.was_ended
         has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
-        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), has_earlier, was_cut, made_up)
+        return Resumed(past[-MAX_PAST:], changed, tuple(self._returned), has_earlier, was_cut, made_up, known.draft)
 
     def _tell(self, entry: Entry) -> Sequence[events.Event]:
         """What is written now is told with what was before."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import trio
 
@@ -96,6 +96,8 @@ class SessionRuns:
         self._changed = Signal()
         """A run has begun or ended, or none is to begin any more."""
         self._is_ending = False
+        self._leaves_lines = False
+        """Whether the program ends, so that waiting lines stay queued for whoever resumes the session."""
         shared.plan.watcher = self._plan_changes
 
     # ------------------------------------------------------------------------------------------- one after the other
@@ -138,14 +140,23 @@ class SessionRuns:
 
     def interrupt(self) -> bool:
         """Cancel the work in hand, and withdraw what is asked. Whether a run is active."""
+        return self._interrupt("user")
+
+    def leave(self) -> None:
+        """Accept no more lines, and interrupt as the program ends: waiting lines stay queued."""
+        if not self._leaves_lines:
+            self.is_closing = self._leaves_lines = True
+            self._interrupt("exit")
+
+    def _interrupt(self, by: Literal["user", "exit"]) -> bool:
         self._shared.questions.withdraw()
         run = self.active
         if run is None:
             return False
-        if not run.interrupted:
+        if by == "exit" or not run.interrupted:
             # A full disk must not keep anybody from interrupting.
             with suppress(JournalError):
-                self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, "user"))
+                self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, by))
         self.tree.main.interrupt()
         return True
 
@@ -219,6 +230,9 @@ class SessionRuns:
         """Give back the lines that are left, add up the run, record and emit its result; all in one step."""
         for accepted in sorted(left, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
+            if self._leaves_lines and not was_done:
+                self._inbox.restore(accepted)
+                continue
             state: events.State = "handled" if was_done else "returned"
             reason = "" if was_done else outcome.status
             self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)

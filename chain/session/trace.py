@@ -23,6 +23,7 @@ from chain import event_json, events
 from chain.agent.spec import Ask
 from chain.messages import Message, to_json
 from chain.model import Delta, Model, Reply, Request, ToolSpec, Window, window_of
+from chain.text.plain import escape_json
 from chain.threads import quickly
 
 PATIENCE_S = 0.5
@@ -91,7 +92,7 @@ class Trace:
         if self._fd is None:
             return
         text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
-        data = (b"\n" if self._is_first else b",\n") + text.encode(errors="backslashreplace") + _END
+        data = (b"\n" if self._is_first else b",\n") + escape_json(text).encode() + _END
         fd, is_whole = self._fd, list[bool]()
         if not quickly(lambda: is_whole.append(_append(fd, data)), PATIENCE_S, when_late=lambda: _close(fd)):
             self._fd = None  # the thread that hangs still writes to it, and closes it
@@ -156,7 +157,7 @@ class Trace:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, head[:-1].encode(errors="backslashreplace") + b', "steps": [' + _END)
+            os.write(fd, escape_json(head[:-1]).encode() + b', "steps": [' + _END)
         except OSError:
             os.close(fd)
             raise

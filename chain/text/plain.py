@@ -1,4 +1,4 @@
-"""Untrusted text without control sequences. Pure."""
+"""Untrusted text in a form that terminals and parsers of rows take as plain text. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,14 @@ _UNSAFE = re.compile(
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
+_NOT_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 
 def sanitize(text: str) -> str:
     """The text without escape sequences and control characters; newlines and tabs are kept."""
     return _UNSAFE.sub("", text)
+
+
+def escape_json(text: str) -> str:
+    """Return JSON with escapes for what ends a row for some readers, steers a terminal, or is half a surrogate pair."""
+    return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -16,6 +16,10 @@ INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
 """The result of a tool call that was cut off."""
 
 PROGRAM_ENDED = "[The program ended here]"
+
+UNREADABLE = "[This could not be read from the session's journal]"
+"""Stands for a message, or the result of a call, whose record is lost."""
+
 GO_ON = "Go on with what you were doing: the process that ran you ended in the middle of it, and this is another one."
 STOP_NOTE = "[The user stopped the run here]"
 INTERRUPT_NOTE = "[The user interrupted the run here]"

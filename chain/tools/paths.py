@@ -74,6 +74,8 @@ def broken_link(workspace: Path, path: PurePath) -> str:
 
 def why_missing(workspace: Path, path: PurePath) -> str:
     """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
+    if not workspace.is_dir():
+        return f"The workspace, {as_text(workspace)}, was removed."
     if link := broken_link(workspace, path):
         return link
     missing, here, root = f"There is no {as_text(path)}.", PurePath(), workspace.resolve()

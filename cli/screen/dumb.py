@@ -127,7 +127,8 @@ class _Plain:
             case "suspend":
                 self._end_row()
                 tty.write_briefly(self._drain())
-                tty.suspend()
+                with tty.lent():
+                    tty.stop_job()
             case "changed" if was_empty:
                 self._begun_at = self._question
             case _:
@@ -211,8 +212,9 @@ class _Plain:
     def alert(self, title: str, *, rings: bool) -> None:
         """Do nothing: such a terminal has no title, and may show what rings elsewhere as a sign."""
 
-    def resized(self) -> None:
-        """Do nothing: nothing depends on the size."""
+    def redraw(self) -> None:
+        """Set the terminal as it is needed. Nothing depends on the size."""
+        tty.take_back()
 
     def give_back(self, text: str) -> None:
         """Do nothing: there is no editor, and the rows show what came back."""
@@ -221,14 +223,18 @@ class _Plain:
         """Show the text, to be typed again: there is no editor."""
         self.show([text])
 
-    async def close(self) -> str:
-        """Write what is left, for ``CLOSING_S`` at most. Returns what was being typed, as far as it is known."""
+    @property
+    def typed(self) -> str:
+        """What was being typed, as far as it is known."""
+        return self._line.text
+
+    async def close(self) -> None:
+        """Write what is left, for ``CLOSING_S`` at most."""
         self._end_row()
         self._news.set()
         with trio.move_on_after(CLOSING_S):
             await self.shown()
         self._is_closed = True
-        return self._line.text
 
 
 class TypedLine:

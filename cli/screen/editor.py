@@ -168,7 +168,7 @@ class _Terminal:
     def alert(self, title: str, *, rings: bool) -> None:
         self._in_editor(lambda: self._page.alert(title, rings=rings))
 
-    def resized(self) -> None:
+    def redraw(self) -> None:
         # The editor's thread receives no signals.
         self._in_editor(self._page.resize)
 
@@ -178,8 +178,12 @@ class _Terminal:
     def edit(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_to_edit(text))
 
-    async def close(self) -> str:
-        self._is_closing = True
+    @property
+    def typed(self) -> str:
+        return self._keyboard.text
+
+    async def close(self) -> None:
+        was_closed, self._is_closing = self._is_closing, True
         self._keyboard.outside.end()
         self._keyboard.is_ready.set()
         self._in_editor(self._exit)
@@ -189,7 +193,8 @@ class _Terminal:
         self._page.is_open = False
         tty.restore()
         self._write_left()
-        return self._keyboard.text
+        if not was_closed:
+            self._keyboard.remember_typed()
 
     def _write_left(self) -> None:
         if rows := self._page.drain():
@@ -211,6 +216,7 @@ class _Terminal:
         def begun(_: object) -> None:
             app.after_render -= begun
             self._page.is_open = True
+            tty.note_settings()
             tty.ask_for_modified_keys(os.environ)
             self._call_in_trio(self._started)
             asyncio.get_running_loop().call_soon(self._press_keys)

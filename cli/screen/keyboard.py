@@ -157,6 +157,7 @@ class Keyboard:
         if left:
             self._keep(self._draft.left(left, answers[-1]), answers[-1])
         else:
+            self.remember_typed(is_sent=True)
             self._empty()
         return True
 
@@ -190,6 +191,13 @@ class Keyboard:
             return [*answers, listener.accept(whole[-1], at=at)]
 
         return self.ask(accept) or ["later"]
+
+    def remember_typed(self, *, is_sent: bool = False) -> None:
+        """Add the text to the history, unless it was sent, and one for which an older entry was put in the editor."""
+        if self._buffer.working_index < len(lines := self._buffer._working_lines) - 1:
+            self._remember(lines[-1])
+        if not is_sent:
+            self._remember(self._buffer.text)
 
     def _remember(self, line: str) -> None:
         history, line = self._buffer.history, self.pastes.whole(line)
@@ -304,6 +312,7 @@ class Keyboard:
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
         if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
+            self.remember_typed()
             self._empty()
 
     def _up(self) -> None:
@@ -385,9 +394,10 @@ class Keyboard:
         self._buffer.insert_text(self.pastes.folded(text.replace("\r\n", "\n").replace("\r", "\n")))
 
     def _suspend(self) -> None:
-        self._app.renderer.erase()
-        tty.suspend()
-        self._app._redraw()
+        self._page.step_aside()
+        with tty.lent():
+            self.ask(lambda _: tty.stop_job())
+        self._page.come_back()
 
 
 def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:

@@ -237,7 +237,8 @@ class Page:
             self.draw()
 
     def resize(self) -> None:
-        """Draw the prompt for the terminal's new size."""
+        """Draw the prompt for the terminal's new size, or where another program had the terminal."""
+        tty.take_back()
         with self._output.held():
             self._erase()
             self._app._redraw()

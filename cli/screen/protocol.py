@@ -94,8 +94,8 @@ class Screen(Protocol):
     def alert(self, title: str, *, rings: bool) -> None:
         """Say in the window's title, where there is one, what is waited for, until the user types; ``rings``: aloud."""
 
-    def resized(self) -> None:
-        """Adapt to the terminal's new size."""
+    def redraw(self) -> None:
+        """Draw the prompt anew: the terminal has another size, or another program had it."""
 
     def give_back(self, text: str) -> None:
         """Put a line into the editor, below others that came back and above what is being typed."""
@@ -103,5 +103,9 @@ class Screen(Protocol):
     def edit(self, text: str) -> None:
         """Put a text into the editor to be changed, above what is being typed."""
 
-    async def close(self) -> str:
-        """Remove the prompt, restore the terminal, and return the text that was in the editor."""
+    @property
+    def typed(self) -> str:
+        """The text in the editor; any thread may read it."""
+
+    async def close(self) -> None:
+        """Remove the prompt, and restore the terminal."""

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import termios
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,7 +37,10 @@ WRITE_S = 1.0
 """The longest that ``write_briefly`` writes."""
 
 _asked_for_keys = False
+_is_lent = False
 _before: list[Any] | None = None
+_in_use: list[Any] | None = None
+"""The settings that the prompt needs."""
 _reset = _RESET
 
 
@@ -52,6 +54,22 @@ def enter_raw_mode(*, is_dumb: bool = False) -> bytes:
             atexit.register(restore)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
     return _typed_ahead()
+
+
+def note_settings() -> None:
+    """Remember the terminal's settings as those that the prompt needs."""
+    global _in_use
+    with suppress(termios.error):
+        _in_use = termios.tcgetattr(0)
+
+
+def take_back() -> None:
+    """Set the terminal as the prompt needs it: a shell has changed it while the program was stopped."""
+    if _before is not None and _in_use is not None:
+        with suppress(termios.error):
+            termios.tcsetattr(0, termios.TCSANOW, _in_use)
+        if _asked_for_keys:
+            write_briefly(_MODIFIED_KEYS)
 
 
 @contextmanager
@@ -210,19 +228,19 @@ def take_signal_keys() -> None:
         settings = termios.tcgetattr(0)
         settings[6][termios.VINTR] = settings[6][termios.VSUSP] = b"\0"
         termios.tcsetattr(0, termios.TCSANOW, settings)
+    note_settings()
 
 
-def suspend() -> None:
-    """Suspend the program, as Ctrl-Z does everywhere, and restore the terminal until it continues."""
-    with lent():
-        # Sent to this thread, which therefore stops at this line until the program continues.
-        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+def stop_job() -> None:
+    """Stop the whole job, and return when it continues. Only in the main thread, which gets the signal in this call."""
+    os.kill(0, signal.SIGTSTP)
 
 
 @contextmanager
 def lent() -> Iterator[bool]:
     """Restore the terminal inside the block, for another program; whether that can be a job in the foreground."""
-    now = termios.tcgetattr(0)
+    global _is_lent
+    _is_lent = True
     if _asked_for_keys:
         write_briefly(_PLAIN_KEYS)
     if _before is not None:
@@ -230,9 +248,13 @@ def lent() -> Iterator[bool]:
     try:
         yield _foreground(0) == os.getpgrp()
     finally:
-        termios.tcsetattr(0, termios.TCSANOW, now)
-        if _asked_for_keys:
-            write_briefly(_MODIFIED_KEYS)
+        take_back()
+        _is_lent = False
+
+
+def is_lent() -> bool:
+    """Return whether another program has the terminal, or is about to, so that Ctrl-C is meant for that program."""
+    return _is_lent
 
 
 def put_in_foreground(group: int) -> None:

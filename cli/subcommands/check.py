@@ -40,8 +40,9 @@ _NO_VALUES = ("name", "kinds")
 class _CheckResult:
     """The rows and problems found, by dotted keys: a problem has the key that mends it, which may have no value."""
 
-    def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
+    def __init__(self, settings: Settings, tools: Sequence[Tool], workspace: Path) -> None:
         self.settings = settings
+        self.workspace = workspace
         self.tools = tools
         self.groups = tool_groups(settings)
         self.rows: dict[str, list[str]] = {}
@@ -88,7 +89,7 @@ class _CheckResult:
             self.attempt("tools.research.hosts", read_allowances, alone, self.tools, self.groups)
         self.check_shell()
         # Of what is wrong with them a run hears as well, and goes on: it is no problem of the configuration.
-        read = read_instructions(Path.cwd(), settings.instructions, settings.config_folder)
+        read = read_instructions(self.workspace, settings.instructions, settings.config_folder)
         self.rows["instructions"] += [f"  read here: {name}" for name in read.files]
         self.rows["instructions"] += [f"  note: {fault}" for fault in read.faults]
         for name in settings.kind_names:
@@ -130,7 +131,7 @@ class _CheckResult:
     def check_shell(self) -> None:
         place = "tools.shell.sandbox"
         try:
-            held, open_to, closed_to = shell_protections(self.settings, Path.cwd())
+            held, open_to, closed_to = shell_protections(self.settings, self.workspace)
         except ConfigError as error:
             self.problem(place, str(error))
             return
@@ -142,11 +143,13 @@ class _CheckResult:
         self.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
 
 
-def check(settings: Settings, store: Store | None = None, tools: Sequence[Tool] = ()) -> tuple[list[str], bool]:
+def check(
+    settings: Settings, store: Store | None = None, tools: Sequence[Tool] = (), *, workspace: Path | None = None
+) -> tuple[list[str], bool]:
     """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
 
-    With a ``store`` checks that sessions can be kept there. Shows nothing of a file that is not trusted,
-    whose values may contain any environment variable.
+    ``workspace`` is the current folder by default. With a ``store`` checks that sessions can be kept there. Shows
+    nothing of a file that is not trusted, whose values may contain any environment variable.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -154,13 +157,13 @@ def check(settings: Settings, store: Store | None = None, tools: Sequence[Tool] 
         require_trust(settings)
     except ConfigError as error:
         return [*rows, f"1 problem: {error}"], False
-    found, values = _CheckResult(settings, tools), dict[str, object]()
+    found, values = _CheckResult(settings, tools, workspace or Path.cwd()), dict[str, object]()
     for key, value, shown in _values(settings):
         values[key] = value
         found.rows[key] = [f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"]
     # The defaults in the same environment, so that a key in it is no difference.
     environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
-    defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path.cwd())
+    defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path("/"))
     shipped = {key: value for key, value, _ in _values(defaults)}
     found.check_all()
     if store is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from chain import sessions
 from chain.config.load import Settings
 from chain.errors import UserError
-from cli.arguments import COMMANDS
+from cli.arguments import COMMANDS, whole_path
 from cli.options import all_options
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import WORDS
@@ -60,7 +60,7 @@ def completion(word: str, state: Path, settings: Callable[[], Settings]) -> str:
         case "fish":
             return "".join(f"complete -c chain {rule}\n" for rule in _fish())
         case "ids":
-            return "".join(f"{each.id}\n" for each in sessions.resumable(sessions.FileStore(state), Path.cwd()))
+            return "".join(f"{each.id}\n" for each in sessions.resumable(sessions.FileStore(state), whole_path(None)))
         case "models":
             return "".join(f"{name}\n" for name in settings().model_names)
         case _:

@@ -82,7 +82,7 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
         with received_signals(*LEAVING), _folder() as folder:
             # The built-in configuration, not the user's: a demonstration is the same everywhere.
             config, flags = defaults_folder() / "config.yaml", {"model": "offline"}
-            settings = load_settings(config=config, environ={}, cwd=Path.cwd(), flags=flags)
+            settings = load_settings(config=config, environ={}, cwd=folder, flags=flags)
             async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
                 notes = (ALONE, *([NOT_READ] if has_input else []))
                 job = Job(QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)

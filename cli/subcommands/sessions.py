@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -48,7 +49,10 @@ def list_rows(store: sessions.Store, *, here: Path, width: int, ascii: bool) -> 
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
-    return session_rows(found, width, ascii=ascii, here=str(here.resolve()), now=time.time(), home=home)
+    folder = ""
+    with suppress(FileNotFoundError):  # the current folder was removed
+        folder = str(here.resolve())
+    return session_rows(found, width, ascii=ascii, here=folder, now=time.time(), home=home)
 
 
 def show_rows(

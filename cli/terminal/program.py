@@ -7,6 +7,7 @@ is closed. What is typed meanwhile stays in the editor, and scripts wait.
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
@@ -24,6 +25,7 @@ from chain.errors import UserError
 from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.signal import Signal
 from chain.text.plain import sanitize
+from chain.text.wording import counted
 from cli.door.server import side_door
 from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Sender
@@ -43,7 +45,7 @@ OFFLINE = "offline"
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
 DOUBLE_PRESS_S = 2.0
-"""Two Ctrl-C within this many seconds exit."""
+"""A Ctrl-C within this many seconds of the hint that it exits does so; and of an interrupt it shows that hint."""
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
@@ -120,10 +122,9 @@ class _Program:
         self._code = 0
         self._has_finished = False
         self._was_signalled = False
-        self._pressed_at: float | None = None
+        self._interrupted_at = self._hinted_at = -math.inf
+        """When a key interrupted a run, and when the hint was shown that Ctrl-C exits."""
         self._never_sent: list[str] = []
-        self._came_back: list[str] = []
-        """The lines that came back when the editor was gone."""
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
         """Serve the user, to whom the ``notes`` are shown first, until they leave; returns the exit code."""
@@ -161,7 +162,7 @@ class _Program:
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        self._pressed_at = None  # what is pressed after a line is no second time
+        self._interrupted_at = self._hinted_at = -math.inf  # what is pressed after a line is no second time
         if self._is_leaving or self._wanted is not None:
             return "later"
         return self._session.accept(text, at=at, again=again)
@@ -171,21 +172,24 @@ class _Program:
             await self._ready.wait()
 
     def escape(self) -> None:
-        self._session.chain.interrupt()
+        if self._session.chain.interrupt():
+            self._interrupted_at = trio.current_time()
 
     def ctrl_c(self, *, has_text: bool) -> bool:
-        """Interrupt the run, else clear the line, else say how to exit; pressed twice, exit."""
+        """Interrupt the run, else clear the line, else say that the next one exits; exit if that was said."""
         if self._is_leaving:
             self._exit_at_once(INTERRUPTED_CODE)
         now = trio.current_time()
-        if self._pressed_at is not None and now - self._pressed_at <= DOUBLE_PRESS_S:
+        if now - self._hinted_at <= DOUBLE_PRESS_S:
             self._exit_with(INTERRUPTED_CODE)
             return False
-        was_running = self._session.chain.interrupt()
-        if has_text and not was_running:
+        was_running, is_second = self._session.chain.interrupt(), now - self._interrupted_at <= DOUBLE_PRESS_S
+        if not is_second and was_running:
+            self._interrupted_at = now
+        elif not is_second and has_text:
             return True
-        self._pressed_at = now
-        if not was_running:
+        else:
+            self._hinted_at = now
             self._session.print("Press Ctrl-C again to exit, or Ctrl-D.")
         return False
 
@@ -215,10 +219,7 @@ class _Program:
         return self._session.toolbar(width, typed, at, others, keys)
 
     def give_back(self, text: str) -> None:
-        if self._is_leaving:
-            self._came_back.append(text)
-        else:
-            self._screen.give_back(text)
+        self._screen.give_back(text)
 
     def never_sent(self, text: str) -> None:
         self._never_sent.append(text)
@@ -270,11 +271,12 @@ class _Program:
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
             match number:
-                case signal.SIGWINCH:
-                    self._screen.resized()
+                case signal.SIGWINCH | signal.SIGCONT:
+                    self._screen.redraw()
                     self._session.show_rest()
                 case signal.SIGINT:
-                    self.ctrl_c(has_text=False)
+                    if not tty.is_lent():
+                        self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:
                     self._exit_at_once(SIGTERM_CODE)
                 case _:
@@ -292,6 +294,7 @@ class _Program:
 
     def _exit_at_once(self, code: int) -> NoReturn:
         """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
+        self._session.chain.keep_draft(self._screen.typed)
         # The editor may not end either, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J")
         tty.restore()
@@ -299,24 +302,26 @@ class _Program:
         exit_at_once(code)
 
     async def _finish(self) -> int:
-        returned = self._session.returned
         self._sender.discard(NO_ROOM)
         await self._session.finish()
-        left = self._session.returned > returned or bool(self._never_sent)
+        left = self._session.chain.waiting or self._never_sent
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
-        """Restore the terminal, and show what was not sent and where the session is; after any ending."""
+        """Restore the terminal, keep the draft, and show what was not sent and where the session is, after any end."""
         self._is_leaving = True
+        self._session.chain.leave()
         # The terminal is the user's, whatever ended the program; the screen bounds this itself.
         with trio.CancelScope(shield=True):
-            typed = await self._screen.close()
+            await self._screen.close()
+        self._session.chain.keep_draft(typed := self._screen.typed)
         exit_soon(self._code if self._has_finished else self._code or 1)
         # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
         let_signals_end(*LEAVING)
-        left = [("Came back:", text) for text in self._came_back]
-        left += [("Not sent:", text) for text in [*self._never_sent, *filter(str.strip, [typed])]]
-        rows = [f"{label} {text.strip()}".replace("\n", "\n  ") for label, text in left]
+        left = [*self._never_sent, *filter(str.strip, [typed])]
+        rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
+        if count := len(self._session.chain.waiting):
+            rows.append(f"{counted(count, 'line')} {'stays' if count == 1 else 'stay'} queued in the session.")
         self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 
     @property

@@ -43,7 +43,7 @@ def run_at_terminal(
     from cli.ending import LEAVING, received_signals
 
     async def work() -> int:
-        with received_signals(*LEAVING, signal.SIGWINCH) as signals:
+        with received_signals(*LEAVING, signal.SIGWINCH, signal.SIGCONT) as signals:
             if is_dumb:  # a terminal of rows, which reads keys or whole lines
                 from cli.screen.dumb import open_plain
 

@@ -107,8 +107,8 @@ class TerminalSession:
             nursery.cancel_scope.cancel()
 
     async def finish(self) -> None:
-        """Interrupt what runs, and show how it ended."""
-        self.chain.interrupt()
+        """Interrupt what runs, and show how it ended. Waiting lines stay queued in the session."""
+        self.chain.leave()
         with trio.move_on_after(QUIET_S) as quiet:
             await self.chain.wait_idle()
         if quiet.cancelled_caught:
@@ -142,6 +142,8 @@ class TerminalSession:
         for accepted in resumed.returned:
             if accepted.origin == "prompt":
                 self._owner.give_back(accepted.line.text)
+        if resumed.draft:
+            self._screen.edit(resumed.draft)
 
     def _show_past(self, past: Sequence[events.Event]) -> None:
         rows: list[str] = []
@@ -286,11 +288,6 @@ class TerminalSession:
     def is_running(self) -> bool:
         """Whether a run is active, or was until its end is shown."""
         return self.chain.is_running or self._toolbar.is_running
-
-    @property
-    def returned(self) -> int:
-        """How many lines came back."""
-        return sum(receipt.state == "returned" for receipt in self.chain.receipts)
 
     def target(self, typed: str) -> str:
         """The agent that the line would go to, empty for the main one; any thread may call it."""

@@ -103,3 +103,11 @@ async def test_a_stop_overtakes_what_came_back(refuses: str | None, left: str) -
     buffer.insert_text("stop")
     assert (await press_enter(buffer, log))[0] == "accept stop"
     assert buffer.text == left
+
+
+async def test_a_draft_that_was_left_for_an_older_entry_is_in_the_history() -> None:
+    log = Log()
+    _, buffer = keyboard(log)
+    buffer.insert_text("half a thought")
+    buffer._working_lines.appendleft("use A")  # as ``Buffer`` loads its history
+    assert (await press_enter(buffer, log))[-2:] == ["store use A", "store half a thought"]

@@ -114,6 +114,7 @@ def test_any_text_comes_back_as_it_was(value: Any) -> None:
 
     Journal(disk).record(Unknown("line", {"text": value}))
 
+    assert len(disk.data.decode().splitlines()) == 1  # also for who ends rows where Unicode does
     (record,) = records(disk.data)
     # Two surrogates that make a pair are one character to JSON, however it is written.
     assert record["text"] == json.loads(json.dumps(value))

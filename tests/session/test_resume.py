@@ -6,7 +6,8 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from support.crashes import check_damaged, check_same_again, check_went_on, left
 from support.eventful import eventful
 from support.examples import some
 from support.gate import Gate, begin, finish
-from support.killed import killed
+from support.killed import departed, killed
+from support.replays import replayed
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -73,10 +75,11 @@ WAITING = {
 """What waits after a crash, the query of each run that follows, and what the model is told."""
 
 
+@pytest.mark.parametrize("has_crashed", [True, False])
 @pytest.mark.parametrize("case", WAITING)
-async def test_textsthat_waited_start_a_run_when_the_user_wants_it(case: str) -> None:
+async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str, has_crashed: bool) -> None:
     lines, queries, told = WAITING[case]
-    file, read = left(await killed(*lines))
+    file, read = left(await killed(*lines) if has_crashed else (await departed(*lines)).file.data)
     async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
         assert [accepted.line.text for accepted in session.chain.waiting] == lines
         assert {accepted.line.urgency for accepted in session.chain.waiting} == {"next"}
@@ -91,6 +94,20 @@ async def test_textsthat_waited_start_a_run_when_the_user_wants_it(case: str) ->
         assert places == sorted(places)
         assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
         check_went_on(session, len(read.past))
+
+
+async def test_a_session_that_was_left_has_an_ended_run_no_line_that_came_back_and_the_draft() -> None:
+    session = await departed("use B", draft="half a\nthought")
+    assert [e.status for e in session.of(events.Result)] == ["interrupted"]
+    assert {e.state for e in session.of(events.Receipt)} == {"delivered", "refused"}
+    assert replayed(session).outcome == "same"
+    file, read = left(session.file.data)
+    async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
+        resumed = session.chain.resumed
+        assert resumed is not None
+        assert (resumed.draft, resumed.was_cut) == ("half a\nthought", False)
+        await session.run("half a\nthought")
+    assert left(session.file.data)[1].restored.draft == "", "what was sent is no draft any more"
 
 
 @pytest.mark.parametrize(("ago", "waited"), [(3600.0, 3600.0), (-3600.0, 0.0)])
@@ -278,7 +295,7 @@ async def test_what_follows_is_as_if_the_program_had_not_ended(said: str, next_s
     assert [(each.id, each.state) for each in again.of(events.Receipt)] == receipts
 
 
-async def test_the_textsof_a_refusal_that_a_crash_cut_short_come_back() -> None:
+async def test_the_lines_of_a_refusal_that_a_crash_cut_short_come_back() -> None:
     gate = Gate()
     async with open_session(REFUSES, tools=[gate.tool], interactive=True) as session:
         await begin(session, gate, "use B", "todo: add buy milk", "use C")
@@ -354,11 +371,45 @@ async def test_agents_whose_kind_is_gone_are_said_to_be() -> None:
             assert [change[: len(start)] for change, start in zip(said, says, strict=True)] == says
 
 
-async def test_a_record_that_is_lost_or_doubled_is_named() -> None:
-    rows = (await killed("use B", "todo: add buy milk")).splitlines(keepends=True)
+COMPACTS = """
+rules:
+  - {when: {user: shortened}, text: Short.}
+  - {when: {user: '^add', step: 1}, text: I add it., tools: [{name: plan_add_task, input: {task: check the SKU}}]}
+  - {text: The answer.}
+"""
+
+
+async def compacted() -> bytes:
+    """The journal of a session with tool calls before and after a compaction."""
+    async with open_session(COMPACTS, interactive=True) as session:
+        for query in ("add one", "hello " * 2_000):
+            await session.run(query)
+        session.chain.compact()
+        await session.chain.wait_idle()
+        await session.run("add two")
+    assert any(record["type"] == "compacted" for record in session.records)
+    return session.file.data
+
+
+@pytest.mark.parametrize("made", [partial(killed, "use B", "todo: add buy milk"), compacted])
+async def test_a_record_that_is_lost_or_doubled_is_named_and_costs_only_itself(
+    made: Callable[[], Awaitable[bytes]],
+) -> None:
+    rows = (await made()).splitlines(keepends=True)
     for n in range(len(rows) - 1):
         check_damaged([*rows[:n], *rows[n + 1 :]])
+        check_damaged([*rows[:n], b"\0" * (len(rows[n]) - 1) + b"\n", *rows[n + 1 :]])
         check_damaged([*rows[:n], rows[n], *rows[n:]])
+    for n in range(len(rows) - 2):
+        check_damaged([*rows[:n], *rows[n + 2 :]])
+
+
+async def test_where_a_record_is_lost_no_call_is_told_as_running_for_ever() -> None:
+    rows = (await compacted()).splitlines(keepends=True)
+    for n in range(1, len(rows) - 1):
+        told = list(retell(Reading([*rows[:n], *rows[n + 1 :]])))
+        begun = {event.id for event in told if isinstance(event, events.ToolCall)}
+        assert begun <= {event.id for event in told if isinstance(event, events.ToolResult)}
 
 
 async def test_what_is_not_read_is_said_and_the_rest_goes_on() -> None:
@@ -393,11 +444,35 @@ async def test_a_journal_tells_the_end_of_a_run_that_has_no_record_of_it() -> No
     assert (interruption.iteration, result.status, result.iterations) == (2, "interrupted", 2)
 
 
-def test_a_conversation_that_cannot_be_is_an_error_that_names_the_record() -> None:
-    message: dict[str, Any] = {"role": "assistant", "content": [{"type": "text", "text": "x"}]}
-    row = {"type": "message", "seq": 1, "time": 0, "message": message, "agent": "main", "parent_id": "root"}
-    with pytest.raises(SessionError, match="record 1 of the journal does not follow"):
-        read_back([json.dumps(row).encode() + b"\n"])
+def message_row(seq: int, role: str, *content: dict[str, Any]) -> bytes:
+    row = {"type": "message", "seq": seq, "time": 0, "message": {"role": role, "content": content}}
+    return json.dumps({**row, "agent": "main", "parent_id": "root"}).encode() + b"\n"
+
+
+SAID = {"type": "text", "text": "x"}
+CALLS = [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in ("a", "b")]
+RESULTS = [{"type": "tool_result", "tool_use_id": id, "content": f"of {id}"} for id in ("a", "b")]
+LOST = "[This could not be read from the session's journal]"
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([("assistant", SAID)], [LOST, "x"]),
+        ([("user", SAID), ("assistant", SAID), ("assistant", SAID)], ["x", "x", LOST, "x"]),
+        ([("user", SAID), ("user", *RESULTS), ("assistant", SAID)], ["x", "x"]),
+        ([("user", SAID), ("assistant", *CALLS), ("user", SAID)], ["x", "", f"{LOST} {LOST}", "x"]),
+        ([("user", SAID), ("assistant", *CALLS), ("user", RESULTS[1])], ["x", "", f"{LOST} of b"]),
+        ([("user", SAID), ("user", {"type": "tool_use"}), ("user", {"text": "x"})], ["x"]),
+    ],
+)
+def test_what_a_lost_record_leaves_without_its_other_half_is_fitted_and_named(
+    rows: list[tuple[Any, ...]], told: list[str]
+) -> None:
+    read = read_back(message_row(n, *row) for n, row in enumerate(rows, 1))
+    messages = read.restored.main.history.conversation.messages
+    assert [m.text or " ".join(result.text for result in m.results) for m in messages] == told
+    assert "what records of the journal refer to is missing" in read.complaints[-1]
 
 
 whats = st.sampled_from(["use A ‹›", "!use B ‹›", "!!use C ‹›", "todo: add one ‹›", "then: do more ‹›", "stop"])

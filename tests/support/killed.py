@@ -1,11 +1,11 @@
-"""A session that was killed in the middle of a run."""
+"""A session that was killed in the middle of a run, or left by its user."""
 
 from __future__ import annotations
 
 from trio.testing import wait_all_tasks_blocked
 
 from .gate import TWO_STEPS, Gate
-from .sessions import open_session, wait_quiet
+from .sessions import Session, open_session, wait_quiet
 
 
 async def killed(*lines: str, model: str = TWO_STEPS, id: str = "") -> bytes:
@@ -21,3 +21,18 @@ async def killed(*lines: str, model: str = TWO_STEPS, id: str = "") -> bytes:
         gate.open.set()
         await wait_quiet(session)
     return data
+
+
+async def departed(*lines: str, draft: str = "") -> Session:
+    """A session whose program ended while a tool ran and these lines waited, with a draft in the editor."""
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool], interactive=True) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        for line in lines:
+            session.chain.submit(line)
+        session.chain.leave()
+        await session.chain.wait_idle()
+        assert session.chain.submit("too late").what == "refused"
+        session.chain.keep_draft(draft)
+    return session

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from chain.text.wording import counted
 from cli.show.text_rows import LONGEST_SHOWN
 
 from .house import ROOT
@@ -171,14 +172,16 @@ def agree(screen: Screen) -> None:
     records = journals(screen.home)[journal(screen).stem]
     lines = receipts_of(records)
     rows = screen.rows
-    assert [id for id, line in lines.items() if line.state == "queued"] == []
+    queued = [line.text for line in lines.values() if line.state == "queued"]
+    assert not queued or f"{counted(len(queued), 'line')} stay" in screen.everything
 
     begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
     for id in begun:
         query = lines[id].text.removeprefix("then:").lstrip("! ")
         start = f"▶ {_seen(query)}"
         assert any(_from(rows, n).startswith(start) for n, row in enumerate(rows) if row.startswith("▶")), query
-    assert not [row for row in rows if row.startswith("📤")], "no line waits any more"
+    assert all(_rows_with(rows, "📤", text) for text in queued)
+    assert sum(row.startswith("📤") for row in rows) == len(queued), "no other line waits any more"
 
     groups = [r["line_ids"] for r in records if r["type"] == "message" and r["is_interjection"]]
     banners = [n for n, row in enumerate(rows) if row.startswith("🔔 INTERRUPTION ")]

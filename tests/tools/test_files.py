@@ -354,6 +354,11 @@ async def test_what_cannot_be_read_is_told_in_a_sentence(workspace: Path, path: 
     assert says in await refused(workspace, read_file, path=path)
 
 
+@pytest.mark.parametrize(("use", "input"), [(read_file, {"path": "x"}), (list_files, {})])
+async def test_a_workspace_that_was_removed_is_named(tmp_path: Path, use: Any, input: dict[str, str]) -> None:
+    assert await refused(tmp_path / "gone", use, **input) == f"The workspace, {tmp_path}/gone, was removed."
+
+
 @pytest.mark.parametrize("path", ["broken", "broken/x"])
 async def test_a_broken_link_is_said_to_be_one(workspace: Path, path: str) -> None:
     (workspace / "broken").symlink_to("nothing")

@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from chain.servers import Address
+from chain.text.plain import escape_json
 
 if TYPE_CHECKING:
     from chain.tools.processes.guarded import GuardedProgram
@@ -140,7 +141,7 @@ class RowWriter(_MessageStream):
         try:
             async for item in self._waiting:
                 row = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                await self._program.input.send_all(row.encode() + b"\n")
+                await self._program.input.send_all(escape_json(row).encode() + b"\n")
         except trio.BrokenResourceError:
             self.is_broken = True
             self._gone.set()

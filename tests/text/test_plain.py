@@ -1,0 +1,14 @@
+"""JSON text that every reader splits into the same rows."""
+
+import json
+
+from chain.text.plain import escape_json
+
+
+def test_no_character_of_a_json_row_ends_it_or_is_one_that_a_terminal_obeys_or_utf8_lacks() -> None:
+    value = {"".join(map(chr, range(0x20, 0x3000))): "half \ud800 and \udfff"}
+    row = escape_json(json.dumps(value, ensure_ascii=False))
+    assert len(row.encode().decode().splitlines()) == 1
+    assert not any(0x7F <= ord(char) < 0xA0 for char in row)
+    assert "é" in row
+    assert json.loads(row) == value
