@@ -76,6 +76,8 @@ class Keyboard:
         """The text at which Esc was pressed: its menu is gone."""
         self._rest_of_word = ""
         """What is typed up to Enter and means nothing, since its first letter was an answer."""
+        self._asked = ""
+        """The question that was on the screen when a key was pressed, which may take effect later."""
         self._before = self._last = ""
         """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
         came back has ended was meant for the search."""
@@ -217,6 +219,8 @@ class Keyboard:
         bind("enter", to=lambda _: self._enter())
         for key in "yan":
             bind(key, to=self._press_answer, when=editing & is_empty & Condition(partial(self._answers, key)))
+        # The editor waits a second whether another key follows: "abort" must not allow anything for always.
+        bind("a", Keys.Any, to=self._begin_reason, when=editing & is_empty & Condition(partial(self._answers, "a")))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
@@ -256,7 +260,12 @@ class Keyboard:
             self._submit()
 
     def _answers(self, key: str) -> bool:
-        return key in self._page.answer_keys
+        return key in self._page.answer_keys and self._asked == self._draft.question
+
+    def _begin_reason(self, event: KeyPressEvent) -> None:
+        first, second = event.key_sequence
+        self._buffer.insert_text(first.data)
+        event.key_processor.feed(second, first=True)
 
     def _press_answer(self, event: KeyPressEvent) -> None:
         """Answer by one key. One that more keys came with, as in a paste or what is typed ahead, begins a reason."""
@@ -286,6 +295,7 @@ class Keyboard:
 
     def _before_key(self, _: object) -> None:
         self._before, self._last = self._last, ""
+        self._asked = self._draft.question
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
