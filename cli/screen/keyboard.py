@@ -30,7 +30,6 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
 
 from chain.errors import UserError
-from chain.lines.parse import plan_commands
 from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
@@ -144,8 +143,7 @@ class Keyboard:
             elif is_command(typed):
                 self._select_from(len(before))
             return True
-        *above, typed = self._draft.offered(self._buffer.text)
-        lines, at = [*above, *self.split(typed)], self._draft.at
+        lines, at = self._draft.offered(self._buffer.text), self._draft.at
         answers = self._offer(lines, at=at)
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
@@ -197,11 +195,6 @@ class Keyboard:
         history, line = self._buffer.history, self.pastes.whole(line)
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
-
-    def split(self, typed: str) -> list[str]:
-        """Return the lines that a typed text is: one, unless each of its rows is a command for the plan."""
-        whole = self.pastes.whole(typed)
-        return commands if len(commands := plan_commands(whole)) > 1 else [typed]
 
     def bindings(self) -> KeyBindingsBase:
         """Return all keys: those that mean something here, and those of prompt_toolkit that edit the text."""

@@ -18,7 +18,6 @@ from prompt_toolkit.key_binding.key_processor import _Flush
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
-from chain.lines.parse import parse_line
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
@@ -238,16 +237,6 @@ async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
     editor.ask("Q2")
     assert await editor.press("o, use B\r") == ("", ["Q1 n", "line use B"])
     assert list(editor.buffer.history.get_strings()) == ["use B"]
-
-
-async def test_pasted_rows_that_are_all_plan_commands_are_lines_and_others_one_text() -> None:
-    rows = "todo: add a\rtodo: add b"
-    editor = Editor()
-    await editor.press(f"\x1b[200~{rows}\x1b[201~", "\r", f"\x1b[200~{rows}\rwhy\x1b[201~", "\r")
-    assert editor.listener.log == ["line todo: add a", "line todo: add b", "line todo: add a\ntodo: add b\nwhy"]
-    assert [parse_line(entry.removeprefix("line ")).kind for entry in editor.listener.log] == [
-        "todo", "todo", "redirect",
-    ]  # fmt: skip
 
 
 async def test_no_binding_makes_esc_wait() -> None:
