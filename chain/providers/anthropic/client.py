@@ -49,6 +49,8 @@ CHECK_S = 30.0
 """Seconds for checking the settings; a person waits for it."""
 MAX_ERROR_BODY = 64 * 1024
 """Bytes that are read of the response to a request that was refused."""
+LEAST_TOO_LARGE = 64 * 1024
+"""Bytes: where a smaller request is too large for a service or a proxy, a shorter conversation does not help."""
 MAX_LIST = 4 * 1024 * 1024
 """Bytes that are read of a list of models."""
 
@@ -114,7 +116,7 @@ class AnthropicModel:
                     self._context_window = self._context_window or error.window
                     return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=error.tokens)
                 error.refused = refused_content(error, request, self.name)
-                if error.status == 413 and not error.refused:
+                if error.status == 413 and not error.refused and len(body) >= LEAST_TOO_LARGE:
                     return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=len(body) // 4)
                 raise
         seconds = f"{self._service.timeout_s:g} s"
