@@ -22,7 +22,7 @@ from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Acceptance
-from cli.screen.toolkit import HeldOutput, KeyParser
+from cli.screen.toolkit import LONGEST_GAP_S, HeldOutput, KeyParser
 from cli.show.toolbar import answers_question
 
 LEFT, RIGHT, DELETE, SHIFT_LEFT, ESC = "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[1;2D", "\x1b"
@@ -237,6 +237,14 @@ async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
     editor.ask("Q2")
     assert await editor.press("o, use B\r") == ("", ["Q1 n", "line use B"])
     assert list(editor.buffer.history.get_strings()) == ["use B"]
+
+
+@pytest.mark.parametrize("key", ["\x1bP", "\x1b]", "\x1bO", "\x1b["])
+async def test_what_is_typed_a_while_after_alt_and_a_key_is_text(key: str) -> None:
+    editor = Editor()
+    await editor.press(key)
+    editor.parser._fed_at -= LONGEST_GAP_S
+    assert await editor.press("2 files") == ("2 files", [])
 
 
 async def test_no_binding_makes_esc_wait() -> None:
