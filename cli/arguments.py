@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
-from chain.lines.parse import MAX_LINE
-from cli.nearest import nearest_command
+from chain.lines.parse import MAX_LINE, nearest_word
 
 if TYPE_CHECKING:
     import argparse
@@ -88,7 +87,7 @@ def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
 
 
 def _query_of(words: list[str], *, may_be_command: bool, has_session: bool) -> str | None:
-    near = nearest_command(words[0], COMMANDS) if words and may_be_command else None
+    near = nearest_word(words[0], COMMANDS) if words and may_be_command else None
     if words and may_be_command and not has_session:  # to a session that goes on "run" says more
         near = _ELSEWHERE.get(words[0].casefold(), near)
     if len(words) > 1:

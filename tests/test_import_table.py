@@ -20,7 +20,7 @@ chain.chain chain.export chain.redis
 chain.replay chain.sessions
 chain.app
 chain chain.replaying
-cli.nearest cli.options cli.writing cli.event_rows
+cli.options cli.writing cli.event_rows
 cli.input
 cli.door cli.show
 cli.screen

@@ -14,9 +14,9 @@ OPEN                                                             ASKED
 REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
-Messages are only ever appended, so a prompt cache keeps hitting. The exceptions are ``withdraw`` and ``remove``, which
-a refused request needs, and ``begin_anew``, for one that is compacted. Several user messages may follow each other:
-whoever speaks to the service merges them.
+Messages are only ever appended, so a prompt cache keeps hitting. The exceptions are ``withdraw``, which a refused
+request needs, and ``begin_anew``, for one that is compacted or has content that the service refuses. Several user
+messages may follow each other: whoever speaks to the service merges them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal, TypeAlias, overload
 
-from chain.agent.refusals import without
 from chain.errors import ConversationError
-from chain.journal.records import Removed
 from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult, tool_results
 from chain.text.wording import INTERRUPTED, SKIPPED, UNREADABLE
 
@@ -253,10 +251,6 @@ class Conversation:
         self._open = ()
         self._state = "EMPTY" if not keep else "REPLIED" if self._messages[-1].role == "assistant" else "ASKED"
         return removed
-
-    def remove(self, removed: Removed) -> None:
-        """Replace content that a service refuses by stubs."""
-        self._messages = list(without(self._messages, removed))
 
 
 def _step(message: Message) -> Step:

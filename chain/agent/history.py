@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from chain.agent.conversation import Conversation, State
+from chain.agent.refusals import without
 from chain.agent.window import Fill, Words, first_message, messages_after
 from chain.journal.records import Compacted, Removed
 from chain.messages import Message
@@ -56,5 +57,5 @@ class History:
 
     def remove(self, removed: Removed) -> None:
         """Replace content that the service refuses by stubs."""
-        self.conversation.remove(removed)
+        self.conversation.begin_anew(without(self.conversation.messages, removed), is_summarized=False)
         self.fill.begin_anew(self.conversation.messages)

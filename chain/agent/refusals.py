@@ -48,6 +48,7 @@ def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
     for message in messages:
         blocks = tuple(stub(b) for b in message.blocks if removed.what != "thinking" or not is_signed_thinking(b))
         is_same = is_same and blocks == message.blocks
+        blocks = blocks or (Text(f"[thinking removed: {removed.why}]"),)
         changed.append(message if is_same else replace(message, blocks=blocks))
     return messages if is_same else changed
 

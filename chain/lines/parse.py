@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -203,13 +204,6 @@ def is_stop(text: str) -> bool:
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 
-def plan_commands(text: str) -> list[str]:
-    """Return the rows of a text in which each row is a plan command, else the whole text as a single item."""
-    rows = text.split("\n") if _TODO.match(text) and "\n" in text else []
-    commands = [row for row in rows if row.strip()]
-    return commands if commands and all(parse_line(row).command for row in commands) else [text]
-
-
 def overtakes(text: str) -> bool:
     """Whether a line does not wait behind others that could not be sent: a stop, a command, or what needs no room."""
     return is_stop(text) or text.startswith("!!") or _COMMAND.fullmatch(text.rstrip()) is not None
@@ -263,7 +257,7 @@ def _meant_command(stripped: str) -> str:
         return ""
     mark, (verb, argument) = head[1].casefold(), (*head[2].split(None, 1), "", "")[:2]
     if mark in ("todo", "plan"):
-        verb = next((known for known in _VERBS if is_slip(verb.casefold(), known)), "")
+        verb = nearest_word(verb, _VERBS)
     elif not is_slip(mark, "todo"):
         return ""
     meant = f"todo: {verb} {argument}".rstrip()
@@ -271,9 +265,15 @@ def _meant_command(stripped: str) -> str:
     return meant if parsed.command is not None else ""
 
 
+def nearest_word(typed: str, words: Iterable[str]) -> str:
+    """Return the word that was typed but for one slip or its case; empty if there is none."""
+    folded = typed.casefold()
+    return next((word for word in words if folded == word.casefold() or is_slip(folded, word)), "")
+
+
 def is_slip(typed: str, word: str) -> bool:
     """Whether a word is mistyped: a letter too few, too many or, in a long one, wrong; or two neighbours swapped."""
-    if typed == word or typed[:1] != word[:1]:
+    if typed == word or typed[:1] != word[:1] or abs(len(typed) - len(word)) > 1:
         return False
     if len(typed) != len(word):
         longer, shorter = sorted((typed, word), key=len, reverse=True)

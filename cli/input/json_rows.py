@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from chain.lines.parse import MAX_LINE, Urgency
+from chain.lines.parse import MAX_LINE, Urgency, nearest_word
 from cli.input.splitter import RawLine
-from cli.nearest import nearest_command
 
 SHOWN = 200
 """Characters that are shown of a row that was not understood."""
@@ -120,7 +119,7 @@ def _understood(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
     make, wanted, optional, why = form
     keys = ("type", "id", *wanted, *optional)  # the id is what an error would be answered with
     if unknown := next((key for key in found if key not in keys), ""):
-        near = nearest_command(unknown, keys)
+        near = nearest_word(unknown, keys)
         return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
     if not all(isinstance(found.get(key), kind) for key, kind in wanted.items()):
         return why

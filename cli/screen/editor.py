@@ -308,9 +308,8 @@ class _Terminal:
         if self._keyboard.listener is None:
             return "starting"
         *others, typed = self._draft.lines(self._buffer.text)
-        *more, typed = self._keyboard.split(typed)
         return self._keyboard.listener.toolbar(
-            width, self._keyboard.pastes.whole(typed), self._draft.at, len(others) + len(more), self._page.answer_keys
+            width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._page.answer_keys
         )
 
     def _completions(self, text: str) -> Sequence[str]:

@@ -30,7 +30,6 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import stop_search
 
 from chain.errors import UserError
-from chain.lines.parse import plan_commands
 from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
@@ -76,6 +75,8 @@ class Keyboard:
         """The text at which Esc was pressed: its menu is gone."""
         self._rest_of_word = ""
         """What is typed up to Enter and means nothing, since its first letter was an answer."""
+        self._asked = ""
+        """The question that was on the screen when a key was pressed, which may take effect later."""
         self._before = self._last = ""
         """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
         came back has ended was meant for the search."""
@@ -142,8 +143,7 @@ class Keyboard:
             elif is_command(typed):
                 self._select_from(len(before))
             return True
-        *above, typed = self._draft.offered(self._buffer.text)
-        lines, at = [*above, *self.split(typed)], self._draft.at
+        lines, at = self._draft.offered(self._buffer.text), self._draft.at
         answers = self._offer(lines, at=at)
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
@@ -204,11 +204,6 @@ class Keyboard:
         if line.strip() and history.get_strings()[-1:] != [line]:
             history.append_string(line)
 
-    def split(self, typed: str) -> list[str]:
-        """Return the lines that a typed text is: one, unless each of its rows is a command for the plan."""
-        whole = self.pastes.whole(typed)
-        return commands if len(commands := plan_commands(whole)) > 1 else [typed]
-
     def bindings(self) -> KeyBindingsBase:
         """Return all keys: those that mean something here, and those of prompt_toolkit that edit the text."""
         edit_by_clusters()
@@ -225,6 +220,8 @@ class Keyboard:
         bind("enter", to=lambda _: self._enter())
         for key in "yan":
             bind(key, to=self._press_answer, when=editing & is_empty & Condition(partial(self._answers, key)))
+        # The editor waits a second whether another key follows: "abort" must not allow anything for always.
+        bind("a", Keys.Any, to=self._begin_reason, when=editing & is_empty & Condition(partial(self._answers, "a")))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
@@ -264,7 +261,12 @@ class Keyboard:
             self._submit()
 
     def _answers(self, key: str) -> bool:
-        return key in self._page.answer_keys
+        return key in self._page.answer_keys and self._asked == self._draft.question
+
+    def _begin_reason(self, event: KeyPressEvent) -> None:
+        first, second = event.key_sequence
+        self._buffer.insert_text(first.data)
+        event.key_processor.feed(second, first=True)
 
     def _press_answer(self, event: KeyPressEvent) -> None:
         """Answer by one key. One that more keys came with, as in a paste or what is typed ahead, begins a reason."""
@@ -294,6 +296,7 @@ class Keyboard:
 
     def _before_key(self, _: object) -> None:
         self._before, self._last = self._last, ""
+        self._asked = self._draft.question
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""

@@ -91,6 +91,9 @@ class HeldOutput(Vt100_Output):
         return 1
 
 
+LONGEST_GAP_S = 1.0
+"""Between two reads that have the parts of one sequence."""
+
 _PASTE = "\x1b[200~"
 
 _SAME_KEYS: dict[str, Keys] = {
@@ -118,11 +121,15 @@ class KeyParser(Vt100Parser):
         self._bound = bound
         self._begun, self._was_pressed = "", False
         """The beginning of a sequence, or an Esc that was pressed, of which a late one may still have the rest."""
+        self._fed_at = 0.0
 
     def feed(self, data: str) -> None:
         """Read the next input. The text of a paste is read by prompt_toolkit, which feeds what follows it."""
         if self._in_bracketed_paste:
             return super().feed(data)
+        before, self._fed_at = self._fed_at, time.monotonic()
+        if self._fed_at - before > LONGEST_GAP_S:
+            self._begun = ""  # Alt and a key, and no beginning of a sequence
         data = data if self._was_pressed and not LATE.fullmatch(data) else self._begun + data
         self._was_pressed, at = False, 0
         while found := KEY.match(data, at):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from chain import sessions
 from chain.errors import UserError
+from chain.lines.parse import nearest_word
 from chain.text.plain import sanitize
-from cli.nearest import nearest_command
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
@@ -31,7 +31,7 @@ def read_words(words: Sequence[str]) -> tuple[str, str]:
     """What the words after ``chain sessions`` ask for: a word of ``WORDS`` and an id. Raises ``UserError``."""
     what, *beside = words or ("list",)
     if what not in WORDS:
-        near = nearest_command(what, WORDS)
+        near = nearest_word(what, WORDS)
         hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(WORDS)}"
         raise UserError(f"there is no chain sessions {what!r:.60}; {hint}")
     if what == "list":

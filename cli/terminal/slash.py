@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from chain.errors import JournalError, UserError
-from chain.lines.parse import STOP_PHRASES, is_slip
+from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from cli.input.address import is_command
@@ -335,7 +335,7 @@ class Commands:
 
     def _prompt(self, name: str, argument: str) -> CommandAnswer:
         if name not in dict(self.prompts):
-            near = next((each for each, _ in self.prompts if is_slip(name, each)), "")
+            near = nearest_word(name, (each for each, _ in self.prompts))
             raise _NotUnderstood(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
         server, _, prompt = name.removeprefix(SERVER_PROMPT).partition(":")
         self._require_idle()

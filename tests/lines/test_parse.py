@@ -21,9 +21,9 @@ from chain.lines.parse import (
     PlanCommand,
     Urgency,
     is_stop,
+    nearest_word,
     overtakes,
     parse_line,
-    plan_commands,
 )
 
 
@@ -161,6 +161,18 @@ def test_a_malformed_plan_command_says_how_to_write_it(text: str, usage: str) ->
 
     assert (line.kind, line.command) == ("todo", None)
     assert usage in line.problem
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        *[("chek", "check"), ("chekc", "check"), ("CHECK", "check"), ("dmo", "demo"), ("helpp", "help")],
+        *[("hello", ""), ("hi", ""), ("list", ""), ("explanation", ""), ("count the lines", ""), ("", "")],
+        ("h" * 1_000_000, ""),
+    ],
+)
+def test_a_word_that_is_a_command_but_for_a_slip(word: str, command: str) -> None:
+    assert nearest_word(word, ("check", "demo", "explain", "help", "init")) == command
 
 
 @pytest.mark.parametrize(
@@ -337,18 +349,3 @@ def test_the_longest_line_is_read(piece: str) -> None:
     text = (piece * MAX_LINE)[:MAX_LINE]
 
     assert parse_line(text).text == text
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("todo: add a\ntodo: add b", 2),
-        ("todo: add a\n\nTODO: done 1\nplan: list\n", 3),
-        ("todo: add a\nand b", 1),
-        ("todo: add a\ntodo: buy milk", 1),
-        ("todo: add a", 1),
-        ("", 1),
-    ],
-)
-def test_rows_that_are_all_plan_commands_are_separate_lines(text: str, count: int) -> None:
-    assert len(plan_commands(text)) == count

@@ -674,8 +674,8 @@ async def test_a_bug_of_ours_is_no_fault_of_the_service(monkeypatch: pytest.Monk
 
 async def test_of_two_conversations_on_one_model_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Message] = []
-    blocks = encoding._blocks
-    monkeypatch.setattr(encoding, "_blocks", lambda message: encoded.append(message) or blocks(message))
+    sent = encoding._sent
+    monkeypatch.setattr(encoding, "_sent", lambda message, name: encoded.append(message) or sent(message, name))
     async with serve(text("An answer."), continuity=False) as double:
         model = model_at(double.url)
         talks = {"A": OneConversation(model), "B": OneConversation(model)}

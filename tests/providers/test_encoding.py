@@ -165,6 +165,11 @@ def test_thinking_goes_to_the_model_that_signed_it_alone(signer: str, is_sent: b
     assert kinds == (["thinking", "redacted_thinking"] if is_sent else []) + ["text"]
 
 
+def test_a_reply_of_thinking_that_is_not_sent_leaves_no_empty_message() -> None:
+    sent = body([*ASK, Message("assistant", (Thinking("Hm.", "signed"),), OLDER), user_text("Go on.")])["messages"]
+    assert [[block["text"] for block in message["content"]] for message in sent] == [[ASK[0].text, "Go on."]]
+
+
 def test_a_reply_does_not_end_in_thinking() -> None:
     redacted = Opaque({"type": "redacted_thinking", "data": "EmwKAh"})
     reply = assistant([Thinking("Hm.", "signed"), Text("So."), Thinking("And", "signed"), redacted, Thinking("x")])
@@ -327,8 +332,8 @@ def test_a_turn_that_grew_without_a_reply_is_found() -> None:
 
 def test_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Message] = []
-    blocks = encoding._blocks
-    monkeypatch.setattr(encoding, "_blocks", lambda m: done.append(m) or blocks(m))
+    sent = encoding._sent
+    monkeypatch.setattr(encoding, "_sent", lambda m, model: done.append(m) or sent(m, model))
     encoder = Encoder(parameters())
     for history in growing(20):
         encoder.encode(request(history))

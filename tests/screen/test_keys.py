@@ -14,18 +14,19 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.input import DummyInput
 from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding.key_processor import _Flush
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
-from chain.lines.parse import parse_line
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Acceptance
-from cli.screen.toolkit import HeldOutput, KeyParser
+from cli.screen.toolkit import LONGEST_GAP_S, HeldOutput, KeyParser
 from cli.show.toolbar import answers_question
 
 LEFT, RIGHT, DELETE, SHIFT_LEFT, ESC = "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[1;2D", "\x1b"
+FLUSH = "a second without a key"
 FLAG, FAMILY, KEYCAP = "\U0001f1e9\U0001f1ea", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "1\ufe0f\u20e3"
 
 
@@ -77,8 +78,11 @@ class Editor:
         def press() -> None:
             with set_app(self.app):
                 for read in reads:
-                    self.parser.feed(read)
-                    self.parser.flush()
+                    if read == FLUSH:
+                        self.presses.append(_Flush)
+                    else:
+                        self.parser.feed(read)
+                        self.parser.flush()
                     self.app.key_processor.feed_multiple(self.presses)
                     self.presses.clear()
                     self.app.key_processor.process_keys()
@@ -190,7 +194,12 @@ async def test_esc_closes_a_menu_before_it_interrupts(typed: str) -> None:
         (["y"], ["Q1 y"], ""),
         (["y", "e", "s", "\r"], ["Q1 y"], ""),
         (["n", "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
-        (["a", "lways \r"], ["Q1 a"], ""),
+        (["a", FLUSH, "lways \r"], ["Q1 a"], ""),
+        (["a", "\r"], ["Q1 a"], ""),
+        (["a", "l", "ways", "\r"], ["Q1 always"], ""),
+        (["a", "bort", "\r"], ["line abort"], ""),
+        (["a", "lso use B", "\r"], ["Q1 also use B"], ""),
+        (["a", "\x7f", FLUSH], [], ""),
         (["yes\r"], ["Q1 yes"], ""),
         (["Yes", "\r"], ["Q1 Yes"], ""),
         (["n", "o, use B\r"], ["Q1 n", "line use B"], ""),
@@ -213,6 +222,14 @@ async def test_what_is_typed_at_an_approval(typed: list[str], log: list[str], le
     assert found == (left, log)
 
 
+async def test_a_key_that_waits_does_not_answer_the_next_question() -> None:
+    editor = Editor()
+    editor.ask("Q1")
+    await editor.press("a")
+    editor.ask("Q2")
+    assert await editor.press(FLUSH) == ("a", [])
+
+
 async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
     editor = Editor()
     editor.ask("Q1")
@@ -222,14 +239,12 @@ async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
     assert list(editor.buffer.history.get_strings()) == ["use B"]
 
 
-async def test_pasted_rows_that_are_all_plan_commands_are_lines_and_others_one_text() -> None:
-    rows = "todo: add a\rtodo: add b"
+@pytest.mark.parametrize("key", ["\x1bP", "\x1b]", "\x1bO", "\x1b["])
+async def test_what_is_typed_a_while_after_alt_and_a_key_is_text(key: str) -> None:
     editor = Editor()
-    await editor.press(f"\x1b[200~{rows}\x1b[201~", "\r", f"\x1b[200~{rows}\rwhy\x1b[201~", "\r")
-    assert editor.listener.log == ["line todo: add a", "line todo: add b", "line todo: add a\ntodo: add b\nwhy"]
-    assert [parse_line(entry.removeprefix("line ")).kind for entry in editor.listener.log] == [
-        "todo", "todo", "redirect",
-    ]  # fmt: skip
+    await editor.press(key)
+    editor.parser._fed_at -= LONGEST_GAP_S
+    assert await editor.press("2 files") == ("2 files", [])
 
 
 async def test_no_binding_makes_esc_wait() -> None:

@@ -241,6 +241,12 @@ async def test_thinking_that_the_service_refuses_is_not_sent_again() -> None:
     check_replays(session)
 
 
+def test_a_reply_of_refused_thinking_alone_keeps_a_place_in_the_conversation() -> None:
+    messages = [user_text("Hello"), assistant([Thinking("Hm.", "signed")]), user_text("Go on")]
+    (_, reply, _) = without(messages, Removed("main", 1, "thinking"))
+    assert reply.blocks == (Text(f"[thinking removed: {REFUSED}]"),)
+
+
 def thoughts(request: Request) -> int:
     return sum(isinstance(block, Thinking) for message in request.messages for block in message.blocks)
 

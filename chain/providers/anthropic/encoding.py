@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -104,9 +103,12 @@ class Encoder:
             self._count, self._open, self._settled = 0, [], bytearray()
         for message in messages[self._count :]:
             self._count, self._last = self._count + 1, message
+            blocks = [dumps(sent_form(b)) for b in _sent(message, self._parameters.model)]
+            if not blocks:
+                continue
             if not self._open or self._open[-1][0] != message.role:
                 self._open.append((message.role, []))
-            self._open[-1][1].extend(_blocks(_sent(message, self._parameters.model)))
+            self._open[-1][1].extend(blocks)
             if len(self._open) > OPEN_TURNS:
                 self._settled += _turn(*self._open.pop(0)) + b","
 
@@ -118,22 +120,18 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
 
 def sent_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
     """Return the blocks of each turn of a request, as a service numbers them."""
-    turns = groupby(messages, key=lambda message: message.role)
-    return [[block for message in turn for block in _sent(message, model).blocks] for _, turn in turns]
+    sent = ((message.role, block) for message in messages for block in _sent(message, model))
+    return [[block for _, block in turn] for _, turn in groupby(sent, key=lambda pair: pair[0])]
 
 
-def _sent(message: Message, model: str) -> Message:
+def _sent(message: Message, model: str) -> list[Block]:
     # Thinking cannot be sent back that no service signed, nor to another model than the one that signed it. Nor may a
-    # reply end in thinking, as one does that the token limit cut.
+    # reply end in thinking, as one does that the token limit cut; a message of which nothing is left is not sent.
     is_own = message.model in ("", model)
     kept = [b for b in message.blocks if (is_own if is_signed_thinking(b) else not isinstance(b, Thinking))]
     while message.role == "assistant" and kept and is_signed_thinking(kept[-1]):
         del kept[-1]
-    return replace(message, blocks=tuple(kept))
-
-
-def _blocks(message: Message) -> list[bytes]:
-    return [dumps(sent_form(b)) for b in message.blocks]
+    return kept
 
 
 def _turn(role: Role, blocks: Sequence[bytes]) -> bytes:
