@@ -154,7 +154,8 @@ class Protected:
         searched = [str(root)]
         for folder in searched:  # more are added
             entries = _entries(folder)
-            if _is_repository({entry.name.casefold() for entry in entries}):
+            names = {entry.name.casefold() for entry in entries}
+            if _is_repository(names) or ("/.git/modules/" in folder and names & {"config", "hooks"}):
                 yield from _of_git(folder, folder)
                 entries = [entry for entry in entries if entry.name == "modules"]
             for entry in entries:

@@ -62,10 +62,9 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             written(work, path)
     for link, target in LINKS.items():
         (work / link).symlink_to(target)
-    for folder in ("bare", ".git/modules/libs/sub"):
-        (work / folder / "objects").mkdir()
-        (work / folder / "refs").mkdir()
-        written(work, f"{folder}/HEAD", "ref: refs/heads/main\n")
+    for folder in ("bare/objects", "bare/refs"):
+        (work / folder).mkdir()
+    written(work, "bare/HEAD", "ref: refs/heads/main\n")
     written(work, ".git/config", "[core]\n\thooksPath = hooks.d\n[include] path = ../shared.cfg\n")
     written(work, "shared.cfg", '[includeIf "gitdir:x"]\n  path = "more.cfg" # and so on\n')
     written(work, "tree/.git", "gitdir: ../main/.git/worktrees/tree\n")
