@@ -12,10 +12,6 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Flags to open such a file with: without O_NONBLOCK, opening a FIFO waits for a writer."""
 
 
-class NotRegularError(OSError):
-    """A file that is a directory, a device, a pipe or a socket."""
-
-
 class _RegularFile(io.FileIO):
     """A file that raises ``BlockingIOError`` when it has no data yet, as files of /proc do; ``FileIO`` returns None."""
 
@@ -26,8 +22,8 @@ class _RegularFile(io.FileIO):
 
 
 def regular_file(descriptor: int) -> io.BufferedReader:
-    """Return a reader of an open descriptor, which it owns. Raise ``NotRegularError`` unless it is a regular file."""
+    """Return a reader of an open descriptor, which it owns. Raise ``OSError`` unless it is a regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotRegularError(errno.EINVAL, "it is a folder, a device, a pipe or a socket")
+        raise OSError(errno.EINVAL, "it is a folder, a device, a pipe or a socket")
     return io.BufferedReader(_RegularFile(descriptor))

@@ -30,7 +30,7 @@ _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a server that speaks over its standard streams; ``cwd`` is ``None`` for a folder of its own."""
+    """How to start a server that speaks over its standard streams; ``cwd`` is ``None`` for a neutral folder."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)

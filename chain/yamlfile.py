@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
-from chain.regular_file import FLAGS, NotRegularError, regular_file
+from chain.regular_file import FLAGS, regular_file
 
 if TYPE_CHECKING:
     import yaml
@@ -163,8 +163,6 @@ def read_text(path: Path, within: Path | None = None) -> str:
                         f"leads out of {within}, whose config.yaml was found and not named: {hint}", file=path
                     )
             raw = file.read(MAX_BYTES + 1)
-    except NotRegularError:
-        raise ConfigError("is not a file of text", file=path) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UnreadableFile(f"cannot be read: {reason}", file=path) from None

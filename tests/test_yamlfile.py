@@ -192,7 +192,7 @@ def test_a_file_that_is_missing_or_not_text_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"latin\.yaml:2: is not UTF-8"):
         read(file)
     opened = os.listdir("/dev/fd")
-    with pytest.raises(ConfigError, match="is not a file of text"):
+    with pytest.raises(ConfigError, match="cannot be read: it is a folder"):
         read(tmp_path)
     assert os.listdir("/dev/fd") == opened
 

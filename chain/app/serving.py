@@ -25,9 +25,8 @@ def running_servers(
     """The servers of a session in this workspace, none of which is started yet."""
     environ = settings.environ
     env = shell_rules(settings).environment(environ)
-    return Servers(
-        servers, Surroundings(guard, workspace, state / "servers", environ, env, settings.key_variables), notice
-    )
+    around = Surroundings(guard, workspace, state / "servers", environ, env, settings.key_variables)
+    return Servers(servers, around, notice)
 
 
 async def servers_started(

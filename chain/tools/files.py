@@ -204,11 +204,6 @@ def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most
         text = FileText.of(raw)
         if text is None:
             raise ToolError(f"{shown} is a binary file of {size} bytes; only text can be read.")
-        if size > MAX_WHOLE and offset == column == 1 and not limit:
-            raise ToolError(
-                f"{shown} has {size} bytes, more than the {MAX_WHOLE} that are read whole: read a part with "
-                "offset (the first line, from 1) and limit (the number of lines)."
-            )
         counts = f"{size} bytes" if size > MAX_WHOLE else _counts(raw, text)
         head = "; ".join([f"{shown}: {counts}", *text.notes])
         if size <= MAX_WHOLE:

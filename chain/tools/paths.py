@@ -15,7 +15,7 @@ from io import BufferedReader
 from pathlib import Path, PurePath
 
 from chain.errors import ToolError, nearest
-from chain.regular_file import FLAGS, NotRegularError, regular_file
+from chain.regular_file import FLAGS, regular_file
 
 MAX_WHOLE = 5 * 1024 * 1024
 """Bytes of a file that is read whole, to be counted or edited. Of a larger one a part can be asked for."""
@@ -137,8 +137,6 @@ def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
     """Open a regular file by the parts of its real path below ``root``, following no link."""
     try:
         return regular_file(open_below(str(root), parts))
-    except NotRegularError:
-        raise ToolError(f"{shown} is a device, a pipe or a socket; only files can be read.") from None
     except OSError as error:
         raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
 

@@ -1,17 +1,15 @@
 """What runs or is trusted outside of the sandbox: the one list behind write protection, allowances and notices.
 
-How the data flows. The wiring (``app.toolbox``) makes one ``Protected`` for a session from what the configuration says:
-what is trusted, which files it names, and how servers start. The rest is found on the disk whenever somebody asks: the
-Python that runs chain, the code of servers, what git runs, and instructions, with what links among them lead to.
+The wiring (``app.toolbox``) makes one ``Protected`` for a session from its configuration. The rest is found on the disk
+whenever somebody asks: the Python that runs chain, the code of servers, what git runs, and files with instructions.
 
 - ``processes.places`` asks for ``refused``: what a command cannot write.
 - ``edit`` asks for ``name_needed``: what an allowance does not cover unless it names it. That is all places.
 - ``processes.shell`` asks for a ``snapshot`` before and after a command, and reports what differs.
 
 Landlock can refuse a file only with the folders above it, in which a command then creates, moves and removes nothing.
-So commands are refused what would run as code or lift the sandbox without a question: this program, its state, a
-configuration that the user named, servers. Reported is what git needs to work, what is only read by the model, and what
-asks for trust again once it has changed.
+So commands are refused what would run as code or lift the sandbox without a question. Reported is what git needs to
+work, what is only read by the model, and what asks for trust again once it has changed.
 """
 
 from __future__ import annotations
@@ -21,11 +19,10 @@ import re
 import site
 import stat
 import sys
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from itertools import islice
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import NamedTuple, TypeAlias
@@ -39,10 +36,14 @@ CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
 """Folders of a workspace that are searched, the nearest first: some 10 ms before and after each command."""
-MAX_CONFIGS = 50
-"""Files of git's configuration that include each other."""
-MAX_TEXT, MAX_NAME = 500_000, 5_000
-"""Bytes of a configuration of git that are read, and of a row that names a folder."""
+MAX_PLACES = 50
+"""Files and folders that the configuration of a repository may name."""
+MAX_TEXT = 500_000
+"""Bytes of a configuration of git that are read."""
+MAX_LINKS = 40
+"""Links on the way to one path; the system follows no more."""
+MAX_PATH = 4_096
+"""Characters of a path; the system refuses longer ones."""
 
 _PACKAGES = frozenset({"node_modules", ".venv", "venv"})
 """Folders of installed packages, from which a program takes code that starts next to them."""
@@ -58,7 +59,7 @@ _UNWATCHED = ("/history", ".pyc", "__pycache__", ".sample")
 _WORD = re.compile(r"[^\s'\"=:;,|&<>()]+")
 _FOLDER_FLAG = re.compile(r"(?:--(?:directory|project|prefix|from|cwd)|-C)[ =](\S+)")
 """A folder in which people work counts if it is named so; else it may be what a server works on."""
-_PATH_OF_GIT = re.compile(r"(?im)(?:^|\])\s*(hookspath|path)\s*=\s*\"?([^\n\"#;]+)")
+_PATH_OF_GIT = re.compile(rf"(?im)(?:^|\])[ \t]*(hookspath|path)[ \t]*=[ \t]*\"?([^\r\n\0\"#;]{{1,{MAX_PATH}}})")
 
 
 class Refused(NamedTuple):
@@ -96,14 +97,13 @@ class Protected:
         searched = [os.path.abspath(each) for each in (*sys.path, *users)]
         prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
         installed = [*prefixes, os.path.dirname(os.__file__), *filter(_has_packages, searched)]
-        real = cache(os.path.realpath)  # most modules are in folders of others
-        code, shared = _code(self.servers, [real(each) for each in folders])
+        code, shared = _code(self.servers, {os.path.realpath(each) for each in folders})
         ours = (*installed, sys.executable, *_loaded(installed), *map(str, self.trusted), *code)
-        kept = {place for each in ours for place in way(each, real)}
-        wide = {real(each) for each in prefixes[2:]}
+        kept = {place for each in ours for place in way(each)}
+        wide = {os.path.realpath(each) for each in prefixes[2:]}
         narrow = kept - wide
         outermost = {each for each in kept if narrow.isdisjoint(above(each))}
-        others = {place for each in (*searched, *shared) for place in way(each, real) if not is_in(place, outermost)}
+        others = {place for each in (*searched, *shared) for place in way(each) if not is_in(place, outermost)}
         return Refused(frozenset(outermost), frozenset(others), frozenset(wide))
 
     def name_needed(self, root: Path, parts: Sequence[str], path: str) -> str:
@@ -125,7 +125,6 @@ class Protected:
         is_protected = (
             any(part.casefold() == _GIT for part in PurePath(path).parts)
             or file.name.casefold() in self.names
-            or [part.casefold() for part in parts] == [CONFIGURATION]
             or is_in(str(file).casefold(), {each.casefold() for each in places})
             or str(first_new.parent) in refused.open
         )
@@ -137,43 +136,38 @@ class Protected:
         ``is_fenced``: what is refused to commands cannot be changed, and is left out.
         """
         # With what was there before: a command can make so many folders that it is not found again.
-        places, files = {*self._reported(root, [root, folder]), *before}, set[str]()
+        places = {*self._reported(root, [root, folder]), *before}
         if not is_fenced:
             refused = self.refused([root])
+            inside = [each for each in refused.kept if is_in(each, {str(root)})]
             places |= refused.kept | refused.open
-            inside = (each for each in refused.kept if is_in(each, {str(root)}))
-            files |= {os.path.join(top, name) for each in inside for top, _, names in os.walk(each) for name in names}
-        for each in places:
-            files |= {each, *(entry.path for entry in _entries(each) if not entry.is_dir())}
-        files = {each for each in files if not each.endswith(_UNWATCHED)}
-        return {file: state for file in files if (state := _state(file))}
+            places |= {top for each in inside for top, _, _ in islice(os.walk(each), MAX_FOLDERS)}
+        files = {file for each in places for file in (each, *(e.path for e in _entries(each) if not e.is_dir()))}
+        return {file: state for file in files if not file.endswith(_UNWATCHED) and (state := _state(file))}
 
     def _reported(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
-        """What a command may write and people hear of: by name, of git, and what links lead to."""
-        for file in self.named():
+        """Yield what a command may write and people hear of: by name, of git, and what links lead to."""
+        for file in (root / CONFIGURATION, *self.named()):
             yield from way(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
             yield from _of_git(str(top / _GIT), str(top))
-        waiting = deque([(str(root), False)])
-        for _ in range(MAX_FOLDERS):
-            if not waiting:
-                break
-            folder, is_in_git = waiting.popleft()
+        searched = [str(root)]
+        for folder in searched:  # more are added
             entries = _entries(folder)
             names = {entry.name.casefold() for entry in entries}
-            if _is_repository(names) or (is_in_git and names & {"config", "hooks"}):
+            if _is_repository(names) or ("/.git/modules/" in folder and names & {"config", "hooks"}):
                 yield from _of_git(folder, folder)
-                waiting.append((os.path.join(folder, "modules"), True))
-                continue
+                entries = [entry for entry in entries if entry.name == "modules"]
             for entry in entries:
                 name = entry.name.casefold()
                 if name == _GIT:
                     yield from _of_git(entry.path, folder)
-                    waiting.append((os.path.join(entry.path, "modules"), True))
-                elif name in self.names or (folder == str(root) and name == CONFIGURATION):
+                    searched.append(os.path.join(entry.path, "modules"))
+                elif name in self.names:
                     yield from way(entry.path)
                 elif name not in _PACKAGES and entry.is_dir(follow_symlinks=False):
-                    waiting.append((entry.path, is_in_git))
+                    searched.append(entry.path)
+            del searched[MAX_FOLDERS:]
 
 
 def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
@@ -182,26 +176,21 @@ def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _of_git(git: str, top: str) -> Iterator[str]:
-    """The hooks and the configuration of a repository whose files are in ``top``."""
+    """Yield the hooks and the configuration of a repository whose files are in ``top``."""
     if os.path.isfile(git):  # as in a worktree and a submodule
         yield git
         git = os.path.join(top, _first_row(git).removeprefix("gitdir: "))
     yield os.path.join(git, "commondir")
     common = os.path.normpath(os.path.join(git, _first_row(os.path.join(git, "commondir"))))
-    hooks = [os.path.join(common, "hooks")]
-    configs = [os.path.join(each, name) for each in {git, common} for name in ("config", "config.worktree")]
-    configs += [os.path.expanduser("~/.gitconfig"), os.path.expanduser("~/.config/git/config")]
-    for file in configs:  # more are added
-        yield from way(file)
-        for key, value in _PATH_OF_GIT.findall(_text(file)):
-            path = os.path.expanduser(value.strip())
-            if key.casefold() != "path":
-                hooks.append(os.path.join(top, path))
-            elif len(configs) < MAX_CONFIGS:
-                configs.append(os.path.join(os.path.dirname(file), path))
-    for folder in hooks:
-        yield from way(folder)
-        yield from (os.path.realpath(entry.path) for entry in _entries(folder) if entry.is_symlink())
+    places = [os.path.join(each, name) for each in {git, common} for name in ("config", "config.worktree")]
+    places += [os.path.join(common, "hooks"), *map(os.path.expanduser, ("~/.gitconfig", "~/.config/git/config"))]
+    for place in places:  # more are added
+        yield from way(place)
+        yield from (os.path.realpath(entry.path) for entry in _entries(place) if entry.is_symlink())
+        for key, value in _PATH_OF_GIT.findall(_text(place)):
+            base = os.path.dirname(place) if key.casefold() == "path" else top
+            places.append(os.path.join(base, os.path.expanduser(value.strip())))
+        del places[MAX_PLACES:]
 
 
 def _is_repository(names: Set[str]) -> bool:
@@ -209,31 +198,31 @@ def _is_repository(names: Set[str]) -> bool:
     return "head" in names and ({"objects", "refs"} <= names or "commondir" in names)
 
 
-def _code(servers: Iterable[Launch], chosen: Collection[str]) -> tuple[Set[str], Set[str]]:
+def _code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
     """Return what in the ``chosen`` folders servers are started from, and those folders that hold other files as well.
 
     It is what the words of a command name, with its folder, and where a program starts that looks for code there. Of a
     chosen folder itself, in which people work, it is the files, packages, and folders with files such as the script.
     """
-    code, shared, within = set[str](), set[str](), {*chosen}
+    code, shared = set[str](), set[str]()
     for launch in servers:
         text = " ".join((*launch.argv, *(value for name, value in launch.env.items() if name.endswith("PATH"))))
         words = [word for word in _WORD.findall(text) if not word.endswith(_DATA)]
         bases = [*chosen, str(launch.cwd or "/")]
-        paths = {os.path.normpath(os.path.join(base, os.path.expanduser(word))) for base in bases for word in words}
-        found = {path for each in paths for path in (each, os.path.realpath(each)) if is_in(path, within)} - within
+        paths = {os.path.join(base, os.path.expanduser(word)) for base in bases for word in words}
+        found = {place for path in paths for place in way(path) if is_in(place, chosen)} - chosen
         files = {each for each in found if os.path.isfile(each)}
         folders = {each for each in found if os.path.isdir(each)} | {_folder_of_program(each) for each in files}
         if any(_RUNNER.fullmatch(os.path.basename(word)) for word in words):
             starts = [each for each in (launch.cwd, *_FOLDER_FLAG.findall(text)) if each]
             folders |= {os.path.realpath(os.path.join(bases[-1], each)) for each in starts}
         suffixes = tuple({os.path.splitext(each)[1] or ".sh" for each in files} | ({".py"} if "-m" in words else set()))
-        for entry in (entry for folder in folders & within for entry in _entries(folder)):
+        for entry in (entry for folder in folders & chosen for entry in _entries(folder)):
             has_code = any(each.name.endswith(suffixes) for each in _entries(entry.path))
             if entry.name in _PACKAGES or has_code or not entry.is_dir():
                 files.add(entry.path)
-        code |= files | {each for each in folders - within if is_in(each, within)}
-        shared |= folders & within
+        code |= files | {each for each in folders - chosen if is_in(each, chosen)}
+        shared |= folders & chosen
     return code, shared
 
 
@@ -265,25 +254,21 @@ def _loaded(installed: Sequence[str]) -> Iterator[str]:
             yield from (folder,) if "__path__" in names else (file, os.path.join(folder, "__pycache__"))
 
 
-def way(path: str, real: Callable[[str], str] = os.path.realpath) -> Iterator[str]:
-    """Yield each link on the way to a path, and where it leads; ``real`` resolves all links of a path."""
-
-    def resolved(path: str) -> str:
-        """The path, with no link on the way to its last part."""
-        return os.path.join(real(os.path.dirname(path)), os.path.basename(path))
-
-    path = os.path.abspath(path)
-    waiting, seen = [path], set[str]()
+def way(path: str) -> Iterator[str]:
+    """Yield each link on the way to a path, and at the end where it leads."""
+    place, waiting, links = "/", os.path.abspath(path).split("/")[::-1], list[str]()
     while waiting:
-        given = waiting.pop()
-        for each in (given, *map(str, Path(given).parents)):
-            place = resolved(each)
-            if place not in seen and os.path.islink(place):
-                seen.add(place)
-                waiting.append(os.path.join(os.path.dirname(place), os.readlink(place)))
-    yield from seen
-    place = resolved(path)
-    yield real(path) if place in seen else place
+        here = os.path.normpath(os.path.join(place, waiting.pop()))
+        try:
+            target = os.readlink(here) if len(links) < MAX_LINKS else ""
+        except (OSError, ValueError):
+            target = ""
+        if target:
+            links.append(here)
+            waiting += target.split("/")[::-1]
+        place = here if not target else "/" if target.startswith("/") else place
+    yield from links
+    yield place
 
 
 def is_in(place: str, folders: Set[str]) -> bool:
@@ -312,7 +297,7 @@ def _text(file: str) -> str:
 
 
 def _first_row(file: str) -> str:
-    return re.split(r"[\r\n\0]", _text(file)[:MAX_NAME])[0]
+    return re.split(r"[\r\n\0]", _text(file)[:MAX_PATH])[0]
 
 
 def _state(file: str) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -263,6 +264,22 @@ def test_what_was_there_before_is_looked_at_though_it_is_not_found_again(
     written(tmp_path, "sub/.git/hooks/new")
     after = protected.snapshot(tmp_path, tmp_path, before, is_fenced=True)
     assert changed_files(before, after) == [str(tmp_path / "sub/.git/hooks/new")]
+
+
+HOSTILE = {
+    "a NUL in a path": "[core]\nhooksPath = a\0b\n[include]\npath = a\0b\n",
+    "blank lines": "\n" * 400_000,
+    "a deep path": "[core]\nhooksPath = " + "a/" * 200_000,
+    "many paths": "[core]\n" + "hooksPath = a\n" * 30_000,
+}
+
+
+@pytest.mark.parametrize("config", HOSTILE.values(), ids=HOSTILE)
+def test_no_configuration_of_git_holds_up_the_program(tmp_path: Path, config: str) -> None:
+    written(tmp_path, ".git/config", config)
+    begun = time.process_time()
+    assert str(tmp_path / ".git/config") in Protected().snapshot(tmp_path, tmp_path, is_fenced=True)
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -72,12 +73,12 @@ class ServerView:
 class Surroundings:
     """What all servers of a session have: ``env`` of their programs, and the ``keys`` that found ones do not get.
 
-    Below ``folders`` each program has a folder to start in, unless its entry says which. No command can write there.
+    Programs start in ``folder``, where no command can write, unless their entry says where.
     """
 
     guard: Guard
     workspace: Path
-    folders: Path
+    folder: Path
     environ: Mapping[str, str] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
     keys: frozenset[str]
@@ -224,7 +225,8 @@ class _Running:
                 keep_connected = await _THREADS.run(_import_client)
                 how = self.server.filled(self._around.environ, self._around.keys)
                 if isinstance(how, Launch) and how.cwd is None:
-                    how = replace(how, cwd=await _THREADS.run(self._make_folder))
+                    await _THREADS.run(partial(os.makedirs, self._around.folder, 0o700, exist_ok=True))
+                    how = replace(how, cwd=self._around.folder)
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
@@ -232,12 +234,6 @@ class _Running:
             self._connection = None
             self._explained.set()
             self.settled.set()
-
-    def _make_folder(self) -> Path:
-        folder = self._around.folders / self.server.name
-        for each in (folder.parent.parent, folder.parent, folder):
-            each.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what it has. Raises ``ToolError``."""

@@ -36,7 +36,6 @@ _WITHOUT = {
 _EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
 """What holds without ``writes`` on a machine that could refuse them."""
 
-
 _SIGNS = {
     "network": r"resolve host|name resolution|does not resolve|name or service not known|unknown ?host|bad hostname"
     r"|EAI_AGAIN|ENOTFOUND|network (?:is )?unreachable|(?:failed|unable|could ?n[o']t|can(?:no|')t) (?:to )?connect\b"
@@ -47,6 +46,9 @@ _SIGNS = {
     "writes": r"permission denied|\bEACCES\b",
 }
 """What programs write, in any case, where a protection refuses them something; the first that fits counts."""
+
+_SEARCHED = 4_000
+"""Characters at the end of an output that are searched for these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Sandbox:
     def refusal(self, command: str, output: str) -> str:
         """Which protection seems to have made a command fail that may have failed; empty if none."""
         # Programs can be told to say nothing, as curl -s is.
-        said = output.strip() or ("could not connect" if "://" in command else "")
+        said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
         held = (name for name in _SIGNS if name in self.held)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
         return f"[sandbox: {name} denied; see chain help tools]" if name else ""

@@ -53,9 +53,6 @@ PROGRESS_S = 0.1
 LOOK_S = 1.0
 """Seconds for each inspection of what is protected, before and after a command."""
 
-LOOKED_AT = 4_000
-"""Characters at the end of an output in which signs of the sandbox are looked for."""
-
 MAX_FILES = 3
 """Files that a notice names: a new repository has a dozen examples of hooks."""
 
@@ -153,7 +150,7 @@ class _Shell:
             )
         # A command of several parts may go well although one of them failed.
         may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
-        refused = now.sandbox.refusal(command, output.text()[-LOOKED_AT:]) if may_have_failed else ""
+        refused = now.sandbox.refusal(command, output.text()) if may_have_failed else ""
         if ended.code is None:
             raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit", refused))
         left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
@@ -189,10 +186,8 @@ class _Shell:
     @asynccontextmanager
     async def _watch(self, ctx: ToolContext, now: _Conditions) -> AsyncIterator[None]:
         """Tell people if the block changed what runs or is trusted outside of the sandbox."""
-        look = partial(
-            self.rules.protected.snapshot, ctx.workspace.absolute(), now.folder, is_fenced="writes" in now.sandbox.held
-        )
-        before = after = None
+        is_fenced, before, after = "writes" in now.sandbox.held, None, None
+        look = partial(self.rules.protected.snapshot, ctx.workspace.absolute(), now.folder, is_fenced=is_fenced)
         with trio.move_on_after(LOOK_S):
             before = await _THREADS.run(look, abandon_on_cancel=True)
         try:

@@ -42,7 +42,7 @@ async def test_a_tool_is_listed_and_called(log: Path) -> None:
 
 
 @pytest.mark.usefixtures("_ends_by_itself")
-async def test_a_server_starts_in_its_own_folder_in_its_cwd_or_beside_the_file_that_was_found(tmp_path: Path) -> None:
+async def test_a_server_starts_in_a_neutral_folder_in_its_cwd_or_beside_the_file_that_was_found(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "pwd >&2"]}
     (tmp_path / "docs").mkdir()
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"found": {**entry, "cwd": "docs"}}}))
@@ -54,9 +54,9 @@ async def test_a_server_starts_in_its_own_folder_in_its_cwd_or_beside_the_file_t
     async with running(tmp_path, *servers) as made:
         await made.servers.settled()
         errors = {view.name: view.error for view in made.servers.views}
-    starts = {"own": "/servers/own", "there": "/docs", "found": ""}
+    starts = {"own": "/servers", "there": "/docs", "found": ""}
     assert errors == {name: f"it ended with exit code 0 ({tmp_path}{where})" for name, where in starts.items()}
-    assert (tmp_path / "servers/own").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "servers").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.slow
