@@ -13,14 +13,16 @@ WIDEST = 4_096
 """Columns. A row that becomes longer scrolls out at once, so that writing over a row always costs little."""
 
 _CONTROL = re.compile(rf"(?=[\x00-\x08\x0d-\x1f\x7f-\x9f])({SEQUENCE}|.)")
-_NUMBERED = re.compile(r"(?:\x1b\[|\x9b)(\d{0,4})\d*(?:;(\d{0,4})\d*)?(?:;[\d;]*)?([@-~])")
+_NUMBERED = re.compile(r"(?:\x1b\[|\x9b)(\??)(\d{0,4})\d*(?:;(\d{0,4})\d*)?(?:;[\d;]*)?([@-~])")
+_OTHER_SCREENS = ("47", "1047", "1049")
 
 
 class Screen:
-    """The last rows of a terminal, and its cursor."""
+    """The last rows of a terminal, and its cursor. ``_main`` has the rows below the other screen, as editors use it."""
 
     def __init__(self) -> None:
         self._rows, self._y, self._x = [""], 0, 0
+        self._main: list[str] | None = None
         self._saved = (0, 0)
         self._begun = ""
 
@@ -36,7 +38,7 @@ class Screen:
         """Return what is on the screen."""
         while self._y < len(self._rows) - 1 and not self._rows[-1]:
             self._rows.pop()
-        return "\n".join(self._rows)
+        return "\n".join([*(self._main or ()), *self._rows])
 
     def _write(self, text: str) -> str:
         first, *more = text.split("\n")
@@ -54,7 +56,7 @@ class Screen:
         self._rows, self._y = self._rows[count:] or [""], max(self._y - count, 0)
         if is_wide:
             self._x, gone = 0, gone[:-1]
-        return gone
+        return gone if self._main is None else ""
 
     def _put(self, text: str) -> None:
         row = self._rows[self._y]
@@ -67,7 +69,7 @@ class Screen:
             self._x = 0 if sequence == "\r" else max(self._x - (sequence == "\b"), 0)
             return ""
         y, x, row, found = self._y, self._x, self._rows[self._y], _NUMBERED.fullmatch(sequence)
-        first, second, kind = found.groups() if found else ("", "", sequence)
+        private, first, second, kind = found.groups() if found else ("", "", "", sequence)
         n, m = max(int(first or 1), 1), max(int(second or 1), 1)
         moves = {"A": (y - n, x), "B": (y + n, x), "C": (y, x + n), "D": (y, x - n), "E": (y + n, 0), "F": (y - n, 0)}
         moves |= {"G": (y, n - 1), "H": (n - 1, m - 1), "f": (n - 1, m - 1), "u": self._saved, "\x1b8": self._saved}
@@ -81,6 +83,10 @@ class Screen:
             self._rows[y:] = [row[:x]]
         elif kind == "J" and first == "2":
             self._rows = [""] * (y + 1)
+        elif private and first in _OTHER_SCREENS and kind in "hl":
+            main = self._main or self._rows
+            self._rows, self._main = ([""], main) if kind == "h" else (main, None)
+            self._go(len(self._rows) - 1, len(self._rows[-1]))
         return ""
 
     def _go(self, y: int, x: int) -> None:

@@ -33,6 +33,7 @@ SHOWN = {
     "a\nb\nc\x1b[2F\x1b[Jd": "d",
     "ab\x1b[10Gc\x1b[2Dx": "ab      x" + "c",
     "old\nrows\n\x1b[H\x1b[2Jnew\n": "new\n",
+    "kept\n\x1b[?1049h\x1b[H\x1b[2Ja file\n~\n~\x1b[?1049lafter\n": "kept\nafter\n",
     "\x1b7a\x1b8b": "b",
     "a\tb\rX": "X       b",
     "bell\x07\x00": "bell",
