@@ -63,6 +63,11 @@ class Accepted:
     is_carried_out: bool = False
     was_used: bool = False
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the line came from the input of the process that runs the session."""
+        return self.origin not in OTHERS
+
 
 @dataclass(frozen=True, slots=True)
 class Settled:
@@ -261,7 +266,7 @@ class Ledger:
         self._receipts[accepted.id] = receipt
         self._settled.pop(accepted.on_record, None)  # the latest of a line comes last
         self._settled[accepted.on_record] = receipt
-        self.returned += state == "returned" and accepted.origin not in OTHERS
+        self.returned += state == "returned" and accepted.is_own
         return projected
 
     def refuse(

@@ -304,7 +304,7 @@ class _Program:
     async def _finish(self) -> int:
         self._sender.discard(NO_ROOM)
         await self._session.finish()
-        left = self._session.chain.waiting or self._never_sent
+        left = self._never_sent or any(accepted.is_own for accepted in self._session.chain.waiting)
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
