@@ -13,8 +13,9 @@ from support.processes import until_async
 from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard, without_time_limits
 
 from chain.errors import ToolError
+from chain.extras import MCP, install_command
 from chain.tools.mcp import running as life
-from chain.tools.mcp import server_connection, streams
+from chain.tools.mcp import server_connection, traffic
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 
@@ -53,10 +54,11 @@ async def test_bad_tools_are_left_out_and_the_others_stay(log: Path) -> None:
     async with running(log.parent, hostile(log, "wrong-tools")) as made:
         names = await made.tools()
         assert "h__echo" in names
-        assert not {*names} & {f"h__{name}" for name in ("nonsense", "circle", "away", "union", "deep", "long", "text")}
+        assert not {*names} & {f"h__{name}" for name in ("nonsense", "circle", "away", "deep", "long", "text")}
+        assert {*names} >= {"h__two_words", "h__bell__", "h__union"}
         assert len(names) == len({*names})
         assert len(made.notices) == 1
-        assert made.notices[0].startswith("Of the tools of h were left out: 'two words'")
+        assert made.notices[0].startswith("Of the tools of h were left out: '5'")
         assert made.notices[0].isprintable()
 
 
@@ -89,6 +91,7 @@ async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> No
         "[Resource file:///z]\n[image 1: image/png, 70 bytes]",
         "[Content of the kind hologram, which is not known here]",
         "[Content that is none]",
+        '{\n  "a": 1\n}',
     ]
 
 
@@ -172,7 +175,7 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
 async def test_one_that_does_not_start_is_told_once(
     log: Path, act: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "MAX_ROWS", 100)
+    monkeypatch.setattr(traffic, "MAX_ROWS", 100)
     monkeypatch.setattr(server_connection, "START_S", 0.5 if act == "silent" else math.inf)
     monkeypatch.setattr(server_connection, "ENDING_S", math.inf if act == "die-first" else 0.1)
     async with running(log.parent, hostile(log, act), hostile(log.with_name("i"), name="i")) as made:
@@ -248,7 +251,7 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("act", ["gush", "huge"])
 async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_ROWS", 100)
+    monkeypatch.setattr(traffic, "MAX_ROWS", 100)
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
         with pytest.raises(ToolError, match="it sent "):
@@ -326,10 +329,10 @@ async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypa
     monkeypatch.setitem(sys.modules, "mcp.client.session", None)
     async with running(log.parent, hostile(log)) as made:
         assert await made.tools() == []
-        assert "react-chain[mcp]" in made.notices[0]
+        assert made.notices[0].endswith(f"servers need the extra mcp: {install_command(MCP)}")
 
 
 def test_a_picture_of_the_largest_size_fits_a_message() -> None:
     from chain.tools.paths import MAX_WHOLE
 
-    assert streams.MAX_ROW > MAX_WHOLE * 4 / 3
+    assert traffic.MAX_ROW > MAX_WHOLE * 4 / 3
