@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import count
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
@@ -54,7 +55,11 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
     for n, raw in enumerate(listed):
         name, hints = raw.get("name"), raw.get("annotations")
         schema: Any = raw.get("inputSchema")
-        full, description = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', str(name))}", _description(server, raw)
+        full = mapped = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', str(name))}"
+        others = count(2)
+        while full in found and found[full].tool != name:
+            full = f"{mapped}_{next(others)}"
+        description = _description(server, raw)
         if first.get(full) == raw:
             continue  # as in a list that begins anew
         if len(found) == MAX_TOOLS or n >= MAX_JUDGED:

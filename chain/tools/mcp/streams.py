@@ -26,7 +26,6 @@ from mcp_types import (
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
-    JSONRPCMessage,
     JSONRPCResponse,
 )
 from pydantic_core import from_json
@@ -51,9 +50,7 @@ UNKNOWN_SESSION = -32_097
 _UNKNOWN_STATUSES = (400, 404, 410)
 """The protocol has 404, and examples of its SDKs answer 400."""
 _LARGE = "chain/large"
-"""The key of a value that stands for a large one, which was parsed already."""
-MAX_REFUSAL = 10_000
-"""Characters of an error that is large."""
+"""The key of a result that stands for a large one, which was parsed already."""
 
 _EVENTS = "text/event-stream"
 _END_OF_EVENT = re.compile(rb"(?>\r\n|\r|\n){2}")
@@ -215,7 +212,7 @@ class ErrorTail:
 
 
 class _HttpReader(Incoming):
-    """The messages that the client of ``mcp`` has read, with the large values that it did not have to parse."""
+    """The messages that the client of ``mcp`` has read, with the large results that it did not have to parse."""
 
     def __init__(self, messages: Any, traffic: Traffic, large: dict[str, Any]) -> None:  # noqa: ANN401
         super().__init__(traffic)
@@ -225,16 +222,10 @@ class _HttpReader(Incoming):
     async def _next(self) -> SessionMessage | Exception:
         item: SessionMessage | Exception = await anext(self._messages)
         self._traffic.count_row()
-        if isinstance(item, SessionMessage):
-            field = _value_field(item.message)
-            value = getattr(item.message, field, None)
-            if isinstance(value, dict) and (name := str(value.get(_LARGE))) in self._large:
-                setattr(item.message, field, self._large.pop(name))
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            result = item.message.result
+            item.message.result = self._large.pop(str(result.get(_LARGE)), result)
         return item
-
-
-def _value_field(message: JSONRPCMessage) -> str:
-    return "result" if isinstance(message, JSONRPCResponse) else "params"
 
 
 class HttpResponses:
@@ -245,7 +236,7 @@ class HttpResponses:
 
     def __init__(self, traffic: Traffic) -> None:
         self.large: dict[str, Any] = {}
-        """The large values of messages, by the names that stand for them."""
+        """The large results, by the names that stand for them."""
         self._traffic = traffic
 
     async def check(self, response: httpx2.Response) -> None:
@@ -292,7 +283,7 @@ class _Body(httpx2.AsyncByteStream):
     """The body of a response: one message, or events with a message each, whole and not too many at once.
 
     The client of ``mcp`` would parse a large message in the trio thread. It gets one in which a name stands for the
-    large value, that is put in its place in ``_HttpReader``.
+    large result, and ``_HttpReader`` puts the result in its place.
     """
 
     _names = count()
@@ -339,7 +330,7 @@ class _Body(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     async def _without_large(self, part: bytes) -> bytes:
-        """A message or event, with a name in place of a large value. Raises ``OverBoundError``."""
+        """A message or event, with a name in place of a large result. Raises ``OverBoundError``."""
         if await self._traffic.admits(part):
             return part
         row, others = part, list[bytes]()
@@ -353,18 +344,16 @@ class _Body(httpx2.AsyncByteStream):
                 return b""  # the client passes it over
         try:
             message = await self._traffic.parse(row)
-            if isinstance(message, JSONRPCError):
-                message.error = ErrorData(code=message.error.code, message=message.error.message[:MAX_REFUSAL])
-            elif value := getattr(message, field := _value_field(message)):
-                self._large[name := str(next(self._names))] = value
-                setattr(message, field, {_LARGE: name})
+            if isinstance(message, JSONRPCResponse):
+                self._large[name := str(next(self._names))] = message.result
+                message.result = {_LARGE: name}
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:
             row = b"{}"  # whoever waits for it is told by the client
         if self._is_events:
             row = b"\n".join([*others, b"data: " + row, b"", b""])
         if len(row) > MAX_SMALL:
-            self._traffic.exceed(f"it sent a message with more than {MAX_SMALL:,} bytes beside its value")
+            self._traffic.exceed(f"it sent a message with more than {MAX_SMALL:,} bytes beside its result")
         return row
 
 

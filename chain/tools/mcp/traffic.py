@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from typing import NoReturn
 
 import trio
 from mcp_types import (
+    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -24,20 +26,22 @@ from mcp_types import (
 from chain.errors import ToolError
 from chain.threads import Threads
 
-MAX_ROW = 16 * 1024 * 1024
-"""Bytes of a message: a picture of the largest size that models take, three times over."""
+MAX_ROW = 8 * 1024 * 1024
+"""Bytes of a message: a picture of the largest size that models take. Parsing one takes 20 ms, and 40 MB at most."""
 MAX_HELD = 64 * 1024 * 1024
 """Bytes of messages that have not arrived completely: an HTTP server can send several at once."""
 MAX_SMALL = 256 * 1024
-"""Bytes of a message that is parsed in the trio thread, which takes 15 ms at most."""
-MAX_MARKS = 150_000
-"""Commas, opening brackets and texts of a message: parsing so many takes 50 ms, and 20 MB."""
-MAX_PER_S = 32 * 1024 * 1024
+"""Bytes of a message that is parsed in the trio thread."""
+MAX_MARKS = 75_000
+"""Commas, opening brackets and texts of a message: parsing so many takes 30 ms, and 10 MB."""
+MAX_PER_S = 16 * 1024 * 1024
 """Bytes that are read in a second. The rest waits."""
 READ_COST, MARK_COST = 8_192, 64
 """What a read of any size and a mark count as, in bytes: about the same time."""
 MAX_ROWS = 2_000
 """Messages in a second: more than any that reports its progress, few enough that everything else goes on."""
+MAX_ERROR = 10_000
+"""Characters of the error in a large message."""
 MAX_OPEN = 32
 """Requests of a server that have no answer yet, or whose answer it has not read."""
 
@@ -125,14 +129,28 @@ class Traffic:
             return _parsed(row)
         self.received += len(row)
         async with self._parsing:  # one at a time: it may be four times as large when it is parsed
-            message = await _THREADS.run(lambda: _parsed(row) if count_marks(row) <= MAX_MARKS else None)
+            message = await _THREADS.run(partial(_parsed_large, row))
         if message is None:
             self.exceed(f"it sent a message of more than {MAX_MARKS:,} values")
+        if isinstance(message, JSONRPCRequest):
+            self.exceed(f"it sent a request of more than {MAX_SMALL:,} bytes")
         return message
 
     def _renew(self) -> None:
         if (now := trio.current_time()) >= self._since + 1:
             self._since, self._cost, self._rows = now, 0, 0
+
+
+def _parsed_large(row: bytes) -> JSONRPCMessage | None:
+    """A message, if it has not too many values. Of a large one only a result is of use."""
+    if count_marks(row) > MAX_MARKS:
+        return None
+    message = _parsed(row)
+    if isinstance(message, JSONRPCNotification):
+        message.params = None
+    elif isinstance(message, JSONRPCError):
+        message.error = ErrorData(code=message.error.code, message=message.error.message[:MAX_ERROR])
+    return message
 
 
 def raw_marks(row: bytes) -> int:
@@ -141,7 +159,10 @@ def raw_marks(row: bytes) -> int:
 
 
 def count_marks(row: bytes) -> int:
-    """How many marks a message has; with more than ``MAX_MARKS``, at least one more than that."""
+    """How many marks a message has; those inside of texts only count where all are no more than ``MAX_MARKS``.
+
+    It stops counting above that.
+    """
     if (marks := raw_marks(row)) <= MAX_MARKS:
         return marks
     marks = at = 0

@@ -121,7 +121,7 @@ async def test_noise_between_messages_is_passed_over(log: Path) -> None:
     async with running(log.parent, hostile(log, "not-json")) as made:
         await made.tools()
         assert await made.call("h__rows") == "After noise."
-        assert len(await made.call("h__rows", text="large")) == 10_000_000
+        assert len(await made.call("h__rows", text="large")) == 7_000_000
 
 
 async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
@@ -169,7 +169,7 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
         ("die-first", r"exit code 3 \(cannot read the settings\)"),
         ("silent", "did not answer within"),
         ("flood", "messages in a second"),
-        ("one-row", "more than 16,777,216 bytes"),
+        ("one-row", "more than 8,388,608 bytes"),
     ],
 )
 async def test_one_that_does_not_start_is_told_once(
