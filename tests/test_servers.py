@@ -31,6 +31,8 @@ RUN = {"command": "run"}
         ({"command": "x", "headers": {}}, "does not go with command"),
         ({"url": "http://x", "env": {}}, "does not go with url"),
         ({"command": "x", "trust_hints": "very"}, "expected true or false"),
+        ({"command": "x", "start_s": "long"}, "expected a number"),
+        ({"command": "x", "timeout_s": 0}, "at least 0.01"),
         ({"command": "x", "commnad": "y"}, "did you mean"),
         ("x", "expected a mapping"),
     ],
@@ -87,11 +89,43 @@ def test_the_file_of_a_workspace_is_read_as_others_write_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '"x"', '{"mcpServers": 5}', "mcpServers: {a: {command: x}}", "[" * 5000]
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[1]",
+        '"x"',
+        "null",
+        '{"servers": {}}',
+        '{"mcpServers": 5}',
+        '{"mcpServers": []}',
+        '{"mcpServers": null}',
+        "mcpServers: {a: {command: x}}",
+        "[" * 5000,
+    ],
 )
-def test_a_file_that_is_none_names_no_server(tmp_path: Path, text: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
-    assert find_servers(tmp_path)[0] == ()
+    servers, faults = find_servers(tmp_path)
+    assert servers == ()
+    assert len(faults) == 1
+    assert faults[0].startswith(str(tmp_path / FILE))
+
+
+@pytest.mark.parametrize("text", ["{}", '{"mcpServers": {}}'])
+def test_a_file_may_name_no_server(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    assert find_servers(tmp_path) == ((), ())
+
+
+def test_the_times_of_a_server_are_in_its_entry() -> None:
+    for made in (
+        server({**RUN, "start_s": 60, "timeout_s": 0.5}),
+        server({**RUN, "start_s": 60, "timeout_s": 0.5}, is_found=True),
+    ):
+        assert (made.start_s, made.timeout_s) == (60, 0.5)
+    assert (server(RUN).start_s, server(RUN).timeout_s) == (None, None)
 
 
 def test_a_digest_changes_with_the_entry_its_name_and_the_workspace(tmp_path: Path) -> None:

@@ -5,15 +5,27 @@ from __future__ import annotations
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 from support.processes import until_async
-from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard, without_time_limits
+from support.servers import (
+    context,
+    entry_of,
+    heard,
+    hostile,
+    left_by,
+    running,
+    server,
+    until_heard,
+    without_time_limits,
+)
 
 from chain.errors import ToolError
 from chain.extras import MCP, install_command
+from chain.journal.records import ServerTools
 from chain.tools.mcp import running as life
 from chain.tools.mcp import server_connection, traffic
 
@@ -95,12 +107,14 @@ async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> No
     ]
 
 
-async def test_progress_is_told(log: Path) -> None:
-    told: list[str] = []
+async def test_progress_is_told_and_gives_the_call_more_time(log: Path) -> None:
+    told, extended = list[str](), list[None]()
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
-        assert await made.call("h__steps", told.append) == "All steps."
+        steps = replace(context(log.parent, told.append), extend=lambda: extended.append(None))
+        assert (await made.servers.call("h", "steps", steps, {})).text == "All steps."
     assert told[0] == "step 1"
+    assert len(extended) == 3
 
 
 @pytest.mark.sampled(every=3)
@@ -195,10 +209,9 @@ async def test_a_program_that_there_is_not(log: Path) -> None:
 
 @pytest.mark.slow
 async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_server_is_told_once(
-    log: Path, monkeypatch: pytest.MonkeyPatch
+    log: Path,
 ) -> None:
-    monkeypatch.setattr(life, "FIRST_S", 0.2)
-    async with running(log.parent, hostile(log, "silent")) as made:
+    async with running(log.parent, server({**entry_of(log, "silent"), "start_s": 0.2})) as made:
         with trio.move_on_after(0.01) as limit:
             await made.tools()
         assert limit.cancelled_caught
@@ -206,6 +219,21 @@ async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_serv
         for _ in range(3):
             await made.tools()
         assert made.notices == ["The server h has not started within 0.2 s: what begins goes without it until it has."]
+
+
+async def test_one_that_a_flag_names_is_waited_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "FIRST_S", 0)
+    async with running(log.parent, replace(hostile(log), is_named=True)) as made:
+        assert "h__echo" in await made.tools()
+        assert made.notices == []
+
+
+async def test_its_entry_says_how_long_it_may_take(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_connection, "START_S", 0)
+    entry = {**entry_of(log), "start_s": 1_000, "timeout_s": 7}
+    async with running(log.parent, server(entry)) as made:
+        offered = (await made.servers.now(ServerTools())).tools
+        assert life.ServerTool(offered[0], made.servers).timeout_s == 7
 
 
 @pytest.mark.slow
@@ -299,8 +327,6 @@ async def test_nothing_is_left_of_it(log: Path, acts: tuple[str, ...]) -> None:
 
 
 async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
-    from chain.journal.records import ServerTools
-
     other = log.with_name("other")
     async with running(log.parent, hostile(log, trust_hints=True), hostile(other, name="i")) as made:
         offered = {tool.name: tool for tool in (await made.servers.now(ServerTools())).tools}
@@ -325,11 +351,13 @@ async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypa
 
 
 async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "chain.tools.mcp.server_connection")
+    for module in ("server_connection", "streams", "traffic"):
+        monkeypatch.delitem(sys.modules, f"chain.tools.mcp.{module}")
     monkeypatch.setitem(sys.modules, "mcp.client.session", None)
-    async with running(log.parent, hostile(log)) as made:
+    async with running(log.parent, *(hostile(log, name=name) for name in "abcdef")) as made:
         assert await made.tools() == []
-        assert made.notices[0].endswith(f"servers need the extra mcp: {install_command(MCP)}")
+        assert len(made.notices) == 6
+        assert all(said.endswith(f"servers need the extra mcp: {install_command(MCP)}") for said in made.notices)
 
 
 def test_a_picture_of_the_largest_size_fits_a_message() -> None:
