@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import trio
@@ -179,9 +180,13 @@ class Chain:
         """What became of lines since the last result, or since this was last called."""
         return self._ledger.settled()
 
-    def start(self, query: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
-        """Start a run with a query that is not parsed. Refused while a run is active."""
-        line = Line(query, "verbatim", query.encode(errors="replace").decode().strip())
+    def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> Submitted:
+        """Start a run with a query that is not parsed. Refused while a run is active.
+
+        Without ``names_files`` an ``@`` and a path in it are text: somebody else wrote it.
+        """
+        message = query.encode(errors="replace").decode().strip()
+        line = Line(query, "verbatim", message, names_files=names_files)
         sent = Sent(line, id, origin)
         problem = "a run is active; wait for it to end" if self._session.active else self._ledger.problem(line, id)
         if self._session.is_closing:
@@ -387,7 +392,8 @@ class Chain:
             raise UserError(f"there is no server {server:.40}")
         if self._session.active is not None:
             raise UserError("a run is active; wait for it to end")
-        self._servers.ask_prompt(server, prompt, words, then or self.start, failed)
+        begin = then or partial(self.start, names_files=False)
+        self._servers.ask_prompt(server, prompt, words, begin, failed)
 
     @property
     def instructions(self) -> InstructionsRead:

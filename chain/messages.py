@@ -205,6 +205,9 @@ def sent_form(block: Block) -> JsonObject:
             return {"type": "text", "text": NO_IMAGE}
         case Image(media_type=media_type, data=data):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+        case ToolResult(text=text, is_error=True) if block.images:
+            # Services refuse a picture in a result that is marked as an error.
+            return _result_to_json(replace(block, text=f"Error: {text}", is_error=False), sent_form)
         case ToolResult():
             return _result_to_json(block, sent_form)
         case _:

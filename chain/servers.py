@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from chain import yamlfile
 from chain.errors import ConfigError
-from chain.values import Values, variables_within
+from chain.values import MIN_TIMEOUT_S, Values, variables_within
 from chain.yamlfile import Node, printable
 
 FILE = ".mcp.json"
@@ -24,7 +24,8 @@ _NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
 """A tool is called ``mcp__SERVER__TOOL``, in 64 of these characters: the first ``__`` ends the name."""
 
 _STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
-_OURS = ("type", *_STDIO, *_HTTP, "trust_hints")
+_SECONDS = ("start_s", "timeout_s")
+_OURS = ("type", *_STDIO, *_HTTP, *_SECONDS, "trust_hints")
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 
@@ -49,14 +50,19 @@ class Address:
 class ToolServer:
     """A server by its name. ``is_found``: its entry came with a workspace, from whomever.
 
-    ``is_named``: its name is allowed, whatever the entry that was found says.
-    With ``trust_hints`` a tool that says of itself that it only reads needs no approval.
+    With ``trust_hints`` a tool that says of itself that it only reads needs no approval. ``start_s`` is how long the
+    first run waits for it, and ``timeout_s`` the limit of its calls, both in seconds and ``None`` for the default.
+    ``is_named``: its name is allowed, whatever the entry that was found says. ``is_awaited``: a flag names it, so that
+    the first run waits until it has started, or failed.
     """
 
     name: str
     entry: Node = field(repr=False)
     is_found: bool = False
     trust_hints: bool = False
+    start_s: float | None = None
+    timeout_s: float | None = None
+    is_awaited: bool = False
     is_named: bool = False
 
     @property
@@ -138,7 +144,8 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
             if not isinstance(node.value, str | int | float) or isinstance(node.value, bool):
                 raise node.error("expected text; put it in quotes")
     trusts = not is_found and "trust_hints" in keys and keys["trust_hints"].boolean()
-    return ToolServer(name, Node(keys, entry.file, entry.line, entry.key), is_found, trusts)
+    start_s, timeout_s = (keys[key].number(minimum=MIN_TIMEOUT_S) if key in keys else None for key in _SECONDS)
+    return ToolServer(name, Node(keys, entry.file, entry.line, entry.key), is_found, trusts, start_s, timeout_s)
 
 
 def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]]:
@@ -195,9 +202,11 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
         text = yamlfile.read_text(path)
         json.loads(text)
         root = yamlfile.parse(text.replace("\t", " "), str(path))
-        entries = root.entries("mcpServers")
+        entries = root.mapping()["mcpServers"].mapping() if root.value != {} else {}
     except json.JSONDecodeError as error:
         return (), (str(ConfigError(f"is not valid JSON: {error.msg}", file=path, line=error.lineno)),)
+    except KeyError:
+        return (), (str(ConfigError("has no mcpServers, below which servers are named", file=path, line=1)),)
     except (ConfigError, RecursionError) as error:
         return (), (str(error) if isinstance(error, ConfigError) else f"{path}: is nested too deeply",)
     for name, entry in entries.items():

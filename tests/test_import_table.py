@@ -10,7 +10,7 @@ from support.house import modules
 ORDER = """
 chain.errors chain.messages chain.text chain.hunks chain.listed chain.regular_file
 chain.retries chain.signal chain.tasks chain.threads
-chain.events chain.fields chain.lines.parse chain.model chain.version chain.yamlfile
+chain.events chain.extras chain.fields chain.lines.parse chain.model chain.version chain.yamlfile
 chain.event_json chain.exit_codes chain.interruption chain.journal chain.text.phrases chain.values
 chain.lines chain.plan chain.provider chain.servers
 chain.config chain.providers chain.tools
@@ -57,7 +57,7 @@ ONLY_FROM = {
     "jsonschema": "chain.tools.mcp.offers",
     "markdown_it": "chain.export.escaping cli.show.blocks cli.show.markdown_layout",
     "mcp": "chain.tools.mcp.server_connection chain.tools.mcp.streams",
-    "mcp_types": "chain.tools.mcp.server_connection chain.tools.mcp.streams",
+    "mcp_types": "chain.tools.mcp.server_connection chain.tools.mcp.streams chain.tools.mcp.traffic",
     "prompt_toolkit": "cli.screen",
     "pydantic": "chain.tools.tool chain.tools.registry",
     "pygments": "cli.show.highlight",

@@ -23,7 +23,7 @@ from support.servers import entry_of, heard, hostile, left_by, until_heard, with
 
 from chain import events
 from chain.journal.reading import Reading
-from chain.messages import sent_form
+from chain.messages import Image, Text, ToolResult, sent_form
 from chain.replaying import replay
 from chain.session.resume import read_back
 from chain.tools.mcp import running as life
@@ -88,6 +88,12 @@ async def test_what_a_server_asks_is_a_question(tmp_path: Path) -> None:
             session.chain.answer(asked.id, "2")
             await session.chain.wait_idle()
     assert results(session) == ['You said {"action": "accept", "content": {"colour": "blue"}}.']
+
+
+def test_an_error_with_a_picture_is_sent_as_a_service_accepts_it() -> None:
+    sent = sent_form(ToolResult("t1", "It failed.", is_error=True, images=(Image("image/png", "", "i", "AA=="),)))
+    assert "is_error" not in sent
+    assert sent["content"][0] == {"type": "text", "text": "Error: It failed."}
 
 
 @pytest.mark.slow
@@ -213,6 +219,19 @@ async def test_a_prompt_of_a_server_begins_a_run(tmp_path: Path) -> None:
         assert session.model.requests[0].messages[-1].text == "Greet Ada Lovelace."
         session.chain.start_prompt("h", "greet", [])
         await until_async(lambda: any("needs who" in str(getattr(e, "message", "")) for e in session.events))
+
+
+async def test_a_prompt_of_a_server_names_no_files(tmp_path: Path) -> None:
+    async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile(tmp_path / "log")]) as session:
+        (session.chain.workspace / "secret").write_text("a key")
+        await session.chain.servers_settled()
+        session.chain.start_prompt("h", "greet", ["@secret"])
+        await until_async(lambda: session.model.requests)
+        await session.chain.wait_idle()
+        assert session.model.requests[0].messages[-1].blocks == (Text("Greet @secret."),)
+        session.chain.submit("See @secret")
+        await session.chain.wait_idle()
+        assert "a key" in str(session.model.requests[-1].messages[-1].blocks)
 
 
 # ------------------------------------------------------------------------------------------- sessions as they may go

@@ -31,6 +31,8 @@ RUN = {"command": "run"}
         ({"command": "x", "headers": {}}, "does not go with command"),
         ({"url": "http://x", "env": {}}, "does not go with url"),
         ({"command": "x", "trust_hints": "very"}, "expected true or false"),
+        ({"command": "x", "start_s": "long"}, "expected a number"),
+        ({"command": "x", "timeout_s": 0}, "at least 0.01"),
         ({"command": "x", "commnad": "y"}, "did you mean"),
         ("x", "expected a mapping"),
     ],
@@ -86,12 +88,38 @@ def test_the_file_of_a_workspace_is_read_as_others_write_it(tmp_path: Path) -> N
     assert f"{FILE}:4: b c cannot be a server" in faults[0]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '"x"', '{"mcpServers": 5}', "mcpServers: {a: {command: x}}", "[" * 5000]
-)
-def test_a_file_that_is_none_names_no_server(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "null", "mcpServers: {a: {command: x}}", "[" * 5000])
+def test_a_file_that_is_no_json_object_is_told(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
-    assert find_servers(tmp_path)[0] == ()
+    servers, faults = find_servers(tmp_path)
+    assert servers == ()
+    assert [fault.startswith(str(tmp_path / FILE)) for fault in faults] == [True]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"servers": {}}, "has no mcpServers"),
+        *(({"mcpServers": value}, "mcpServers: expected a mapping") for value in (5, [], None)),
+    ],
+)
+def test_a_file_without_servers_is_told(tmp_path: Path, value: object, why: str) -> None:
+    (tmp_path / FILE).write_text(json.dumps(value))
+    servers, faults = find_servers(tmp_path)
+    assert servers == ()
+    assert why in faults[0]
+
+
+@pytest.mark.parametrize("text", ["{}", '{"mcpServers": {}}'])
+def test_a_file_may_name_no_server(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    assert find_servers(tmp_path) == ((), ())
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_the_times_of_a_server_are_in_its_entry(is_found: bool) -> None:
+    made = server({**RUN, "start_s": 60, "timeout_s": 0.5}, is_found=is_found)
+    assert (made.start_s, made.timeout_s) == (60, 0.5)
 
 
 def test_a_digest_changes_with_the_entry_its_name_and_the_workspace(tmp_path: Path) -> None:

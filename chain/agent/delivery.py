@@ -124,7 +124,8 @@ class Delivery:
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
         read = self._shared.read_lines or partial(read_named_files, self._shared.workspace, self._shared.seen)
-        return read([LineContent(a.on_record, a.line.message, a.line.images) for a in lines])
+        texts = [a.line.message if a.line.names_files else "" for a in lines]
+        return read([LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)])
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]

@@ -45,7 +45,8 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
     for name in named:
         if name not in known:
             all_known = f"the servers are {', '.join(known)}" if known else f"there is no server in {FILE}"
-            raise ConfigError(f"flag --mcp: there is no server {name!r:.60}; {did_you_mean(name, known, all_known)}")
+            why = "; ".join(notes) or did_you_mean(name, known, all_known)
+            raise ConfigError(f"flag --mcp: there is no server {name!r:.60}; {why}")
     allowed, unasked, refused = list(own), list[ToolServer](), list[str]()
     for server in found:
         is_named = server.name in named
@@ -59,6 +60,7 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
             refused.append(f"you said no to the server {server.name} of {FILE}: --mcp {server.name} starts it")
         else:
             unasked.append(server)
+    allowed = [replace(server, is_awaited=server.name in named) for server in allowed]
     return FoundServers(tuple(allowed), tuple(unasked), (*notes, *refused))
 
 

@@ -120,6 +120,8 @@ class Line:
     problem: str = ""
     images: tuple[Image, ...] = ()
     """Pictures that its sender sends along, beside those that it names."""
+    names_files: bool = True
+    """Whether ``@`` and a path in it name a file: not in a text of a server's."""
 
     @property
     def skips_tools(self) -> bool:

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import trio
 
 from chain.errors import SessionError
+from chain.extras import REDIS, install_command
 from chain.redis.scripts import LuaScript, keys
 from chain.tasks import beside
 
@@ -206,7 +207,7 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
 
         from chain.redis.bounded_connection import BoundedConnection
     except ModuleNotFoundError:
-        raise SessionError("sessions in Redis need the extra redis: pip install 'react-chain[redis]'") from None
+        raise SessionError(f"sessions in Redis need the extra redis: {install_command(REDIS)}") from None
     context = ssl.create_default_context() if address.is_tls else None
     pool: ConnectionPool[Any] = ConnectionPool(
         connection_class=BoundedConnection,

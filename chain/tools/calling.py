@@ -7,8 +7,9 @@ sentence. Only the chain's own cancellation passes through.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -18,6 +19,8 @@ from chain.tools.registry import Registry
 from chain.tools.tool import FunctionTool, Preview, Previewing, Tool, ToolContext, ToolOutput
 
 NO_OUTPUT = "(no output)"
+MAX_TIMES = 10
+"""How many times its limit a call may take that reports its progress (``ToolContext.extend``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +89,17 @@ async def run(
     scope = trio.CancelScope() if limit is None else limit
     output: object = None
     error: BaseException | None = None
+    last = math.inf
+
+    def extend() -> None:
+        # While a question is open there is no deadline.
+        scope.deadline = max(scope.deadline, min(trio.current_time() + seconds, last))
+
     try:
         scope.deadline = trio.current_time() + seconds
+        last = trio.current_time() + MAX_TIMES * seconds
         with scope:
-            output = await tool.run(context, call.input)
+            output = await tool.run(replace(context, extend=extend), call.input)
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
         if holds_cancelled(raised):
             # If it is the chain that cancelled the call, that strikes again here, and nothing else that the tool raised
@@ -97,14 +107,19 @@ async def run(
             await trio.lowlevel.checkpoint_if_cancelled()
         error = raised
     if scope.cancelled_caught:
-        return failed(call, f"{tool.name} was stopped after {seconds:g} s, its time limit; it may have had effects.")
+        often = f"{MAX_TIMES} times " if scope.deadline >= last else ""
+        why = f"{tool.name} was stopped after {often}{seconds:g} s, its time limit; it may have had effects."
+        return failed(call, why)
     if error is not None:
         return failed(call, rules.shortened(tool, failure(tool.name, error)))
     text = _plain(output.text if isinstance(output, ToolOutput) else output)
     if not isinstance(text, str):
         return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
-    images = output.images if isinstance(output, ToolOutput) else ()
-    return ToolResult(call.id, rules.shortened(tool, text) if text.strip() else NO_OUTPUT, images=images)
+    if not isinstance(output, ToolOutput):
+        output = ToolOutput(text)
+    if output.is_error:
+        return replace(failed(call, rules.shortened(tool, text)), images=output.images)
+    return ToolResult(call.id, rules.shortened(tool, text) if text.strip() else NO_OUTPUT, images=output.images)
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:

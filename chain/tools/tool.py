@@ -59,10 +59,11 @@ class Steering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result with ``images`` beside its text."""
+    """A result with ``images`` beside its text, or an error with some."""
 
     text: str
     images: tuple[Image, ...] = ()
+    is_error: bool = False
 
 
 class Subject:
@@ -149,7 +150,7 @@ class ToolContext:
 
     ``approved`` is what was allowed of a call whose tool needs approval; ``None`` if nothing of it had to be. ``agent``
     is the name of the agent that called. ``notice`` tells people a sentence that is no part of the result, and
-    ``result_limit`` is how many characters of it the model gets.
+    ``result_limit`` is how many characters of it the model gets. ``extend`` begins the call's time limit anew.
     """
 
     workspace: Path
@@ -164,6 +165,7 @@ class ToolContext:
     delegating: Delegating = field(default_factory=Delegating)
     notice: Callable[[str], None] = lambda text: None
     result_limit: int = 30_000
+    extend: Callable[[], None] = lambda: None
 
     @property
     def room(self) -> int:

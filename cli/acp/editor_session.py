@@ -233,7 +233,7 @@ class EditorSession:
         """Start the prompt of a server, if a text names one: its run answers the call. Whether it does."""
 
         def begin(text: str) -> None:
-            answer = self.chain.start(text, origin="acp")
+            answer = self.chain.start(text, origin="acp", names_files=False)
             if answer.what == "refused":
                 failed(answer.message)
             else:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
+from chain.servers import find_servers
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from cli.input.address import is_command
@@ -321,7 +322,8 @@ class Commands:
 
     def _servers(self, typed: str) -> Sequence[str]:
         if not self._chain.servers:
-            return ["There is no server; chain help mcp says how one is set up."]
+            _, faults = find_servers(self._chain.workspace)
+            return faults or ["There is no server; chain help mcp says how one is set up."]
         return answers.server_rows(self._chain, _one_of(self._server_names(), typed, "server"), self._width)
 
     def _server_names(self) -> list[str]:

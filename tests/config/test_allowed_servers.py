@@ -77,6 +77,19 @@ def test_a_name_that_no_server_has_is_refused(tmp_path: Path) -> None:
         servers_of(read(tmp_path), tmp_path, tmp_path / "state", ["gti"])
 
 
+def test_a_name_is_not_sought_in_a_file_that_is_invalid_without_saying_so(tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"git": {"command": "x"},}}')
+    with pytest.raises(ConfigError, match=r"there is no server 'git'; .*\.mcp\.json:1: is not valid JSON"):
+        servers_of(read(tmp_path), tmp_path, tmp_path / "state", ["git"])
+
+
+def test_a_server_that_a_flag_names_is_waited_for(tmp_path: Path) -> None:
+    found(tmp_path, git="x")
+    which = servers_of(read(tmp_path, "{own: {command: x}, other: {command: x}}"), tmp_path, tmp_path, ["git", "own"])
+    assert {each.name for each in which.allowed if each.is_awaited} == {"git", "own"}
+    assert len(which.allowed) == 3
+
+
 def test_a_configuration_that_was_found_may_name_no_server_before_it_is_trusted(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("chains: {default: {}}\nmcp: {git: {command: x}, web: true}\n")
     settings = load_settings(config=None, environ={}, cwd=tmp_path)

@@ -113,6 +113,8 @@ def _check_result(block: Body, at: str, *, kept: bool) -> None:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind not in ("text", "image"):
             refuse(f"{at}.content.{k}: this test double models text and images in tool results only")
+        if kind == "image" and block.get("is_error") and not kept:
+            refuse(f"{at}: all content must be type `text` if `is_error` is true")
         if kind == "text" or not kept:  # a journal has the images elsewhere
             _check_block(part, kind, f"{at}.content.{k}", "user", kept=kept)
 

@@ -139,7 +139,7 @@ def call(id: int, params: dict[str, object]) -> None:
                 os.write(1, b"this is no message\n")
             send({"method": "notifications/unheard"})
             send({"id": 999, "result": {}})
-            send({"id": id, "result": text("x" * 10_000_000 if given.get("text") == "large" else "After noise.")})
+            send({"id": id, "result": text("x" * 7_000_000 if given.get("text") == "large" else "After noise.")})
         case "gush":
             while True:
                 send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})

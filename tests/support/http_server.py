@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ import trio
 from chain.servers import ToolServer
 
 from .servers import server
+
+TOOL = {"name": "t", "inputSchema": {"type": "object"}}
 
 
 class HttpServer:
@@ -26,6 +28,14 @@ class HttpServer:
         self.status = 200
         self.body: dict[str, Any] = {}
         """What stands in an answer that refuses."""
+        self.unknown = _json(404, {"id": None, "error": {"code": -32001, "message": "Session not found"}})
+        """What it answers to a session that it does not know."""
+        self.answer: Callable[[int], bytes] | None = None
+        """The whole response to a call, by the id of that."""
+        self.calls = 0
+        self.cursors: list[str] = []
+        """The cursors of the pages of tools that it was asked for."""
+        self.page: Callable[[str], dict[str, Any]] = lambda cursor: {"tools": [TOOL]}
 
     def entry(self, path: str = "mcp") -> ToolServer:
         """As a configuration names it."""
@@ -59,11 +69,11 @@ class HttpServer:
 
     def _answer(self, verb: str, session: str | None, body: bytes) -> bytes:
         if verb != "POST":
-            return _response(405, b"")
+            return response(405, b"")
         asked = json.loads(body)
         method, id = asked["method"], asked.get("id")
         if method != "initialize" and session != str(self.session):
-            return _json(404, {"id": None, "error": {"code": -32001, "message": "Session not found"}})
+            return self.unknown
         match method:
             case "initialize":
                 self.session += 1
@@ -74,34 +84,40 @@ class HttpServer:
                 }
                 return _json(200, {"id": id, "result": result}, f"mcp-session-id: {self.session}\r\n")
             case "tools/list":
-                return _json(200, {"id": id, "result": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}})
+                cursor = asked.get("params", {}).get("cursor", "")
+                self.cursors.append(cursor)
+                return _json(200, {"id": id, "result": self.page(cursor)})
+            case "tools/call" if self.answer is not None:
+                return self.answer(id)
             case "tools/call" if self.status == 0:
                 return b""
             case "tools/call" if self.status != 200:
-                return _json(self.status, {"id": id, **self.body}) if self.body else _response(self.status, b"")
+                return _json(self.status, {"id": id, **self.body}) if self.body else response(self.status, b"")
             case "tools/call":
+                self.calls += 1
                 return _json(200, {"id": id, "result": {"content": [{"type": "text", "text": "Done."}]}})
             case _:
-                return _response(202, b"")
+                return response(202, b"")
 
 
 def _json(status: int, message: dict[str, Any], more: str = "") -> bytes:
     body = json.dumps({"jsonrpc": "2.0", **message}).encode()
-    return _response(status, body, f"content-type: application/json\r\n{more}")
+    return response(status, body, f"content-type: application/json\r\n{more}")
 
 
-def _response(status: int, body: bytes, more: str = "") -> bytes:
+def response(status: int, body: bytes, more: str = "") -> bytes:
+    """A response with more headers, each with its end of line."""
     return f"HTTP/1.1 {status} Status\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body
 
 
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
 PAGES = {
-    "/html": _response(200, b"<html>", "content-type: text/html\r\n"),
-    "/login": _response(401, b"{}", "content-type: application/json\r\n"),
-    "/away": _response(307, b"", "location: http://example.org/mcp\r\n"),
-    "/broken": _response(500, b"oops"),
-    "/large": _response(200, b"x" * (1 << 24) + b"x", "content-type: application/json\r\n"),
+    "/html": response(200, b"<html>", "content-type: text/html\r\n"),
+    "/login": response(401, b"{}", "content-type: application/json\r\n"),
+    "/away": response(307, b"", "location: http://example.org/mcp\r\n"),
+    "/broken": response(500, b"oops"),
+    "/large": response(200, b"x" * (1 << 23) + b"x", "content-type: application/json\r\n"),
 }
 
 

@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from chain import yamlfile
+from chain.errors import ToolError
 from chain.journal.records import ServerTools
 from chain.plan import Plan
 from chain.servers import ToolServer, read_server
@@ -98,7 +99,10 @@ class Running:
     async def call(self, tool: str, report: Callable[[str], None] = lambda text: None, **input: Any) -> str:
         """The text of what a call gives back."""
         server, _, name = tool.partition("__")
-        return (await self.servers.call(server, name, context(self.workspace, report), input)).text
+        output = await self.servers.call(server, name, context(self.workspace, report), input)
+        if output.is_error:
+            raise ToolError(output.text)
+        return output.text
 
 
 @asynccontextmanager

@@ -338,6 +338,13 @@ async def test_no_prompt_of_a_server_is_asked_for_while_a_run_is_active(tmp_path
         assert "a run is active" in answer.text
 
 
+async def test_what_is_wrong_with_a_file_of_servers_is_said(tmp_path: Path) -> None:
+    async with busy(tmp_path) as (session, commands):
+        assert "There is no server" in commands.run("/mcp").text
+        (session.chain.workspace / ".mcp.json").write_text("{")
+        assert "is not valid JSON" in commands.run("/mcp").text
+
+
 @dataclass(frozen=True)
 class Closed:
     """A session that was closed, as the program is told of it."""

@@ -1,6 +1,7 @@
 """One tool call, one result: whatever a tool does, the model gets one clear answer and the run goes on."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,47 @@ async def test_a_tool_is_stopped_at_its_own_limit_or_else_at_the_general_one(
     assert trio.current_time() - begun == limit
     assert result.is_error
     assert result.text == f"probe was stopped after {limit:g} s, its time limit; it may have had effects."
+
+
+@pytest.mark.parametrize(
+    ("reports", "ended_after", "said"),
+    [(0, 3, "after 3 s"), (4, 7, "after 3 s"), (100, 30, "after 10 times 3 s")],
+)
+async def test_a_report_of_progress_begins_the_time_anew_up_to_ten_times(
+    autojump_clock: trio.testing.MockClock, reports: int, ended_after: float, said: str
+) -> None:
+    @tool
+    async def probe(ctx: ToolContext) -> str:
+        """Report each second."""
+        for _ in range(reports):
+            await trio.sleep(1)
+            ctx.extend()
+        await trio.sleep_forever()
+
+    begun = trio.current_time()
+    result = await calling.run(probe, ToolCall("t1", "probe", {}), context(), Rules(timeout_s=3))
+    assert trio.current_time() - begun == ended_after
+    assert said in result.text
+
+
+async def test_a_report_of_progress_does_not_end_the_time_that_stands_still(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limit = trio.CancelScope()
+
+    @tool
+    async def probe(ctx: ToolContext) -> str:
+        """Report while a question is open."""
+        limit.deadline = math.inf
+        await trio.sleep(100)
+        ctx.extend()
+        await trio.sleep(100)
+        limit.deadline = trio.current_time() + 1
+        ctx.extend()
+        return "done"
+
+    result = await calling.run(probe, ToolCall("t1", "probe", {}), context(), Rules(timeout_s=3), limit)
+    assert result.text == "done"
 
 
 async def test_a_tool_that_is_done_in_time_is_not_stopped(autojump_clock: trio.testing.MockClock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 from chain.errors import ToolError
@@ -19,8 +20,12 @@ MAX_IMAGES = 10
 """Pictures of a result."""
 MAX_IMAGE_BYTES = 10_000_000
 """Bytes of all pictures of a result: services refuse requests of 32 MB, and one has those of earlier results too."""
+MAX_COMPARED = 100_000
+"""Characters of a text that is compared with structured content."""
 MAX_FIELDS = 10
 """What a server may ask for at once."""
+MAX_OPTIONS = 1_000
+"""Values that a field may have."""
 MAX_MESSAGE = 2_000
 """Characters of a question: more does not fit on a screen."""
 
@@ -31,16 +36,30 @@ _Json: TypeAlias = Mapping[str, Any]
 Choose: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str]]
 
 
+class NotCarriedOutError(ToolError):
+    """The server refused a request unread, since it does not know the session: it was started again."""
+
+
 def output_of(result: _Json) -> ToolOutput:
-    """What a call gave back. Raises ``ToolError`` for what the server says is an error."""
+    """What a call gave back. It takes a while where that is large."""
     content = result.get("content")
     texts, images = texts_of(content if isinstance(content, list) else ())
-    if not texts and (structured := result.get("structuredContent")) is not None:
-        texts = [json.dumps(structured, ensure_ascii=False, indent=2)]
-    text = "\n\n".join(texts)
-    if result.get("isError") is True:
-        raise ToolError(text or "The tool failed without saying why.")
-    return ToolOutput(text, tuple(images))
+    if (structured := result.get("structuredContent")) is not None and not _says(texts, structured):
+        texts.append(json.dumps(structured, ensure_ascii=False, indent=2))
+    return ToolOutput("\n\n".join(texts), tuple(images), result.get("isError") is True)
+
+
+def _says(texts: Sequence[str], structured: object) -> bool:
+    """Whether texts say the same as structured content, which may be a result that is no object: {"result": it}."""
+    values: list[object] = list(texts)
+    for n, text in enumerate(texts):
+        if len(text) <= MAX_COMPARED:
+            with suppress(ValueError, RecursionError):
+                values[n] = json.loads(text)
+    forms = [structured]
+    if isinstance(structured, dict) and structured.keys() == {"result"}:
+        forms.append(structured["result"])
+    return any(each in values or each in texts or each in (values, list(texts)) for each in forms)
 
 
 def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
@@ -54,7 +73,9 @@ def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
             case {"type": "image" | "audio" as kind, "data": str(data)}:
                 texts.append(_with_binary(kind, str(piece.get("mimeType", "")), data, images))
             case {"type": "resource_link", "uri": str(uri)}:
-                texts.append(f"[Resource {piece.get('name', '')}: {uri}]")
+                about = piece.get("description") or piece.get("title")
+                described = f", {about}" if isinstance(about, str) else ""
+                texts.append(f"[Resource {piece.get('name', '')}: {uri}{described}]")
             case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
                 texts.append(f"[Resource {uri}]\n{text}")
             case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)} as resource}:
@@ -158,7 +179,7 @@ def _options(field: _Json) -> dict[str, object]:
     else:
         parts: Sequence[Any] = next((field[key] for key in ("oneOf", "anyOf") if isinstance(field.get(key), list)), [])
         pairs = [(p.get("title") or p["const"], p["const"]) for p in parts if isinstance(p, dict) and "const" in p]
-    return {shown: value for name, value in pairs if (shown := in_a_row(str(name)))}
+    return {shown: value for name, value in pairs[:MAX_OPTIONS] if (shown := in_a_row(str(name)))}
 
 
 def _value(answer: str, field: _Json, options: Mapping[str, object]) -> object:

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import count
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
@@ -20,6 +21,7 @@ from chain.tools.allowances import SERVER_PREFIX
 MAX_TOOLS = 200
 """Tools of a server: more would fill the window of the model before it has done anything."""
 MAX_DESCRIPTION = 10_000
+MAX_UNION = 3_000
 MAX_SCHEMA = 30_000
 """Characters of each."""
 MAX_CHARS = 300_000
@@ -33,10 +35,13 @@ MAX_LEVELS = 30
 MAX_TOLD = 3
 """Tools that are named of those that were left out."""
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]")
+"""Characters that a service does not accept in a name, as . and / which the protocol has: _ stands for each."""
 _MAX_NAME = 64
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _UNIONS = ("oneOf", "anyOf", "allOf")
+_LEFT_OUT = ("$schema", *_UNIONS)
+"""Keys at the top of a schema that a model does not get."""
 
 _Json: TypeAlias = Mapping[str, Any]
 
@@ -44,17 +49,30 @@ _Json: TypeAlias = Mapping[str, Any]
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
     """The tools, and in a sentence which were left out and why; empty if none was."""
     found: dict[str, OfferedTool] = {}
+    first: dict[str, _Json] = {}
     faults: list[str] = []
     chars = values = 0
     for n, raw in enumerate(listed):
         name, hints = raw.get("name"), raw.get("annotations")
         schema: Any = raw.get("inputSchema")
-        full, description = f"{SERVER_PREFIX}{server.name}__{name}", _description(server, raw)
+        full = mapped = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', str(name))}"
+        others = count(2)
+        while full in found and found[full].tool != name:
+            full = f"{mapped}_{next(others)}"
+        description = _description(server, raw)
+        if first.get(full) == raw:
+            continue  # as in a list that begins anew
         if len(found) == MAX_TOOLS or n >= MAX_JUDGED:
             fault = f"there are more than {MAX_TOOLS}"
         elif full in found:
             fault = "it is one more of that name"
         elif not (fault := _form_fault(full, raw, description)):
+            description += _union_text(schema)
+            schema = {
+                "type": "object",
+                "properties": {},
+                **{key: value for key, value in schema.items() if key not in _LEFT_OUT},
+            }
             text = json.dumps(schema)
             chars += len(description) + len(text)
             values += _count(schema)
@@ -64,7 +82,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             faults.append(f"{str(name)[:40]!r} ({fault})")
             continue
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
-        schema = {"properties": {}, **{key: value for key, value in schema.items() if key != "$schema"}}
+        first[full] = raw
         found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, str(name))
     left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_TOLD)}." if faults else ""
     return tuple(found.values()), left_out
@@ -75,14 +93,22 @@ def _description(server: ToolServer, raw: _Json) -> str:
     return next(texts, f"{raw.get('name')}, a tool of {server.name}.")
 
 
+def _union_text(schema: _Json) -> str:
+    """What is said of unions at the top of a schema: services refuse them there, and the server checks its input."""
+    unions = {key: schema[key] for key in _UNIONS if key in schema}
+    text = json.dumps(unions, ensure_ascii=False)
+    shown = text if len(text) <= MAX_UNION else f"{' and '.join(unions)}, which this description has no room for"
+    return f"\n\nThe input must fit this as well: {shown}" if unions else ""
+
+
 def _form_fault(full: str, raw: _Json, description: str) -> str:
     """Why a tool is left out, as far as that shows at once; empty if it need not be."""
     name, schema = raw.get("name"), raw.get("inputSchema")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(full) > _MAX_NAME:
-        return f"a whole name has at most {_MAX_NAME} of the characters a-z, A-Z, 0-9, _ and -"
+    if not isinstance(name, str) or not _OTHER.sub("", name) or len(full) > _MAX_NAME:
+        return f"a whole name has at most {_MAX_NAME} characters, and some of a-z, A-Z, 0-9, _ and -"
     if len(description) > MAX_DESCRIPTION:
         return f"its description has more than {MAX_DESCRIPTION:,} characters"
-    if not isinstance(schema, dict) or schema.get("type") != "object":
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         return "its input is no object"
     try:
         if len(json.dumps(schema)) > MAX_SCHEMA:
@@ -99,8 +125,6 @@ def _form_fault(full: str, raw: _Json, description: str) -> str:
 def _schema_fault(text: str) -> str:
     """Why a tool is left out, as its schema shows, which takes a while; empty if it need not be."""
     schema = json.loads(text)
-    if union := next((key for key in _UNIONS if key in schema), ""):
-        return f"its schema has {union} at its top"
     properties = schema.get("properties", {})
     if isinstance(properties, dict) and not all(map(_PROPERTY.fullmatch, properties)):
         return "a parameter has a name with other characters than a-z, A-Z, 0-9, _, . and -"

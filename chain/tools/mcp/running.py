@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ import trio
 
 from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
+from chain.extras import MCP, install_command
 from chain.journal.records import ServerTools
 from chain.servers import Launch, ToolServer
 from chain.signal import Signal
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import Guard
 
 FIRST_S = 10.0
-"""Seconds that the first run waits for servers that have not started yet."""
+"""Seconds that the first run waits for a server that has not started yet, unless its entry or a flag says otherwise."""
 LIST_S = 5.0
 """Seconds that a run waits for a list that has changed."""
 MAX_STARTS, PER_S = 3, 60.0
@@ -44,14 +46,16 @@ WHY_S = 1.0
 """Seconds until it is known why a server ended."""
 MAX_ASKING = 3
 """Questions of a server that wait."""
+MAX_PROGRESS = 1_000
+"""Characters of a report of progress."""
 MAX_ERROR = 300
 """Characters of an error, and of what a prompt does, that are shown."""
 MAX_PROMPTS = 200
 """Prompts of a server: as many as tools."""
 
-NO_CLIENT = "servers need the extra mcp: pip install 'react-chain[mcp]'"
-
 _THREADS = Threads("mcp")
+_IMPORTING = threading.Lock()
+"""Two threads that import a module that cannot be imported raise all kinds of errors."""
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
 
@@ -115,6 +119,10 @@ class Servers:
         """Which tools were left out, in sentences."""
         return tuple(filter(None, (server.left_out for server in self._servers.values())))
 
+    def timeout_of(self, server: str) -> float | None:
+        """The time limit of calls that the entry of a server has, in seconds."""
+        return self._servers[server].server.timeout_s if server in self._servers else None
+
     async def settled(self) -> None:
         """Wait until each has started, or could not be."""
         for server in self._servers.values():
@@ -122,9 +130,11 @@ class Servers:
 
     async def now(self, latest: ServerTools) -> ServerTools:
         """What they offer to the run that begins. The first one waits for those that have not started yet."""
-        with trio.move_on_after(FIRST_S if self._is_first else LIST_S):
-            if self._is_first:
-                await self.settled()
+        begun = trio.current_time()
+        for server in self._servers.values() if self._is_first else ():
+            with trio.CancelScope(deadline=begun + server.first_s):
+                await server.settled.wait()
+        with trio.move_on_after(LIST_S):
             for server in self._servers.values():
                 await server.list_anew()
         self._is_first = False
@@ -210,11 +220,21 @@ class _Running:
             again = "; its next call starts it again" if self.tools else ""
             told = f"The server {name} is not there: {self._error}{again}"
         elif not self.settled.is_set() and not self._error:
-            told = f"The server {name} has not started within {FIRST_S:g} s: what begins goes without it until it has."
+            late = f"The server {name} has not started within {self.first_s:g} s"
+            told = f"{late}: what begins goes without it until it has."
         for sentence in filter(None, (told, self.left_out)):
             if sentence not in self._told:
                 self._told.add(sentence)
                 yield sentence
+
+    @property
+    def first_s(self) -> float:
+        """Seconds that the first run waits for it."""
+        return math.inf if self.server.is_awaited else FIRST_S if self.server.start_s is None else self.server.start_s
+
+    @property
+    def start_s(self) -> float:
+        return self.server.start_s or 0
 
     # ------------------------------------------------------------------------------------------------------- its life
 
@@ -300,35 +320,48 @@ class _Running:
     # ------------------------------------------------------------------------------------------------------ its calls
 
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        connection = await self._connect()
         told_at = -math.inf
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
             nonlocal told_at
+            context.extend()
             if (now := trio.current_time()) >= told_at + PROGRESS_S:
                 told_at = now
-                context.progress(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
+                said = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+                context.progress(said[:MAX_PROGRESS])
 
         call = _ActiveCall(context)
         self._calls.append(call)
         try:
-            result = await connection.ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
-        except ToolError as error:
-            if not connection.is_gone:
-                raise
-            with trio.move_on_after(WHY_S):
-                await self._explained.wait()
-            name, why = self.server.name, self._error or str(error)
-            raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+            result = await self._ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
         finally:
             self._calls.remove(call)
             for scope in call.asking:
                 scope.cancel()
-        return content.output_of(result)
+        return await _THREADS.run(partial(content.output_of, result), abandon_on_cancel=True)
+
+    async def _ask(self, method: str, params: Mapping[str, Any], progress: Any = None) -> dict[str, Any]:  # noqa: ANN401
+        """The answer to a request; one that was not carried out, as the server was started again, is repeated once."""
+        was_refused = False
+        while True:
+            connection = await self._connect()
+            try:
+                return await connection.ask(method, params, progress)
+            except content.NotCarriedOutError as error:
+                if was_refused:
+                    raise ToolError(f"The server refuses it in a new session, too: {error}") from None
+                was_refused = True
+            except ToolError as error:
+                if not connection.is_gone:
+                    raise
+                with trio.move_on_after(WHY_S):
+                    await self._explained.wait()
+                name, why = self.server.name, self._error or str(error)
+                raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
         """The text of a prompt, its arguments filled with words in their order. Raises ``ToolError``."""
-        connection = await self._connect()
+        await self._connect()
         found = next((each for each in self._prompts if each["name"] == name), None)
         if found is None:
             raise ToolError(f"There is no prompt {name}.")
@@ -341,7 +374,7 @@ class _Running:
         if wanted and len(words) > len(wanted):  # the last one has the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
-        return content.messages_text(await connection.ask("prompts/get", params))
+        return content.messages_text(await self._ask("prompts/get", params))
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
         """Ask the user on behalf of the server, as a question of the call that began last."""
@@ -369,26 +402,24 @@ def _is_prompt(raw: Mapping[str, Any]) -> bool:
 
 def _import_client() -> Callable[..., Any]:
     """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        from chain.tools.mcp.server_connection import keep_connected
+    with _IMPORTING:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            from chain.tools.mcp.server_connection import keep_connected
 
-        gc.freeze()
-    except ImportError as error:
-        if error.name is not None and error.name.partition(".")[0] not in ("mcp", "mcp_types"):
-            raise
-        raise ToolError(NO_CLIENT) from None
-    finally:
-        if was_on:
-            gc.enable()
+            gc.freeze()
+        except ImportError as error:
+            why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+            raise ToolError(f"servers need the extra mcp: {install_command(MCP)}{why}") from None
+        finally:
+            if was_on:
+                gc.enable()
     return keep_connected
 
 
 class ServerTool:
     """A tool of a server, as a ``Tool``. Its names, schema and hints are the server's own."""
-
-    timeout_s: float | None = None
 
     def __init__(self, offered: OfferedTool, servers: Servers) -> None:
         self.name = offered.name
@@ -396,6 +427,7 @@ class ServerTool:
         self.input_schema = offered.input_schema
         self.read_only = offered.read_only
         self.needs_approval = offered.needs_approval
+        self.timeout_s = servers.timeout_of(offered.server)
         self._offered = offered
         self._servers = servers
 

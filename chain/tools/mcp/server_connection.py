@@ -24,20 +24,20 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from chain.errors import ToolError
 from chain.servers import Address, Launch
 from chain.tools import calling
-from chain.tools.mcp.streams import ErrorTail, HttpNotes, RowReader, RowWriter, http_streams
+from chain.tools.mcp.content import NotCarriedOutError
+from chain.tools.mcp.streams import UNKNOWN_SESSION, ErrorTail, Outgoing, RowReader, http_streams, row_of
+from chain.tools.mcp.traffic import Traffic
 from chain.tools.processes.guarded import Guard
 from chain.version import VERSION
 
 START_S = 30.0
 """Seconds for a server to say what it has."""
-UNEXPLAINED = ("Session terminated", "Server returned an error response")
-"""What the client says where an answer of HTTP says nothing but its status."""
 CLOSED = "Connection closed"
-"""The same where the connection broke."""
+"""What the client says where the connection broke."""
 ENDING_S = 0.1
 """Seconds for what a server says last, which may be on its way."""
-MAX_PAGES, MAX_LISTED = 50, 10_000
-"""Pages of a list, and what is on them: more is a server that does not end."""
+MAX_PAGES, MAX_LISTED, MAX_LIST_BYTES = 50, 10_000, 10_000_000
+"""Pages of a list, what is on them, and the bytes of all: more is a server that does not end."""
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -48,9 +48,10 @@ for _name in ("mcp", "client"):
 
 
 class ServerHost(Protocol):
-    """The owner of a connection."""
+    """The owner of a connection. ``start_s`` is how long the server may take until it has said what it has."""
 
     workspace: Path
+    start_s: float
 
     async def elicit(self, message: str, schema: Json, url: str) -> tuple[str, dict[str, Any] | None]:
         """What the user answers: accept, decline or cancel, and what to."""
@@ -67,15 +68,14 @@ class ServerConnection:
     """A server that answers."""
 
     _dispatcher: JSONRPCDispatcher[Any]
-    _gone: trio.Event
-    _notes: HttpNotes | None
+    _traffic: Traffic
     has_tools: bool
     has_prompts: bool
 
     @property
     def is_gone(self) -> bool:
         """Whether the other side has ended."""
-        return self._gone.is_set()
+        return self._traffic.gone.is_set()
 
     async def ask(self, method: str, params: Json, progress: ProgressFnT | None = None) -> dict[str, Any]:
         """The answer to a request. Raises ``ToolError``. One that is cancelled is cancelled at the server as well."""
@@ -83,65 +83,65 @@ class ServerConnection:
             options = CallOptions(on_progress=progress) if progress else CallOptions()
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
-            message = error.error.message
-            if self._notes is not None:
-                if message == CLOSED:
-                    self._gone.set()  # which it is a little later
-                if self._notes.is_unknown and error.error.code != types.METHOD_NOT_FOUND:
-                    self._gone.set()  # only a new connection helps
-                if message in UNEXPLAINED:
-                    message = self._notes.fault or message
-            raise ToolError(message) from None
+            code, message = error.error.code, error.error.message
+            if code == UNKNOWN_SESSION or message == CLOSED:
+                self._traffic.gone.set()  # which it is a little later, and only a new connection helps
+            raise (NotCarriedOutError if code == UNKNOWN_SESSION else ToolError)(message) from None
 
     async def listed(self, what: str) -> list[Json]:
         """The tools or prompts, page after page. Raises ``ToolError``."""
         found: list[Json] = []
+        cursors: set[str] = set()
         params: dict[str, Any] = {}
+        before = self._traffic.received
         for _ in range(MAX_PAGES):
             answer = await self.ask(f"{what}/list", params)
             page = answer.get(what)
             if not isinstance(page, list):
                 raise ToolError(f"its list of {what} is none")
+            if self._traffic.received - before > MAX_LIST_BYTES:
+                self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
             cursor = answer.get("nextCursor")
-            if not isinstance(cursor, str) or len(found) >= MAX_LISTED:
+            if not isinstance(cursor, str) or cursor in ("", *cursors) or len(found) >= MAX_LISTED:
                 break
+            cursors.add(cursor)
             params = {"cursor": cursor}
         return found[:MAX_LISTED]
 
 
 async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
     """Start a server, or reach it, and keep the connection until it ends; returns why it did."""
+    traffic = Traffic()
     if isinstance(how, Launch):
-        return await _with_program(how, guard, env, host)
-    notes = HttpNotes()
+        return await _with_program(how, guard, env, host, traffic)
     try:
-        async with http_streams(how, notes) as (read, write):
-            await _converse(read, write, host, trio.Event(), notes)
+        async with http_streams(how, traffic) as (read, write):
+            await _converse(read, write, host, traffic)
     except Exception as error:  # noqa: BLE001 - told
-        return notes.fault or _problem(error)
-    return notes.fault or "it ended"
+        return traffic.fault or _problem(error)
+    return traffic.fault or "it ended"
 
 
-async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
+async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost, traffic: Traffic) -> str:
     problem = ""
     try:
         async with (
             guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
             trio.open_nursery() as nursery,
         ):
-            reader, tail = RowReader(program), ErrorTail(program)
-            writer = RowWriter(program, reader.gone)
+            reader, tail = RowReader(program, traffic), ErrorTail(program, traffic)
+            writer = Outgoing(lambda item: program.input.send_all(row_of(item)), traffic)
             nursery.start_soon(writer.run)
             nursery.start_soon(tail.run)
             try:
-                await _converse(reader, writer, host, reader.gone)
+                await _converse(reader, writer, host, traffic)
             except Exception as error:  # noqa: BLE001 - told
                 problem = _problem(error)
             if reader.is_closed or writer.is_broken:
                 problem = f"it closed its {'input' if writer.is_broken else 'output'}"
             with trio.move_on_after(ENDING_S):
-                problem = reader.fault or await program.end()
+                problem = traffic.fault or await program.end()
             if beside := tail.last_row or reader.noise:
                 problem = f"{problem} ({beside})"
             nursery.cancel_scope.cancel()
@@ -173,10 +173,9 @@ async def _converse(
     read: Any,  # noqa: ANN401 - streams of either kind
     write: Any,  # noqa: ANN401
     host: ServerHost,
-    gone: trio.Event,
-    notes: HttpNotes | None = None,
+    traffic: Traffic,
 ) -> None:
-    """Begin, and stay until the other side is ``gone``. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
+    """Begin, and stay until the other side is gone. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
     async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}
@@ -191,7 +190,7 @@ async def _converse(
         if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
             host.on_listed_anew()
 
-    dispatcher = _Dispatcher(read, write, gone)
+    dispatcher = _Dispatcher(read, write, traffic.gone)
     session = ClientSession(
         dispatcher=dispatcher,
         elicitation_callback=elicited,
@@ -200,14 +199,14 @@ async def _converse(
         client_info=types.Implementation(name="chain", version=VERSION),
     )
     async with session:
-        with trio.move_on_after(START_S) as limit:
+        with trio.move_on_after(most := max(host.start_s, START_S)) as limit:
             has = (await session.initialize()).capabilities
             await host.on_connected(
-                ServerConnection(dispatcher, gone, notes, has.tools is not None, has.prompts is not None)
+                ServerConnection(dispatcher, traffic, has.tools is not None, has.prompts is not None)
             )
         if limit.cancelled_caught:
-            raise ToolError(f"it did not answer within {START_S:g} s")
-        await gone.wait()
+            raise ToolError(f"it did not answer within {most:g} s")
+        await traffic.gone.wait()
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from chain.text.wording import NOBODY_CHOOSES
-from chain.tools.mcp.content import answer_of, texts_of
+from chain.tools.mcp.content import answer_of, output_of, texts_of
 
 
 def test_the_pictures_of_a_result_are_bounded_together() -> None:
@@ -17,6 +18,51 @@ def test_the_pictures_of_a_result_are_bounded_together() -> None:
     texts, images = texts_of([{"type": "image", "mimeType": "image/png", "data": data}] * 4)
     assert len(images) == 2
     assert [text.endswith("left out]") for text in texts] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("texts", "structured", "is_said"),
+    [
+        (["1 page found"], {"fact": 1}, False),
+        (['{"fact": 1}'], {"fact": 1}, True),
+        (["Found:", '{\n  "fact": 1\n}'], {"fact": 1}, True),
+        (["5"], {"result": 5}, True),
+        (["a", '{"b": 1}'], {"result": ["a", {"b": 1}]}, True),
+        (["yes"], {"result": "yes"}, True),
+        (["12"], {"result": "12"}, True),
+        (["yes"], {"answer": "yes"}, False),
+        (["[" * 5_000], {"a": 1}, False),
+        ([], {"a": 1}, False),
+        ([], None, True),
+    ],
+)
+def test_structured_content_goes_along_unless_a_text_says_the_same(
+    texts: list[str], structured: Any, is_said: bool
+) -> None:
+    content = [{"type": "text", "text": text} for text in texts]
+    output = output_of({"content": content, "structuredContent": structured})
+    added = [] if is_said else [json.dumps(structured, indent=2)]
+    assert output.text == "\n\n".join([*texts, *added])
+
+
+def test_an_error_has_its_pictures() -> None:
+    data = b64encode(b"\x89PNG\r\n\x1a\n").decode()
+    picture = {"type": "image", "mimeType": "image/png", "data": data}
+    output = output_of({"content": [{"type": "text", "text": "No."}, picture], "isError": True})
+    assert (output.is_error, len(output.images)) == (True, 1)
+    assert output.text.startswith("No.\n\n[image 1: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"name": "r.pdf", "description": "report of May"}, "[Resource r.pdf: file:///r, report of May]"),
+        ({"name": "r.pdf", "title": "A report"}, "[Resource r.pdf: file:///r, A report]"),
+        ({"description": 5}, "[Resource : file:///r]"),
+    ],
+)
+def test_what_a_link_is_said_to_be_goes_along(more: dict[str, Any], text: str) -> None:
+    assert output_of({"content": [{"type": "resource_link", "uri": "file:///r", **more}]}).text == text
 
 
 class Answerer:

@@ -53,6 +53,48 @@ def test_a_description_is_a_text_of_some_length(more: dict[str, Any], described:
     assert [each.description for each in found] == ([] if described is None else [described])
 
 
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("docs.create", "mcp__h__docs_create"),
+        ("user/update", "mcp__h__user_update"),
+        ("two words: ä", "mcp__h__two_words___"),
+        ("作成", None),
+        ("", None),
+        (5, None),
+        ("a." * 40, None),
+    ],
+)
+def test_other_characters_of_a_name_are_mapped(name: object, offered: str | None) -> None:
+    found, why = offers.tools_of(SERVER, [{"name": name, "inputSchema": {}}])
+    assert [(each.name, each.tool) for each in found] == ([] if offered is None else [(offered, name)])
+    assert bool(why) == (offered is None)
+
+
+def test_tools_of_one_mapped_name_and_the_same_tool_again() -> None:
+    names = ["a.b", "a.b", "a/b", "a_b", "a/b"]
+    found, why = offers.tools_of(SERVER, [*map(tool, names), tool("a.b", description="other")])
+    assert {each.name.removeprefix("mcp__h__"): each.tool for each in found} == {
+        "a_b": "a.b",
+        "a_b_2": "a/b",
+        "a_b_3": "a_b",
+    }
+    assert why == "Of the tools of h were left out: 'a.b' (it is one more of that name)."
+
+
+@pytest.mark.parametrize("union", ["anyOf", "oneOf", "allOf"])
+def test_a_union_at_the_top_is_said_in_the_description(union: str) -> None:
+    parts = [{"required": ["a"]}, {"$ref": "#/$defs/b"}]
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "$defs": {"b": {}}}
+    found, why = offers.tools_of(SERVER, [tool("t", description="Does it.", inputSchema={**schema, union: parts})])
+    assert why == ""
+    assert found[0].input_schema == schema
+    assert found[0].description.startswith(f'Does it.\n\nThe input must fit this as well: {{"{union}": [{{"required"')
+    found, _ = offers.tools_of(SERVER, [tool("t", inputSchema={union: [{"const": "x" * 5_000}]})])
+    assert found[0].input_schema == {"type": "object", "properties": {}}
+    assert found[0].description.endswith(f"{union}, which this description has no room for")
+
+
 def test_a_schema_without_bottom_is_left_out() -> None:
     schema: dict[str, Any] = {"type": "object"}
     inner = schema

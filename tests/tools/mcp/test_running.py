@@ -6,17 +6,30 @@ import json
 import math
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 from support.processes import until_async
-from support.servers import entry_of, heard, hostile, left_by, running, server, until_heard, without_time_limits
+from support.servers import (
+    context,
+    entry_of,
+    heard,
+    hostile,
+    left_by,
+    running,
+    server,
+    until_heard,
+    without_time_limits,
+)
 
 from chain.errors import ToolError
+from chain.extras import MCP, install_command
+from chain.journal.records import ServerTools
 from chain.servers import find_servers
 from chain.tools.mcp import running as life
-from chain.tools.mcp import server_connection, streams
+from chain.tools.mcp import server_connection, traffic
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 
@@ -73,10 +86,11 @@ async def test_bad_tools_are_left_out_and_the_others_stay(log: Path) -> None:
     async with running(log.parent, hostile(log, "wrong-tools")) as made:
         names = await made.tools()
         assert "h__echo" in names
-        assert not {*names} & {f"h__{name}" for name in ("nonsense", "circle", "away", "union", "deep", "long", "text")}
+        assert not {*names} & {f"h__{name}" for name in ("nonsense", "circle", "away", "deep", "long", "text")}
+        assert {*names} >= {"h__two_words", "h__bell__", "h__union"}
         assert len(names) == len({*names})
         assert len(made.notices) == 1
-        assert made.notices[0].startswith("Of the tools of h were left out: 'two words'")
+        assert made.notices[0].startswith("Of the tools of h were left out: '5'")
         assert made.notices[0].isprintable()
 
 
@@ -109,15 +123,18 @@ async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> No
         "[Resource file:///z]\n[image 1: image/png, 70 bytes]",
         "[Content of the kind hologram, which is not known here]",
         "[Content that is none]",
+        '{\n  "a": 1\n}',
     ]
 
 
-async def test_progress_is_told(log: Path) -> None:
-    told: list[str] = []
+async def test_progress_is_told_and_gives_the_call_more_time(log: Path) -> None:
+    told, extended = list[str](), list[None]()
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
-        assert await made.call("h__steps", told.append) == "All steps."
+        steps = replace(context(log.parent, told.append), extend=lambda: extended.append(None))
+        assert (await made.servers.call("h", "steps", steps, {})).text == "All steps."
     assert told[0] == "step 1"
+    assert len(extended) == 3
 
 
 @pytest.mark.sampled(every=3)
@@ -138,7 +155,7 @@ async def test_noise_between_messages_is_passed_over(log: Path) -> None:
     async with running(log.parent, hostile(log, "not-json")) as made:
         await made.tools()
         assert await made.call("h__rows") == "After noise."
-        assert len(await made.call("h__rows", text="large")) == 10_000_000
+        assert len(await made.call("h__rows", text="large")) == 7_000_000
 
 
 async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
@@ -186,13 +203,13 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
         ("die-first", r"exit code 3 \(cannot read the settings\)"),
         ("silent", "did not answer within"),
         ("flood", "messages in a second"),
-        ("one-row", "more than 16,777,216 bytes"),
+        ("one-row", "more than 8,388,608 bytes"),
     ],
 )
 async def test_one_that_does_not_start_is_told_once(
     log: Path, act: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "MAX_ROWS", 100)
+    monkeypatch.setattr(traffic, "MAX_ROWS", 100)
     monkeypatch.setattr(server_connection, "START_S", 0.5 if act == "silent" else math.inf)
     monkeypatch.setattr(server_connection, "ENDING_S", math.inf if act == "die-first" else 0.1)
     async with running(log.parent, hostile(log, act), hostile(log.with_name("i"), name="i")) as made:
@@ -212,10 +229,9 @@ async def test_a_program_that_there_is_not(log: Path) -> None:
 
 @pytest.mark.slow
 async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_server_is_told_once(
-    log: Path, monkeypatch: pytest.MonkeyPatch
+    log: Path,
 ) -> None:
-    monkeypatch.setattr(life, "FIRST_S", 0.2)
-    async with running(log.parent, hostile(log, "silent")) as made:
+    async with running(log.parent, server({**entry_of(log, "silent"), "start_s": 0.2})) as made:
         with trio.move_on_after(0.01) as limit:
             await made.tools()
         assert limit.cancelled_caught
@@ -223,6 +239,21 @@ async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_serv
         for _ in range(3):
             await made.tools()
         assert made.notices == ["The server h has not started within 0.2 s: what begins goes without it until it has."]
+
+
+async def test_one_that_a_flag_names_is_waited_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(life, "FIRST_S", 0)
+    async with running(log.parent, replace(hostile(log), is_awaited=True)) as made:
+        assert "h__echo" in await made.tools()
+        assert made.notices == []
+
+
+async def test_its_entry_says_how_long_it_may_take(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_connection, "START_S", 0)
+    entry = {**entry_of(log), "start_s": 1_000, "timeout_s": 7}
+    async with running(log.parent, server(entry)) as made:
+        offered = (await made.servers.now(ServerTools())).tools
+        assert life.ServerTool(offered[0], made.servers).timeout_s == 7
 
 
 @pytest.mark.slow
@@ -268,7 +299,7 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("act", ["gush", "huge"])
 async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_ROWS", 100)
+    monkeypatch.setattr(traffic, "MAX_ROWS", 100)
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
         with pytest.raises(ToolError, match="it sent "):
@@ -316,8 +347,6 @@ async def test_nothing_is_left_of_it(log: Path, acts: tuple[str, ...]) -> None:
 
 
 async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
-    from chain.journal.records import ServerTools
-
     other = log.with_name("other")
     async with running(log.parent, hostile(log, trust_hints=True), hostile(other, name="i")) as made:
         offered = {tool.name: tool for tool in (await made.servers.now(ServerTools())).tools}
@@ -342,14 +371,16 @@ async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypa
 
 
 async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "chain.tools.mcp.server_connection")
+    for module in ("server_connection", "streams", "traffic"):
+        monkeypatch.delitem(sys.modules, f"chain.tools.mcp.{module}")
     monkeypatch.setitem(sys.modules, "mcp.client.session", None)
-    async with running(log.parent, hostile(log)) as made:
+    async with running(log.parent, *(hostile(log, name=name) for name in "abcdef")) as made:
         assert await made.tools() == []
-        assert "react-chain[mcp]" in made.notices[0]
+        assert len(made.notices) == 6
+        assert all(said.endswith(f"servers need the extra mcp: {install_command(MCP)}") for said in made.notices)
 
 
 def test_a_picture_of_the_largest_size_fits_a_message() -> None:
     from chain.tools.paths import MAX_WHOLE
 
-    assert streams.MAX_ROW > MAX_WHOLE * 4 / 3
+    assert traffic.MAX_ROW > MAX_WHOLE * 4 / 3

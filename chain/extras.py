@@ -1,0 +1,21 @@
+"""How to install a library that only an extra of the distribution brings, the way this program was installed."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+MCP, REDIS = "mcp>=2.3", "coredis>=6.9,<7"
+"""What the extras need, as ``pyproject.toml`` has it. The distribution itself may be in no index."""
+
+
+def install_command(requirement: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:
+    """The command that installs a requirement beside this program."""
+    folder = Path(prefix)
+    if (folder / "pipx_metadata.json").is_file():
+        return f"pipx inject {folder.name} {shlex.quote(requirement)}"
+    if find_spec("pip") is None:  # in environments that uv made
+        return f"uv pip install --python {shlex.quote(python)} {shlex.quote(requirement)}"
+    return f"{shlex.quote(python)} -m pip install {shlex.quote(requirement)}"

@@ -1,0 +1,24 @@
+"""The command that installs a library beside this program, however that was installed."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from support.house import ROOT
+
+from chain.extras import MCP, REDIS, install_command
+
+
+def test_the_libraries_are_those_of_the_project() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert (extras["mcp"], extras["redis"]) == ([MCP], [REDIS])
+
+
+def test_the_command_is_that_of_the_installer(tmp_path: Path) -> None:
+    venv = tmp_path / "react-chain"
+    venv.mkdir()
+    python = f"{venv}/bin/py thon"
+    assert install_command(MCP, str(venv), python).endswith(f"'{python}' -m pip install 'mcp>=2.3'")
+    (venv / "pipx_metadata.json").touch()
+    assert install_command(MCP, str(venv), python) == "pipx inject react-chain 'mcp>=2.3'"
