@@ -25,6 +25,8 @@ _NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
 
 _STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
 _SECONDS = ("start_s", "timeout_s")
+START_S = 30.0
+"""Seconds for a server to say what it has, if its entry does not have more."""
 _OURS = ("type", *_STDIO, *_HTTP, *_SECONDS, "trust_hints")
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
@@ -52,8 +54,7 @@ class ToolServer:
 
     With ``trust_hints`` a tool that says of itself that it only reads needs no approval. ``start_s`` is how long the
     first run waits for it, and ``timeout_s`` the limit of its calls, both in seconds and ``None`` for the default.
-    ``is_named``: its name is allowed, whatever the entry that was found says. ``is_awaited``: a flag names it, so that
-    the first run waits until it has started, or failed.
+    ``is_named``: its name is allowed, whatever the entry that was found says.
     """
 
     name: str
@@ -62,7 +63,6 @@ class ToolServer:
     trust_hints: bool = False
     start_s: float | None = None
     timeout_s: float | None = None
-    is_awaited: bool = False
     is_named: bool = False
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from chain.config import trust
 from chain.config.load import Settings
 from chain.errors import ConfigError, did_you_mean
-from chain.servers import FILE, ToolServer, find_servers
+from chain.servers import FILE, START_S, ToolServer, find_servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
             refused.append(f"you said no to the server {server.name} of {FILE}: --mcp {server.name} starts it")
         else:
             unasked.append(server)
-    allowed = [replace(server, is_awaited=server.name in named) for server in allowed]
+    for n, server in enumerate(allowed):
+        if server.name in named:  # which is waited for until it has started, or failed
+            allowed[n] = replace(server, start_s=max(server.start_s or 0, START_S))
     return FoundServers(tuple(allowed), tuple(unasked), (*notes, *refused))
 
 

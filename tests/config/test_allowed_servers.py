@@ -11,6 +11,7 @@ from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import remember_answer, servers_of
 from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
+from chain.servers import START_S
 
 
 def read(folder: Path, mcp: str = "{}") -> Settings:
@@ -85,9 +86,9 @@ def test_a_name_is_not_sought_in_a_file_that_is_invalid_without_saying_so(tmp_pa
 
 def test_a_server_that_a_flag_names_is_waited_for(tmp_path: Path) -> None:
     found(tmp_path, git="x")
-    which = servers_of(read(tmp_path, "{own: {command: x}, other: {command: x}}"), tmp_path, tmp_path, ["git", "own"])
-    assert {each.name for each in which.allowed if each.is_awaited} == {"git", "own"}
-    assert len(which.allowed) == 3
+    settings = read(tmp_path, "{own: {command: x, start_s: 90}, other: {command: x}}")
+    allowed = servers_of(settings, tmp_path, tmp_path, ["git", "own"]).allowed
+    assert {each.name: each.start_s for each in allowed} == {"git": START_S, "own": 90, "other": None}
 
 
 def test_a_configuration_that_was_found_may_name_no_server_before_it_is_trusted(tmp_path: Path) -> None:

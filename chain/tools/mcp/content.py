@@ -24,8 +24,6 @@ MAX_COMPARED = 100_000
 """Characters of a text that is compared with structured content."""
 MAX_FIELDS = 10
 """What a server may ask for at once."""
-MAX_OPTIONS = 1_000
-"""Values that a field may have."""
 MAX_MESSAGE = 2_000
 """Characters of a question: more does not fit on a screen."""
 
@@ -179,7 +177,7 @@ def _options(field: _Json) -> dict[str, object]:
     else:
         parts: Sequence[Any] = next((field[key] for key in ("oneOf", "anyOf") if isinstance(field.get(key), list)), [])
         pairs = [(p.get("title") or p["const"], p["const"]) for p in parts if isinstance(p, dict) and "const" in p]
-    return {shown: value for name, value in pairs[:MAX_OPTIONS] if (shown := in_a_row(str(name)))}
+    return {shown: value for name, value in pairs if (shown := in_a_row(str(name)))}
 
 
 def _value(answer: str, field: _Json, options: Mapping[str, object]) -> object:

@@ -21,7 +21,6 @@ from chain.tools.allowances import SERVER_PREFIX
 MAX_TOOLS = 200
 """Tools of a server: more would fill the window of the model before it has done anything."""
 MAX_DESCRIPTION = 10_000
-MAX_UNION = 3_000
 MAX_SCHEMA = 30_000
 """Characters of each."""
 MAX_CHARS = 300_000
@@ -96,9 +95,7 @@ def _description(server: ToolServer, raw: _Json) -> str:
 def _union_text(schema: _Json) -> str:
     """What is said of unions at the top of a schema: services refuse them there, and the server checks its input."""
     unions = {key: schema[key] for key in _UNIONS if key in schema}
-    text = json.dumps(unions, ensure_ascii=False)
-    shown = text if len(text) <= MAX_UNION else f"{' and '.join(unions)}, which this description has no room for"
-    return f"\n\nThe input must fit this as well: {shown}" if unions else ""
+    return f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}" if unions else ""
 
 
 def _form_fault(full: str, raw: _Json, description: str) -> str:

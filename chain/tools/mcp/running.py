@@ -46,10 +46,8 @@ WHY_S = 1.0
 """Seconds until it is known why a server ended."""
 MAX_ASKING = 3
 """Questions of a server that wait."""
-MAX_PROGRESS = 1_000
-"""Characters of a report of progress."""
 MAX_ERROR = 300
-"""Characters of an error, and of what a prompt does, that are shown."""
+"""Characters of an error, of what a prompt does and of progress, that are shown."""
 MAX_PROMPTS = 200
 """Prompts of a server: as many as tools."""
 
@@ -132,7 +130,7 @@ class Servers:
         """What they offer to the run that begins. The first one waits for those that have not started yet."""
         begun = trio.current_time()
         for server in self._servers.values() if self._is_first else ():
-            with trio.CancelScope(deadline=begun + server.first_s):
+            with trio.CancelScope(deadline=begun + (server.start_s or FIRST_S)):
                 await server.settled.wait()
         with trio.move_on_after(LIST_S):
             for server in self._servers.values():
@@ -184,6 +182,7 @@ class _Running:
     def __init__(self, server: ToolServer, around: Surroundings) -> None:
         self.server = server
         self.workspace = around.workspace
+        self.start_s = server.start_s or 0.0
         self.tools: tuple[OfferedTool, ...] = ()
         """What it offered last; it keeps that while it is not there."""
         self.settled = trio.Event()
@@ -220,21 +219,12 @@ class _Running:
             again = "; its next call starts it again" if self.tools else ""
             told = f"The server {name} is not there: {self._error}{again}"
         elif not self.settled.is_set() and not self._error:
-            late = f"The server {name} has not started within {self.first_s:g} s"
+            late = f"The server {name} has not started within {self.start_s or FIRST_S:g} s"
             told = f"{late}: what begins goes without it until it has."
         for sentence in filter(None, (told, self.left_out)):
             if sentence not in self._told:
                 self._told.add(sentence)
                 yield sentence
-
-    @property
-    def first_s(self) -> float:
-        """Seconds that the first run waits for it."""
-        return math.inf if self.server.is_awaited else FIRST_S if self.server.start_s is None else self.server.start_s
-
-    @property
-    def start_s(self) -> float:
-        return self.server.start_s or 0
 
     # ------------------------------------------------------------------------------------------------------- its life
 
@@ -328,7 +318,7 @@ class _Running:
             if (now := trio.current_time()) >= told_at + PROGRESS_S:
                 told_at = now
                 said = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-                context.progress(said[:MAX_PROGRESS])
+                context.progress(said[:MAX_ERROR])
 
         call = _ActiveCall(context)
         self._calls.append(call)

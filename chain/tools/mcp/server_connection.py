@@ -8,8 +8,9 @@ must not cost the others, and a schema of a server's is nothing to check its ans
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -22,16 +23,14 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from chain.errors import ToolError
-from chain.servers import Address, Launch
+from chain.servers import START_S, Address, Launch
 from chain.tools import calling
 from chain.tools.mcp.content import NotCarriedOutError
-from chain.tools.mcp.streams import UNKNOWN_SESSION, ErrorTail, Outgoing, RowReader, http_streams, row_of
+from chain.tools.mcp.streams import ErrorTail, HttpNotes, Outgoing, RowReader, http_streams, row_of
 from chain.tools.mcp.traffic import Traffic
 from chain.tools.processes.guarded import Guard
 from chain.version import VERSION
 
-START_S = 30.0
-"""Seconds for a server to say what it has."""
 CLOSED = "Connection closed"
 """What the client says where the connection broke."""
 ENDING_S = 0.1
@@ -68,39 +67,43 @@ class ServerConnection:
     """A server that answers."""
 
     _dispatcher: JSONRPCDispatcher[Any]
-    _traffic: Traffic
+    _notes: HttpNotes
     has_tools: bool
     has_prompts: bool
+    _ids: Iterator[int] = field(default_factory=lambda: count(1_000))
 
     @property
     def is_gone(self) -> bool:
         """Whether the other side has ended."""
-        return self._traffic.gone.is_set()
+        return self._notes.traffic.gone.is_set()
 
     async def ask(self, method: str, params: Json, progress: ProgressFnT | None = None) -> dict[str, Any]:
         """The answer to a request. Raises ``ToolError``. One that is cancelled is cancelled at the server as well."""
+        options = CallOptions(request_id=(id := next(self._ids)))
+        if progress is not None:
+            options["on_progress"] = progress
         try:
-            options = CallOptions(on_progress=progress) if progress else CallOptions()
             return await self._dispatcher.send_raw_request(method, params, options)
         except MCPError as error:
-            code, message = error.error.code, error.error.message
-            if code == UNKNOWN_SESSION or message == CLOSED:
-                self._traffic.gone.set()  # which it is a little later, and only a new connection helps
-            raise (NotCarriedOutError if code == UNKNOWN_SESSION else ToolError)(message) from None
+            why, is_unknown = self._notes.why(id, error.error)
+            if is_unknown or why == CLOSED:
+                self._notes.traffic.gone.set()  # which it is a little later, and only a new connection helps
+            raise (NotCarriedOutError if is_unknown else ToolError)(why) from None
 
     async def listed(self, what: str) -> list[Json]:
         """The tools or prompts, page after page. Raises ``ToolError``."""
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
-        before = self._traffic.received
+        traffic = self._notes.traffic
+        before = traffic.received
         for _ in range(MAX_PAGES):
             answer = await self.ask(f"{what}/list", params)
             page = answer.get(what)
             if not isinstance(page, list):
                 raise ToolError(f"its list of {what} is none")
-            if self._traffic.received - before > MAX_LIST_BYTES:
-                self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
+            if traffic.received - before > MAX_LIST_BYTES:
+                traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
             cursor = answer.get("nextCursor")
             if not isinstance(cursor, str) or cursor in ("", *cursors) or len(found) >= MAX_LISTED:
@@ -112,19 +115,19 @@ class ServerConnection:
 
 async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
     """Start a server, or reach it, and keep the connection until it ends; returns why it did."""
-    traffic = Traffic()
+    notes = HttpNotes(Traffic())
     if isinstance(how, Launch):
-        return await _with_program(how, guard, env, host, traffic)
+        return await _with_program(how, guard, env, host, notes)
     try:
-        async with http_streams(how, traffic) as (read, write):
-            await _converse(read, write, host, traffic)
+        async with http_streams(how, notes) as (read, write):
+            await _converse(read, write, host, notes)
     except Exception as error:  # noqa: BLE001 - told
-        return traffic.fault or _problem(error)
-    return traffic.fault or "it ended"
+        return notes.traffic.fault or notes.fault or _problem(error)
+    return notes.traffic.fault or notes.fault or "it ended"
 
 
-async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost, traffic: Traffic) -> str:
-    problem = ""
+async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost, notes: HttpNotes) -> str:
+    problem, traffic = "", notes.traffic
     try:
         async with (
             guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
@@ -135,7 +138,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
             nursery.start_soon(writer.run)
             nursery.start_soon(tail.run)
             try:
-                await _converse(reader, writer, host, traffic)
+                await _converse(reader, writer, host, notes)
             except Exception as error:  # noqa: BLE001 - told
                 problem = _problem(error)
             if reader.is_closed or writer.is_broken:
@@ -173,7 +176,7 @@ async def _converse(
     read: Any,  # noqa: ANN401 - streams of either kind
     write: Any,  # noqa: ANN401
     host: ServerHost,
-    traffic: Traffic,
+    notes: HttpNotes,
 ) -> None:
     """Begin, and stay until the other side is gone. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
@@ -190,7 +193,7 @@ async def _converse(
         if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
             host.on_listed_anew()
 
-    dispatcher = _Dispatcher(read, write, traffic.gone)
+    dispatcher = JSONRPCDispatcher[Any](read, write)
     session = ClientSession(
         dispatcher=dispatcher,
         elicitation_callback=elicited,
@@ -201,23 +204,7 @@ async def _converse(
     async with session:
         with trio.move_on_after(most := max(host.start_s, START_S)) as limit:
             has = (await session.initialize()).capabilities
-            await host.on_connected(
-                ServerConnection(dispatcher, traffic, has.tools is not None, has.prompts is not None)
-            )
+            await host.on_connected(ServerConnection(dispatcher, notes, has.tools is not None, has.prompts is not None))
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {most:g} s")
-        await traffic.gone.wait()
-
-
-class _Dispatcher(JSONRPCDispatcher[Any]):
-    """One that says when the other side is gone."""
-
-    def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
-        super().__init__(read, write)
-        self._gone = gone
-
-    async def run(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
-        try:
-            await super().run(*arguments, **named)
-        finally:
-            self._gone.set()
+        await notes.traffic.gone.wait()

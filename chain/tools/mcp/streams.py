@@ -6,7 +6,6 @@ end before it has written that the call was cancelled.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -20,7 +19,6 @@ import trio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
@@ -32,28 +30,28 @@ from pydantic_core import from_json
 
 from chain.servers import Address
 from chain.text.plain import escape_json
-from chain.tools.mcp.traffic import MAX_MARKS, MAX_ROW, MAX_SMALL, READ_COST, OverBoundError, Traffic
+from chain.tools.mcp.traffic import MAX_ROW, MAX_SMALL, MAX_VALUES, READ_COST, OverBoundError, Traffic, parsed
 
 if TYPE_CHECKING:
     from chain.tools.processes.guarded import GuardedProgram
 
+UNEXPLAINED = ("Session terminated", "Server returned an error response")
+"""What the client says where an answer of HTTP says nothing but its status."""
 WRONG_ANSWER = "It gave back what is no result."
-MAX_WAITING = 64
-"""Messages that wait for a server to read them."""
+MAX_WAITING = 32
+"""Messages that wait for a server to read them. Among them are the answers to its requests, which bounds these."""
 MAX_ERRORS = 4_096
 """Bytes that are kept of what a server writes to its standard error."""
 
 CONNECT_S, SILENT_S = 15.0, 300.0
 """Seconds for a connection, and between two pieces of a response: a call has a limit of its own."""
 
-UNKNOWN_SESSION = -32_097
-"""The code, ours, of the error for a request that a server did not carry out, as it does not know the session."""
-_UNKNOWN_STATUSES = (400, 404, 410)
-"""The protocol has 404, and examples of its SDKs answer 400."""
+_UNKNOWN_SESSION = (400, 404, 410)
+"""What a server answers that does not know the session: the protocol has 404, and examples of its SDKs say 400."""
+_OF_A_REQUEST = (METHOD_NOT_FOUND, INVALID_PARAMS)
+"""The errors that have these statuses for another reason."""
 _LARGE = "chain/large"
 """The key of a result that stands for a large one, which was parsed already."""
-
-_EVENTS = "text/event-stream"
 _END_OF_EVENT = re.compile(rb"(?>\r\n|\r|\n){2}")
 
 
@@ -70,13 +68,13 @@ class _MessageStream:
         """Nothing of its own is to be closed."""
 
 
-class Incoming(_MessageStream):
-    """The messages of a server, as far as its ``traffic`` allows. A subclass reads them."""
+class _Incoming(_MessageStream):
+    """The messages of a server, which a subclass reads."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
 
-    def __aiter__(self) -> Incoming:
+    def __aiter__(self) -> _Incoming:
         return self
 
     async def receive(self) -> SessionMessage | Exception:
@@ -85,10 +83,7 @@ class Incoming(_MessageStream):
 
     async def __anext__(self) -> SessionMessage | Exception:
         try:
-            item = await self._next()
-            if isinstance(item, SessionMessage):
-                self._traffic.count_open(item.message)
-            return item
+            return await self._next()
         except (StopAsyncIteration, OverBoundError):
             # Before anybody who waits for an answer hears that there will be none.
             self._traffic.gone.set()
@@ -98,7 +93,7 @@ class Incoming(_MessageStream):
         raise NotImplementedError
 
 
-class RowReader(Incoming):
+class RowReader(_Incoming):
     """The messages of a program. Rows that are none are passed over."""
 
     def __init__(self, program: GuardedProgram, traffic: Traffic) -> None:
@@ -114,10 +109,10 @@ class RowReader(Incoming):
     async def _next(self) -> SessionMessage:
         while True:
             row = await self._row()
-            self._traffic.count_row()
+            is_small = await self._traffic.admits(row)
             if row.strip():
                 try:
-                    message = SessionMessage(await self._traffic.parse(row))
+                    message = SessionMessage(parsed(row) if is_small else await self._traffic.parse(row))
                     self._has_spoken, self.noise = True, ""
                     return message
                 except ValueError:
@@ -168,7 +163,6 @@ class Outgoing(_MessageStream):
         try:
             async for item in self._waiting:
                 await self._write(item)
-                self._traffic.count_answer(item.message)
         except (trio.BrokenResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             self.is_broken = True
             self._traffic.gone.set()
@@ -212,171 +206,135 @@ class ErrorTail:
         return rows[-1].strip() if rows else ""
 
 
-class _HttpReader(Incoming):
-    """The messages that the client of ``mcp`` has read, with the large results that it did not have to parse."""
-
-    def __init__(self, messages: Any, traffic: Traffic, large: dict[str, Any]) -> None:  # noqa: ANN401
-        super().__init__(traffic)
-        self._messages = messages
-        self._large = large
-
-    async def _next(self) -> SessionMessage | Exception:
-        item: SessionMessage | Exception = await anext(self._messages)
-        self._traffic.count_row()
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            result = item.message.result
-            item.message.result = self._large.pop(str(result.get(_LARGE)), result)
-        return item
-
-
-class HttpResponses:
-    """Checks the responses of a server before the client of ``mcp`` reads them.
-
-    What is wrong with one becomes an error that says so.
-    """
+class HttpNotes:
+    """What the client does not tell of the responses of a server, and the large results that it does not parse."""
 
     def __init__(self, traffic: Traffic) -> None:
-        self.large: dict[str, Any] = {}
-        """The large results, by the names that stand for them."""
-        self._traffic = traffic
+        self.traffic = traffic
+        self.fault = ""
+        """What was wrong with the latest response to a request."""
+        self.refused: dict[int | str, tuple[str, bool]] = {}
+        """For requests by their ids: what was wrong, and whether the server may not know the session."""
+        self.large: dict[str, dict[str, Any]] = {}
 
-    async def check(self, response: httpx2.Response) -> None:
-        """Bound what is read of a response, and replace one that is no good."""
+    def why(self, id: int | str, error: ErrorData) -> tuple[str, bool]:
+        """Why a request failed, and whether it was not carried out since the server does not know the session."""
+        why, is_unknown = self.refused.pop(id, ("", False))
+        has_said = error.message not in UNEXPLAINED
+        return error.message if has_said else why or error.message, is_unknown and error.code not in _OF_A_REQUEST
+
+    async def note(self, response: httpx2.Response) -> None:
+        """Note one, and bound what is read of it."""
         headers, status = response.headers, response.status_code
         # Without its charset: some are decoded in quadratic time.
         headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        coding = headers.pop("content-encoding", "identity").strip().lower()
-        response.stream = body = _Body(response.stream, self._traffic, self.large, is_events=kind == _EVENTS)
-        code, why = INTERNAL_ERROR, ""
-        if coding != "identity":
-            why = f"it encoded its answer as {coding:.40}, which it was not asked for"
-        elif response.request.method != "POST":
+        response.stream = _Body(response.stream, self, is_events=kind == "text/event-stream")
+        if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+            self.traffic.exceed(f"it encoded its answer as {coding:.40}, which it was not asked for")
+        if response.request.method != "POST":
             return  # for what the server says unasked, which not every one has
-        elif status in (401, 403):
-            why = f"it wants a login ({status}): OAuth is not supported; give a token in its headers"
+        self.fault = ""
+        if status in (401, 403):
+            self.fault = f"it wants a login ({status}): OAuth is not supported; give a token in its headers"
         elif status >= 400:
-            code, why = _refusal(await body.beginning(MAX_SMALL))
-            why = why or f"it answered {status} {response.reason_phrase}".rstrip()
-            is_new = "mcp-session-id" not in response.request.headers
-            if status in _UNKNOWN_STATUSES and not is_new and code not in (METHOD_NOT_FOUND, INVALID_PARAMS):
-                code = UNKNOWN_SESSION
+            self.fault = f"it answered {status} {response.reason_phrase}".rstrip()
         elif kind == "text/html":
-            why = "it answered with a page of HTML, so this is not its address"
-        if why:
-            error = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": why}}
-            response.status_code, body.instead = 400, json.dumps(error).encode()
-            headers["content-type"] = "application/json"
-
-
-def _refusal(body: bytes) -> tuple[int, str]:
-    """The code and message of an error in the body of a response, as far as there is one."""
-    try:
-        match from_json(body):
-            case {"error": {"code": int(code), "message": str(message)}}:
-                return code, message
-            case _:
-                return INTERNAL_ERROR, ""
-    except ValueError:
-        return INTERNAL_ERROR, ""
+            self.fault = "it answered with a page of HTML, so this is not its address"
+        if self.fault and (id := from_json(response.request.content).get("id")) is not None:
+            is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
+            self.refused[id] = self.fault, is_unknown
 
 
 class _Body(httpx2.AsyncByteStream):
     """The body of a response: one message, or events with a message each, whole and not too many at once.
 
-    The client of ``mcp`` would parse a large message in the trio thread. It gets one in which a name stands for the
-    large result, and ``_HttpReader`` puts the result in its place.
+    The client would parse a large message in the trio thread. It gets one in which a name stands for the result.
     """
 
     _names = count()
 
-    def __init__(self, stream: Any, traffic: Traffic, large: dict[str, Any], *, is_events: bool) -> None:  # noqa: ANN401
-        self.instead: bytes | None = None
-        """What the client is to read."""
+    def __init__(self, stream: Any, notes: HttpNotes, *, is_events: bool) -> None:  # noqa: ANN401 - one of httpx2
         self._stream = stream
-        self._traffic = traffic
-        self._large = large
+        self._notes = notes
         self._is_events = is_events
 
-    async def beginning(self, most: int) -> bytes:
-        """The body, if it has no more bytes than that, else a part of it."""
-        read = b""
-        async for piece in self._stream:
-            await self._traffic.spend(READ_COST + len(piece))
-            read += piece
-            if len(read) > most:
-                break
-        return read
-
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self.instead is not None:
-            yield self.instead
-            return
-        read, searched = bytearray(), 0
+        read, searched, traffic = bytearray(), 0, self._notes.traffic
         try:
             async for piece in self._stream:
-                await self._traffic.spend(READ_COST + len(piece))
+                await traffic.spend(READ_COST + len(piece))
                 read += piece
                 while self._is_events and (end := _END_OF_EVENT.search(read, searched)):
                     event = bytes(memoryview(read)[: end.end()])
                     del read[: end.end()]
                     searched = 0
-                    yield await self._without_large(event)
+                    yield event if await traffic.admits(event) else await self._without_result(event)
                 searched = max(len(read) - 3, 0)
-                self._traffic.hold(self, len(read))
-            yield await self._without_large(bytes(read))
+                traffic.hold(self, len(read))
+            yield bytes(read) if await traffic.admits(read) else await self._without_result(bytes(read))
         finally:
-            self._traffic.release(self)
+            traffic.hold(self, 0)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    async def _without_large(self, part: bytes) -> bytes:
-        """A message or event, with a name in place of a large result. Raises ``OverBoundError``."""
-        if await self._traffic.admits(part):
-            return part
+    async def _without_result(self, part: bytes) -> bytes:
+        """A large message or event, with a name in place of its result. Raises ``OverBoundError``."""
         row, others = part, list[bytes]()
         if self._is_events:
-            if part.count(b"\n") + part.count(b"\r") > MAX_MARKS:
-                self._traffic.exceed(f"it sent an event of more than {MAX_MARKS:,} lines")
+            if part.count(b"\n") + part.count(b"\r") > MAX_VALUES:
+                self._notes.traffic.exceed(f"it sent an event of more than {MAX_VALUES:,} lines")
             lines = part.splitlines()
             others = [line for line in lines if not line.startswith(b"data")]
             row = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
             if any(line.startswith(b"event") and not line.endswith(b"message") for line in others):
                 return b""  # the client passes it over
         try:
-            message = await self._traffic.parse(row)
+            message = await self._notes.traffic.parse(row)
             if isinstance(message, JSONRPCResponse):
-                self._large[name := str(next(self._names))] = message.result
+                self._notes.large[name := str(next(self._names))] = message.result
                 message.result = {_LARGE: name}
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:
             row = b"{}"  # whoever waits for it is told by the client
-        if self._is_events:
-            row = b"\n".join([*others, b"data: " + row, b"", b""])
+        row = b"\n".join([*others, b"data: " + row, b"", b""]) if self._is_events else row
         if len(row) > MAX_SMALL:
-            self._traffic.exceed(f"it sent a message with more than {MAX_SMALL:,} bytes beside its result")
+            self._notes.traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes beside its result")
         return row
 
 
+class _HttpReader(_Incoming):
+    def __init__(self, messages: Any, notes: HttpNotes) -> None:  # noqa: ANN401 - as the client has them
+        super().__init__(notes.traffic)
+        self._messages = messages
+        self._large = notes.large
+
+    async def _next(self) -> SessionMessage | Exception:
+        item: SessionMessage | Exception = await anext(self._messages)
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            result = item.message.result
+            item.message.result = self._large.pop(str(result.get(_LARGE)), result)
+        return item
+
+
 @asynccontextmanager
-async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+async def http_streams(address: Address, notes: HttpNotes) -> AsyncIterator[tuple[Any, Any]]:
     """The two streams of a server of HTTP."""
-    responses = HttpResponses(traffic)
     client = httpx2.AsyncClient(
         # Compressed, a small response could be a large one.
         headers={"accept-encoding": "identity", **address.headers},
         timeout=httpx2.Timeout(SILENT_S, connect=CONNECT_S),
-        event_hooks={"response": [responses.check]},
+        event_hooks={"response": [notes.note]},
     )
     async with (
         client,
-        # It would wait for a server that does not answer: none is told that a session ends.
+        # Not told that a session ends, one that does not answer holds up nothing.
         streamable_http_client(
             address.url, http_client=client, max_sse_event_size=MAX_ROW, terminate_on_close=False
         ) as (read, write),
         trio.open_nursery() as nursery,
     ):
-        outgoing = Outgoing(write.send, traffic)
+        outgoing = Outgoing(write.send, notes.traffic)
         nursery.start_soon(outgoing.run)
-        yield _HttpReader(read, traffic, responses.large), outgoing
+        yield _HttpReader(read, notes), outgoing
         nursery.cancel_scope.cancel()

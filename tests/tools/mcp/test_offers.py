@@ -90,9 +90,8 @@ def test_a_union_at_the_top_is_said_in_the_description(union: str) -> None:
     assert why == ""
     assert found[0].input_schema == schema
     assert found[0].description.startswith(f'Does it.\n\nThe input must fit this as well: {{"{union}": [{{"required"')
-    found, _ = offers.tools_of(SERVER, [tool("t", inputSchema={union: [{"const": "x" * 5_000}]})])
+    found, _ = offers.tools_of(SERVER, [tool("t", inputSchema={union: parts})])
     assert found[0].input_schema == {"type": "object", "properties": {}}
-    assert found[0].description.endswith(f"{union}, which this description has no room for")
 
 
 def test_a_schema_without_bottom_is_left_out() -> None:

@@ -241,17 +241,10 @@ async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_serv
         assert made.notices == ["The server h has not started within 0.2 s: what begins goes without it until it has."]
 
 
-async def test_one_that_a_flag_names_is_waited_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "FIRST_S", 0)
-    async with running(log.parent, replace(hostile(log), is_awaited=True)) as made:
-        assert "h__echo" in await made.tools()
-        assert made.notices == []
-
-
 async def test_its_entry_says_how_long_it_may_take(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_connection, "START_S", 0)
-    entry = {**entry_of(log), "start_s": 1_000, "timeout_s": 7}
-    async with running(log.parent, server(entry)) as made:
+    monkeypatch.setattr(life, "FIRST_S", 0)
+    async with running(log.parent, server({**entry_of(log), "start_s": 1_000, "timeout_s": 7})) as made:
         offered = (await made.servers.now(ServerTools())).tools
         assert life.ServerTool(offered[0], made.servers).timeout_s == 7
 
