@@ -119,6 +119,7 @@ async def test_a_write_that_hangs_holds_up_nobody_but_those_who_wait_for_it(
         for n in range(100):
             journal.record(Unknown("line", {"n": n}))
             journal.acknowledge(saying(said, f"L{n}"))
+            await gate.reached()
         journal.in_order(saying(said, "after"))
 
         async def wait(wait: Callable[[], Awaitable[None]]) -> None:
