@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import math
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -51,8 +50,8 @@ MAX_PROMPTS = 200
 """Prompts of a server: as many as tools."""
 
 _THREADS = Threads("mcp")
-_IMPORTING = threading.Lock()
-"""Two threads that import a module that cannot be imported raise all kinds of errors."""
+_IMPORTS = Threads("mcp import", limit=1)
+"""One at a time: two threads that import what cannot be imported raise all kinds of errors."""
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
 
@@ -227,7 +226,7 @@ class _Running:
         while True:
             await self._wanted.wait()
             try:
-                keep_connected = await _THREADS.run(_import_client)
+                keep_connected = await _IMPORTS.run(_import_client)
                 how = self.server.filled(self._around.environ, self._around.keys)
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError) as error:
@@ -384,19 +383,18 @@ def _is_prompt(raw: Mapping[str, Any]) -> bool:
 
 def _import_client() -> Callable[..., Any]:
     """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
-    with _IMPORTING:
-        was_on = gc.isenabled()
-        gc.disable()
-        try:
-            from chain.tools.mcp.server_connection import keep_connected
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        from chain.tools.mcp.server_connection import keep_connected
 
-            gc.freeze()
-        except ImportError as error:
-            why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
-            raise ToolError(f"servers need the extra mcp: {install_command(MCP)}{why}") from None
-        finally:
-            if was_on:
-                gc.enable()
+        gc.freeze()
+    except ImportError as error:
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        raise ToolError(f"servers need the extra mcp: {install_command(MCP)}{why}") from None
+    finally:
+        if was_on:
+            gc.enable()
     return keep_connected
 
 
