@@ -206,7 +206,7 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
     except json.JSONDecodeError as error:
         return (), (str(ConfigError(f"is not valid JSON: {error.msg}", file=path, line=error.lineno)),)
     except KeyError:
-        return (), (str(ConfigError("has no mcpServers, below which servers are named", file=path, line=1)),)
+        return (), (str(ConfigError("needs a key mcpServers, with the servers by their names", file=path, line=1)),)
     except (ConfigError, RecursionError) as error:
         return (), (str(error) if isinstance(error, ConfigError) else f"{path}: is nested too deeply",)
     for name, entry in entries.items():

@@ -99,7 +99,7 @@ def test_a_file_that_is_no_json_object_is_told(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        ({"servers": {}}, "has no mcpServers"),
+        ({"servers": {}}, "needs a key mcpServers"),
         *(({"mcpServers": value}, "mcpServers: expected a mapping") for value in (5, [], None)),
     ],
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -52,8 +51,8 @@ MAX_PROMPTS = 200
 """Prompts of a server: as many as tools."""
 
 _THREADS = Threads("mcp")
-_IMPORTING = threading.Lock()
-"""Two threads that import a module that cannot be imported raise all kinds of errors."""
+_IMPORTS = Threads("mcp import", limit=1)
+"""One at a time: two threads that import what cannot be imported raise all kinds of errors."""
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
 
@@ -232,7 +231,7 @@ class _Running:
         while True:
             await self._wanted.wait()
             try:
-                keep_connected = await _THREADS.run(_import_client)
+                keep_connected = await _IMPORTS.run(_import_client)
                 how = self.server.filled(self._around.environ, self._around.keys)
                 if isinstance(how, Launch) and how.cwd is None:
                     await _THREADS.run(partial(os.makedirs, self._around.folder, 0o700, exist_ok=True))
@@ -392,19 +391,18 @@ def _is_prompt(raw: Mapping[str, Any]) -> bool:
 
 def _import_client() -> Callable[..., Any]:
     """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
-    with _IMPORTING:
-        was_on = gc.isenabled()
-        gc.disable()
-        try:
-            from chain.tools.mcp.server_connection import keep_connected
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        from chain.tools.mcp.server_connection import keep_connected
 
-            gc.freeze()
-        except ImportError as error:
-            why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
-            raise ToolError(f"servers need the extra mcp: {install_command(MCP)}{why}") from None
-        finally:
-            if was_on:
-                gc.enable()
+        gc.freeze()
+    except ImportError as error:
+        why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
+        raise ToolError(f"servers need the extra mcp: {install_command(MCP)}{why}") from None
+    finally:
+        if was_on:
+            gc.enable()
     return keep_connected
 
 

@@ -26,7 +26,7 @@ from chain.errors import ToolError
 from chain.servers import START_S, Address, Launch
 from chain.tools import calling
 from chain.tools.mcp.content import NotCarriedOutError
-from chain.tools.mcp.streams import ErrorTail, HttpNotes, Outgoing, RowReader, http_streams, row_of
+from chain.tools.mcp.streams import LARGE, ErrorTail, HttpNotes, Outgoing, RowReader, http_streams, row_of
 from chain.tools.mcp.traffic import Traffic
 from chain.tools.processes.guarded import Guard
 from chain.version import VERSION
@@ -83,7 +83,8 @@ class ServerConnection:
         if progress is not None:
             options["on_progress"] = progress
         try:
-            return await self._dispatcher.send_raw_request(method, params, options)
+            result = await self._dispatcher.send_raw_request(method, params, options)
+            return self._notes.large.pop(str(result.get(LARGE)), result)
         except MCPError as error:
             why, is_unknown = self._notes.why(id, error.error)
             if is_unknown or why == CLOSED:
@@ -193,7 +194,7 @@ async def _converse(
         if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
             host.on_listed_anew()
 
-    dispatcher = JSONRPCDispatcher[Any](read, write)
+    dispatcher = _Dispatcher(read, write, notes.traffic.gone)
     session = ClientSession(
         dispatcher=dispatcher,
         elicitation_callback=elicited,
@@ -208,3 +209,17 @@ async def _converse(
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {most:g} s")
         await notes.traffic.gone.wait()
+
+
+class _Dispatcher(JSONRPCDispatcher[Any]):
+    """One that says when the other side is gone."""
+
+    def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
+        super().__init__(read, write)
+        self._gone = gone
+
+    async def run(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        try:
+            await super().run(*arguments, **named)
+        finally:
+            self._gone.set()

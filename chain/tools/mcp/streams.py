@@ -50,7 +50,7 @@ _UNKNOWN_SESSION = (400, 404, 410)
 """What a server answers that does not know the session: the protocol has 404, and examples of its SDKs say 400."""
 _OF_A_REQUEST = (METHOD_NOT_FOUND, INVALID_PARAMS)
 """The errors that have these statuses for another reason."""
-_LARGE = "chain/large"
+LARGE = "chain/large"
 """The key of a result that stands for a large one, which was parsed already."""
 _END_OF_EVENT = re.compile(rb"(?>\r\n|\r|\n){2}")
 
@@ -68,45 +68,31 @@ class _MessageStream:
         """Nothing of its own is to be closed."""
 
 
-class _Incoming(_MessageStream):
-    """The messages of a server, which a subclass reads."""
-
-    def __init__(self, traffic: Traffic) -> None:
-        self._traffic = traffic
-
-    def __aiter__(self) -> _Incoming:
-        return self
-
-    async def receive(self) -> SessionMessage | Exception:
-        """The next message. Raises ``StopAsyncIteration``."""
-        return await anext(self)
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._next()
-        except (StopAsyncIteration, OverBoundError):
-            # Before anybody who waits for an answer hears that there will be none.
-            self._traffic.gone.set()
-            raise StopAsyncIteration from None
-
-    async def _next(self) -> SessionMessage | Exception:
-        raise NotImplementedError
-
-
-class RowReader(_Incoming):
+class RowReader(_MessageStream):
     """The messages of a program. Rows that are none are passed over."""
 
     def __init__(self, program: GuardedProgram, traffic: Traffic) -> None:
-        super().__init__(traffic)
         self.noise = ""
         """What it wrote before its first message: it may say why there was none."""
         self.is_closed = False
         """Whether it writes no more."""
         self._has_spoken = False
         self._program = program
+        self._traffic = traffic
         self._read = bytearray()
 
-    async def _next(self) -> SessionMessage:
+    def __aiter__(self) -> RowReader:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self._message()
+        except (StopAsyncIteration, OverBoundError):
+            # Before anybody who waits for an answer hears that there will be none.
+            self._traffic.gone.set()
+            raise StopAsyncIteration from None
+
+    async def _message(self) -> SessionMessage:
         while True:
             row = await self._row()
             is_small = await self._traffic.admits(row)
@@ -127,13 +113,12 @@ class RowReader(_Incoming):
         searched = 0
         while (end := self._read.find(b"\n", searched)) < 0:
             searched = len(self._read)
-            self._traffic.hold(self, searched)
             piece = await self._program.output.receive_some()
             if not piece:
                 self.is_closed = True
                 raise StopAsyncIteration
-            await self._traffic.spend(READ_COST + len(piece))
             self._read += piece
+            await self._traffic.hold(self, len(self._read), READ_COST + len(piece))
         row = bytes(memoryview(self._read)[:end])
         del self._read[: end + 1]
         return row
@@ -262,59 +247,39 @@ class _Body(httpx2.AsyncByteStream):
         read, searched, traffic = bytearray(), 0, self._notes.traffic
         try:
             async for piece in self._stream:
-                await traffic.spend(READ_COST + len(piece))
                 read += piece
+                await traffic.hold(self, len(read), READ_COST + len(piece))
                 while self._is_events and (end := _END_OF_EVENT.search(read, searched)):
                     event = bytes(memoryview(read)[: end.end()])
                     del read[: end.end()]
                     searched = 0
                     yield event if await traffic.admits(event) else await self._without_result(event)
                 searched = max(len(read) - 3, 0)
-                traffic.hold(self, len(read))
             yield bytes(read) if await traffic.admits(read) else await self._without_result(bytes(read))
         finally:
-            traffic.hold(self, 0)
+            traffic.held.pop(self, None)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
     async def _without_result(self, part: bytes) -> bytes:
         """A large message or event, with a name in place of its result. Raises ``OverBoundError``."""
-        row, others = part, list[bytes]()
+        row, traffic = part, self._notes.traffic
         if self._is_events:
             if part.count(b"\n") + part.count(b"\r") > MAX_VALUES:
-                self._notes.traffic.exceed(f"it sent an event of more than {MAX_VALUES:,} lines")
-            lines = part.splitlines()
-            others = [line for line in lines if not line.startswith(b"data")]
-            row = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
-            if any(line.startswith(b"event") and not line.endswith(b"message") for line in others):
-                return b""  # the client passes it over
+                traffic.exceed(f"it sent an event of more than {MAX_VALUES:,} lines")
+            row = b"\n".join(line[5:].removeprefix(b" ") for line in part.splitlines() if line.startswith(b"data:"))
         try:
-            message = await self._notes.traffic.parse(row)
+            message = await traffic.parse(row)
             if isinstance(message, JSONRPCResponse):
                 self._notes.large[name := str(next(self._names))] = message.result
-                message.result = {_LARGE: name}
+                message.result = {LARGE: name}
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:
             row = b"{}"  # whoever waits for it is told by the client
-        row = b"\n".join([*others, b"data: " + row, b"", b""]) if self._is_events else row
         if len(row) > MAX_SMALL:
-            self._notes.traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes beside its result")
-        return row
-
-
-class _HttpReader(_Incoming):
-    def __init__(self, messages: Any, notes: HttpNotes) -> None:  # noqa: ANN401 - as the client has them
-        super().__init__(notes.traffic)
-        self._messages = messages
-        self._large = notes.large
-
-    async def _next(self) -> SessionMessage | Exception:
-        item: SessionMessage | Exception = await anext(self._messages)
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            result = item.message.result
-            item.message.result = self._large.pop(str(result.get(_LARGE)), result)
-        return item
+            traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes beside its result")
+        return b"data: " + row + b"\n\n" if self._is_events else row
 
 
 @asynccontextmanager
@@ -336,5 +301,5 @@ async def http_streams(address: Address, notes: HttpNotes) -> AsyncIterator[tupl
     ):
         outgoing = Outgoing(write.send, notes.traffic)
         nursery.start_soon(outgoing.run)
-        yield _HttpReader(read, notes), outgoing
+        yield read, outgoing
         nursery.cancel_scope.cancel()

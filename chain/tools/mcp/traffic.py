@@ -24,8 +24,8 @@ Parsing a message takes 20 ms, and four times its size.
 """
 MAX_SMALL = 256 * 1024
 """Bytes of a message that is parsed in the trio thread, and of all messages but results."""
-MAX_VALUES = 75_000
-"""Commas, opening brackets and texts of a message: parsing so many takes 30 ms, and 10 MB."""
+MAX_VALUES = 50_000
+"""Commas, opening brackets and texts of a message: parsing so many takes 20 ms, and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
 """Bytes that are read in a second, before the rest waits; a read and a value take as long as so many bytes."""
 MAX_ROWS = 2_000
@@ -50,7 +50,8 @@ class Traffic:
         self.fault = ""
         self.received = 0
         """Bytes of whole messages."""
-        self._held: dict[object, int] = {}
+        self.held: dict[object, int] = {}
+        """Bytes of messages that are not whole, by who has them."""
         self._since, self._cost, self._rows = -math.inf, 0, 0
         self._parsing = trio.Lock()
 
@@ -75,13 +76,12 @@ class Traffic:
         if self._cost > MAX_PER_S:
             await trio.sleep_until(self._since + 1)
 
-    def hold(self, holder: object, size: int) -> None:
-        """Note how many bytes of a message somebody has that is not whole. Raises ``OverBoundError``."""
-        self._held[holder] = size
-        if size > MAX_ROW:
-            self.exceed(f"it sent a message of more than {MAX_ROW:,} bytes")
-        if sum(self._held.values()) > MAX_HELD:
-            self.exceed(f"it sent messages of more than {MAX_HELD:,} bytes at once")
+    async def hold(self, holder: object, size: int, cost: int) -> None:
+        """Spend the cost of a read, and note how many bytes the reader has now. Raises ``OverBoundError``."""
+        self.held[holder] = size
+        if size > MAX_ROW or sum(self.held.values()) > MAX_HELD:
+            self.exceed(f"it sent a message of more than {MAX_ROW:,} bytes, or {MAX_HELD:,} at once")
+        await self.spend(cost)
 
     async def admits(self, row: bytes | bytearray) -> bool:
         """Count a message. Whether it may be parsed in the trio thread. Raises ``OverBoundError``."""

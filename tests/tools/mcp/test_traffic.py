@@ -10,10 +10,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 from trio.testing import wait_all_tasks_blocked
 
-from chain.tools.mcp import traffic as bounds
 from chain.tools.mcp.streams import MAX_WAITING, Outgoing
 from chain.tools.mcp.traffic import (
     MAX_PER_S,
+    MAX_ROW,
     MAX_ROWS,
     MAX_SMALL,
     MAX_VALUES,
@@ -52,7 +52,7 @@ def test_values_are_counted_outside_of_texts(row: bytes, is_too_much: bool) -> N
 )
 async def test_a_message_of_too_many_values_is_not_parsed(value: bytes) -> None:
     traffic = Traffic()
-    with pytest.raises(OverBoundError, match="75,000 values"):
+    with pytest.raises(OverBoundError, match="50,000 values"):
         await traffic.parse(RESULT % value)
     assert traffic.gone.is_set()
 
@@ -97,14 +97,13 @@ async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock)
         await traffic.admits(b"")
 
 
-def test_what_is_held_is_bounded_for_each_message_and_for_all() -> None:
+@pytest.mark.parametrize(("others", "size"), [(0, MAX_ROW + 1), (8, 1)])
+async def test_what_is_held_is_bounded_for_each_message_and_for_all(others: int, size: int) -> None:
     traffic = Traffic()
-    for holder in range(8):
-        traffic.hold(holder, bounds.MAX_ROW)
-    traffic.hold(0, 0)
-    traffic.hold(8, bounds.MAX_ROW)
-    with pytest.raises(OverBoundError, match="at once"):
-        traffic.hold(9, 1)
+    for holder in range(others):
+        await traffic.hold(holder, MAX_ROW, 0)
+    with pytest.raises(OverBoundError, match="more than 8,388,608 bytes, or 67,108,864 at once"):
+        await traffic.hold("more", size, 0)
 
 
 async def test_nobody_waits_for_a_server_that_does_not_read() -> None:
