@@ -6,7 +6,6 @@ These retries are the only ones; a model says whether and when another attempt m
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Sequence, Set
@@ -18,12 +17,12 @@ import trio
 
 from chain import events
 from chain.agent.refusals import over_limit, removal, without
-from chain.agent.spec import AgentContext, AgentSpec
+from chain.agent.spec import AgentContext, AgentSpec, tools_text
 from chain.agent.state import Run
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
-from chain.model import Delta, Reply, Request, ToolSpec, Window, window_of
+from chain.model import Delta, Reply, Request, Window, window_of
 from chain.retries import Retries
 from chain.text.wording import fault
 from chain.tools import calling
@@ -67,10 +66,8 @@ class ModelCalls:
     def _offer(self, left_out: Set[str]) -> None:
         """Offer the tools of the spec but for these."""
         self._left_out = frozenset(left_out)
-        offered = (t for t in self._spec.registry if t.name not in left_out)
-        self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in offered]
-        fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._tools]
-        tools = json.dumps(fields, default=str)
+        self._tools = self._spec.offered_tools(left_out)
+        tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
 

@@ -6,8 +6,9 @@ conversation never holds what the record does not.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -24,7 +25,7 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
-from chain.model import Delta, Model, Reply, Request, Window
+from chain.model import Delta, Model, Reply, Request, ToolSpec, Window
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
@@ -73,6 +74,20 @@ class AgentSpec:
     def whole_system(self) -> str:
         """The system prompt as requests carry it."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
+
+    def located(self, whereabouts: str) -> AgentSpec:
+        """Return the agent with its whereabouts behind the system prompt."""
+        return replace(self, system="\n\n".join(filter(None, [self.system, whereabouts])))
+
+    def offered_tools(self, left_out: Collection[str]) -> list[ToolSpec]:
+        """Return the tools as requests carry them, without those of these names."""
+        return [ToolSpec(t.name, t.description, t.input_schema) for t in self.registry if t.name not in left_out]
+
+
+def tools_text(tools: Iterable[ToolSpec]) -> str:
+    """Return the tools as the text whose digest is on record."""
+    fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+    return json.dumps(fields, default=str)
 
 
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]

@@ -120,9 +120,9 @@ class Message(_Typed):
     """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers.
 
     For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
-    ``skipped`` names the tools that an urgent line kept from starting. ``iteration`` is the run's; it may have begun
-    without a record of its own. ``waited_s`` is how long the first of the lines waited. ``is_cut``: it is what was
-    shown of a reply that a now line cut.
+    ``skipped`` names the tools that an urgent line kept from starting. ``outcomes`` say what code did about each line,
+    empty where it did nothing. ``iteration`` is the run's; it may have begun without a record of its own. ``waited_s``
+    is how long the first of the lines waited. ``is_cut``: it is what was shown of a reply that a now line cut.
     """
 
     message: messages.Message
@@ -134,6 +134,7 @@ class Message(_Typed):
     source: str = _brief("")
     remaining: int = _brief(0)
     skipped: tuple[str, ...] = _brief(())
+    outcomes: tuple[str, ...] = _brief(())
     iteration: int = _brief(0)
     waited_s: float = _brief(0.0)
     is_cut: bool = _brief(False)
