@@ -9,7 +9,6 @@ in ``run.expectation``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import trio
 
@@ -61,7 +60,6 @@ class Delivery:
             return False
         run.undelivered.extend(lines)
         prompt = self._context.current_prompt(run.iteration)
-        self._context.look()
         remaining = self._context.spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.asked_for)
@@ -93,7 +91,6 @@ class Delivery:
         )
         self._shared.journal.in_order(entered.emit)
         self._entered(run, lines, point, attached)
-        self._context.look()
         return True
 
     def settle_todos(self, run: Run) -> None:
@@ -104,7 +101,6 @@ class Delivery:
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
             run.undelivered.remove(accepted)
-        self._context.look()
 
     def give_back(self, run: Run, reason: Status) -> None:
         """Take what came since the last answer out of the conversation, return its lines. Raises ``JournalError``."""
@@ -112,13 +108,12 @@ class Delivery:
         for accepted in self.since_answer:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
         self.since_answer.clear()
-        self._context.look()
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
-        read = self._shared.read_lines or partial(read_named_files, self._shared.workspace, self._shared.seen)
         texts = [a.line.message if a.line.names_files else "" for a in lines]
-        return read([LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)])
+        contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
+        return read_named_files(self._shared.workspace, self._shared.seen, contents)
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
@@ -140,7 +135,6 @@ class Delivery:
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = NOT_DONE.format(error)
         accepted.is_carried_out = True
-        self._context.look()  # what is done to the plan before the next line is carried out changes its numbers
         return outcome
 
 

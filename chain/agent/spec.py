@@ -25,11 +25,10 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
-from chain.model import Delta, Model, Reply, Request, ToolSpec, Window
+from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
-from chain.tools.named_files import Attachments, LineContent
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
 
@@ -104,9 +103,6 @@ class TraceFile(Protocol):
     def traced(self, agent: str, model: Model) -> Ask:
         """Asks the model for this agent, and traces that."""
 
-    def window(self, agent: str, model: Model) -> Window | None:
-        """The window of the model of this agent, as far as it is known."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -124,8 +120,6 @@ class Shared:
     """The names of those that the service refuses, which are not offered."""
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
-    read_lines: Callable[[Sequence[LineContent]], Attachments] | None = None
-    """Who reads the files that lines name, if not those of the workspace."""
 
     @property
     def trace_path(self) -> str | None:
@@ -185,15 +179,6 @@ class AgentContext:
         projected = self.shared.journal.record(record)
         self.history.compact(record)
         return projected
-
-    def emit(self, event: events.Event) -> None:
-        """Emits an event of the agent's own, on which others may act at once."""
-        self.shared.emit(event)
-        self.look()
-
-    def look(self) -> None:
-        """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""
-        self.shared.journal.look(self.name)
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
         """Takes back what the service will not hear, with these lines. Raises ``JournalError``."""

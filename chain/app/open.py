@@ -165,7 +165,7 @@ async def open_chain(
             projection.go_live(ledger.ids, lambda: shared.trace_path)
             audience.listen(projection.on_event)
             journal.tells(projection.of, audience.emit)
-            record_opening(session, shared, repaired=journal.seq - (0 if read is None else read.seq), whereabouts=place)
+            record_opening(session, shared, whereabouts=place)
             shared.plan.carry_over(plan)
             await session.read_instructions()
         except JournalError as error:
