@@ -51,11 +51,12 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
         whole = whole if reading.faults else len(entries)
     if not entries or not isinstance(entries[0].record, records.Session):
         raise SessionError("is no journal of a session: it does not begin with its opening")
-    found = Replay(_Today(settings, tuple(tools)), entries[:whole])
+    today = _Today(settings, tuple(tools))
+    found = Replay(today, entries[:whole])
     difference = found.first_difference()
     is_whole = not reading.faults and not found.complaints
     said = (describe_same(entries, is_whole=is_whole),) if difference is None else difference.rows
-    return Replayed(difference is None and is_whole, (*reading.complaints, *found.complaints, *said))
+    return Replayed(difference is None and is_whole, (*reading.complaints, *found.complaints, *said, *today.faults))
 
 
 def recorded(store: Store, id: str) -> list[bytes]:
@@ -83,6 +84,9 @@ class _Today:
         self._settings = settings
         groups = tool_groups(settings)
         self.main = main_agent(settings, tools, _NamedModel(settings.chain().model), groups)
+        prompts = self.main.prompts
+        mistake = None if prompts.path is None else prompts.current()[1]
+        self.faults = [] if mistake is None else [f"{mistake.sentence}; the built-in handler prompt was used."]
         self._kinds = Kinds(settings, self.main, groups, tools, lambda definition: _NamedModel(definition.name))
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:

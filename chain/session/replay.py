@@ -279,13 +279,11 @@ class Replay:
         assert record.point is not None
         prompt, _ = agent.spec.prompts.current()
         outcomes = record.outcomes or [""] * len(lines)
-        arrivals = []
-        for line, outcome in zip(lines, outcomes, strict=False):
-            is_direct = prompt.todo_direct and line.command is not None
-            today = outcome or outcome_of(line.command, self._plan.tasks) if is_direct and line.command else ""
-            arrivals.append(Arrival(line, today))
-        skipped, query = record.skipped, agent.query
-        situation = Situation(record.iteration, record.point, record.remaining, skipped, record.agent, query)
+        arrivals = [Arrival(line) for line in lines]
+        if prompt.todo_direct:
+            arrivals = [self._carried_out(line, outcome) for line, outcome in zip(lines, outcomes, strict=False)]
+        at, left, skipped = record.iteration, record.remaining, record.skipped
+        situation = Situation(at, record.point, left, skipped, record.agent, agent.query)
         composed = compose(prompt, arrivals, situation, agent.unanswered)
         agent.unanswered += arrivals
         agent.expected = expectation_after(
@@ -297,6 +295,12 @@ class Replay:
             is_after_reply=is_after_reply,
         )
         return composed.text
+
+    def _carried_out(self, line: Line, outcome: str) -> Arrival:
+        """Return a line with its ``outcome`` on record; of a plan command that was left to the model, with today's."""
+        if line.command is not None and not outcome:
+            outcome = outcome_of(line.command, self._plan.tasks)
+        return Arrival(line, outcome)
 
     def _check_request(self, record: records.RequestSent) -> Difference | None:
         agent = self._agent(record.agent)
@@ -310,14 +314,13 @@ class Replay:
         call.is_open = True
         if spec is None:
             return None
-        settings = replace(record, overrides=agent.expected.overrides.without(*call.given_up)).overrides
         today = replace(record, system=text_digest(spec.whole_system))
         if call.knows_tools:
             today = replace(today, tools=self._tools_digest(spec, self._known.refused_tools))
         if not record.compacts:
             today = replace(today, tail=call.tail)
             if call.knows_settings:
-                today = replace(today, overrides=settings)
+                today = replace(today, overrides=agent.expected.overrides.without(*call.given_up))
             if agent.may_know_plan and record.tail in self._possible_tails(agent):
                 today = replace(today, tail=record.tail)
         return None if today == record else request_difference(record, today)

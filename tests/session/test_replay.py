@@ -198,7 +198,7 @@ CHANGES: dict[str, tuple[str, str, str, str, list[str]]] = {
         "rules:",
         "rule:",
         "main, iteration 1",
-        ["-urgency: urgent"],
+        ["-urgency: urgent", "unknown key rule", "; the built-in handler prompt was used."],
     ),
     "the system prompt": ("system.yaml", "a list", "two lists", "main, iteration 1", ["another system prompt"]),
     "the tools": ("config.yaml", "[todo, agents]", "[todo, agents, ask]", "main, iteration 1", ["other tools"]),
@@ -286,6 +286,24 @@ async def test_settings_that_were_given_up_are_no_difference(what: str, autojump
     given = [request.overrides.given for request in session.model.requests]
     assert given[1] == {"effort": "low", "max_tokens": 9}
     assert len(given[2]) == 1
+    check_replays(session)
+
+
+async def test_a_question_that_waits_as_the_model_says_nothing_is_an_aside(autojump_clock: MockClock) -> None:
+    model = RandomModel([Step((), delay_s=1), Step((Text("Half of it is done."),))])
+    async with open_session(model) as session:
+        session.chain.submit("Do the task")
+        await trio.sleep(0.5)
+        session.chain.submit("how far are you?")
+        await wait_quiet(session)
+    assert "Your reply was shown to the user." in session.sent()
+    check_replays(session)
+
+
+async def test_no_rule_is_asked_about_a_query() -> None:
+    use = settings(handler="rules: [{match: task, action: stop}]")
+    async with open_session("rules: [{text: Done.}]", use=use) as session:
+        await session.run("Do the task")
     check_replays(session)
 
 
