@@ -22,6 +22,9 @@ MAX_TASKS = 200
 MAX_TASK = 1_000
 """Characters of a task, or of the reason why one failed, for the same cause."""
 
+DONE, NOT_DONE = "(Done: {})", "(Not done: {})"
+"""What the model is told of a plan command that code has carried out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -144,16 +147,30 @@ class Plan:
         ]
         return "\n".join([*rows, how_far([task.state for task in self._tasks])])
 
+    def apply(self, change: PlanChange) -> None:
+        """Apply a change without announcing it, as one that is on record."""
+        self._tasks, self.revision, self.last_by = tasks_after(self._tasks, change), self.revision + 1, change.by
+
     def _change(self, change: PlanChange) -> None:
         before = self._tasks, self.revision, self.last_by
         # First of all: who hears of the change may make another in the same step.
-        self._tasks, self.revision, self.last_by = tasks_after(self._tasks, change), self.revision + 1, change.by
+        self.apply(change)
         try:
             if self.watcher is not None:
                 self.watcher(change)
         except JournalError:
             self._tasks, self.revision, self.last_by = before
             raise
+
+
+def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
+    """Return what the model is told of a plan command that code carries out on these tasks."""
+    plan = Plan()
+    plan.restore(tasks)
+    try:
+        return DONE.format(plan.carry_out(command))
+    except PlanError as error:
+        return NOT_DONE.format(error)
 
 
 class PlanNews:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 200
 """Rows that are written in one piece: enough for speed, and few of a long session at the same time."""
-_REPLAY_CODES = {"same": 0, "different": 1, "cannot be followed": 3}
 WIDEST = 100
 """Columns of the reference at most: longer rows are hard to read."""
 
@@ -122,12 +121,12 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         return _show(args, explanation_rows(settings, word or ""))
     if command == "replay":
         from chain import sessions
-        from chain.replaying import recorded, replay
+        from chain.app.replay import recorded, replay
 
         require_trust(settings)
         store = sessions.open_store(state_folder(os.environ), settings.state)
         found = replay(settings, recorded(store, word or ""), tools=tools)
-        return _show(args, found.rows) or _REPLAY_CODES[found.outcome]
+        return _show(args, found.rows) or int(not found.is_same)
     if command == "worker":
         from cli.subcommands.worker import work
 

@@ -223,7 +223,7 @@ async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClo
             assert (await session.run("Go")).status == "error"
             assert len(other.requests) == expected
         assert session.chain.max_iterations == 20
-        check_invariants(session, one_in=1)
+        check_invariants(session)
 
 
 async def test_a_change_of_model_that_cannot_be_recorded_is_none() -> None:

@@ -17,9 +17,9 @@ chain.config chain.providers chain.tools
 chain.agent chain.instructions
 chain.session
 chain.chain chain.export chain.redis
-chain.replay chain.sessions
+chain.sessions
 chain.app
-chain chain.replaying
+chain
 cli.options cli.writing cli.event_rows
 cli.input
 cli.door cli.show
@@ -37,7 +37,7 @@ cli.__main__
 """The packages from the foot up. A module may import what stands in a row above its own, and its own package."""
 
 HEIGHT = {name: height for height, row in enumerate(ORDER.splitlines()) for name in row.split()}
-FRONT = "chain chain.app chain.chain chain.replaying chain.sessions"
+FRONT = "chain chain.app chain.chain chain.sessions"
 ONLY_FROM = {
     "chain.config": f"chain.instructions {FRONT} cli",
     "chain.providers": "",  # found by name
@@ -46,9 +46,9 @@ ONLY_FROM = {
     "chain.yamlfile": "chain.interruption chain.values chain.provider chain.servers chain.config chain.providers "
     "chain.app",
     "chain.interruption": "chain.agent chain.session chain.app",
-    "chain.lines": f"chain.agent chain.session chain.redis chain.replay {FRONT}",
-    "chain.tools": f"chain.agent chain.session chain.instructions chain.replay {FRONT}",
-    "chain.agent": f"chain.session chain.replay {FRONT}",
+    "chain.lines": f"chain.agent chain.session chain.redis {FRONT}",
+    "chain.tools": f"chain.agent chain.session chain.instructions {FRONT}",
+    "chain.agent": f"chain.session {FRONT}",
     "chain.session": f"chain.redis {FRONT}",
     # Libraries.
     "anthropic": "chain.providers.anthropic.client",

@@ -15,12 +15,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events, instructions
 from chain.app.open import open_chain
+from chain.app.replay import recorded, replay
 from chain.chain import Chain
 from chain.instructions import HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
 from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
-from chain.replaying import recorded, replay
 from chain.session.projection import retell
 from chain.session.store import FileStore
 from chain.tools.paths import open_below
@@ -278,11 +278,9 @@ async def run(chain: Chain) -> None:
     await chain.wait_idle()
 
 
-async def check_replays(state: Path, id: str, tools: Iterable[Tool] = ()) -> None:
-    found = await trio.to_thread.run_sync(
-        lambda: replay(settings(agents=True), recorded(FileStore(state), id), tools=tools)
-    )
-    assert found.outcome == "same", found.rows
+def check_replays(state: Path, id: str, tools: Iterable[Tool] = ()) -> None:
+    found = replay(settings(agents=True), recorded(FileStore(state), id), tools=tools)
+    assert found.is_same, found.rows
 
 
 def told_of(model: Briefed) -> list[str]:
@@ -302,7 +300,7 @@ async def test_they_come_after_our_prompt_and_children_get_them_too(top: Path, t
     main, child, _ = model.systems
     assert main == f"You are a test.\n\n{HEAD}\n\n{block}"
     assert not child.startswith("You are a test.")
-    await check_replays(tmp_path, chain.session_id)
+    check_replays(tmp_path, chain.session_id)
 
 
 async def test_a_change_waits_for_the_next_run_which_says_so(top: Path, tmp_path: Path) -> None:
@@ -332,7 +330,7 @@ async def test_a_change_waits_for_the_next_run_which_says_so(top: Path, tmp_path
         if event.type == "notice"
     ]
     assert kept == ["Project instructions: AGENTS.md.", *notices], "who reads the session again is told as well"
-    await check_replays(tmp_path, chain.session_id, [rewrite])
+    check_replays(tmp_path, chain.session_id, [rewrite])
 
 
 async def test_a_fault_is_a_notice_and_the_run_goes_on(top: Path, tmp_path: Path) -> None:
@@ -347,7 +345,7 @@ async def test_a_fault_is_a_notice_and_the_run_goes_on(top: Path, tmp_path: Path
         assert len(notices) == 1, "it is told once"
         assert notices[0].startswith("AGENTS.md is left out of the project instructions: ")
     assert model.systems == ["You are a test."] * 3
-    await check_replays(tmp_path, chain.session_id)
+    check_replays(tmp_path, chain.session_id)
 
 
 async def test_a_resumed_session_has_those_of_today(top: Path, tmp_path: Path) -> None:
@@ -364,7 +362,7 @@ async def test_a_resumed_session_has_those_of_today(top: Path, tmp_path: Path) -
     assert told_of(model) == [make, ninja, ninja, "You are a test."]
     rows = recorded(FileStore(tmp_path), id)
     assert sum(b'"type":"instructions"' in row for row in rows) == 3, "only changes are recorded"
-    await check_replays(tmp_path, id)
+    check_replays(tmp_path, id)
 
 
 # -------------------------------------------------------------------------------------------------- a disk that hangs
@@ -401,7 +399,8 @@ async def test_a_disk_that_hangs_holds_a_run_up_for_a_moment(
         assert chain.last_status == "done"
         assert notices == ["The project instructions could not be read within 2 s, so they are as before."]
     assert told_of(model) == ["[Instructions: AGENTS.md]\nUse make."] * 3
-    await check_replays(tmp_path, chain.session_id)
+    hanging.clear()
+    check_replays(tmp_path, chain.session_id)
 
 
 @pytest.mark.parametrize(("act", "status"), [("stop", "cancelled"), ("interrupt", "interrupted")])
@@ -424,7 +423,8 @@ async def test_a_user_need_not_wait_for_it(
         assert (chain.last_status, trio.current_time()) == (status, began)
         assert notices == []
     assert model.systems == [], "nothing was asked"
-    await check_replays(tmp_path, chain.session_id)
+    hanging.clear()
+    check_replays(tmp_path, chain.session_id)
 
 
 async def test_lines_that_come_meanwhile_enter_before_the_first_call(
@@ -444,4 +444,5 @@ async def test_lines_that_come_meanwhile_enter_before_the_first_call(
         points = {receipt.text: receipt.point for receipt in chain.receipts}
         assert points == {"Go": "start", "and look at this": "A", "!!now this": "A"}
     assert len(model.systems) == 1
-    await check_replays(tmp_path, chain.session_id)
+    hanging.clear()
+    check_replays(tmp_path, chain.session_id)

@@ -534,7 +534,7 @@ async def replay(session: Session, play: Scenario, moment: int, *, settled: bool
             user.act()
         await user.finish()
         nursery.cancel_scope.cancel()
-    check_invariants(session, max_iterations=play.max_iterations, one_in=6)
+    check_invariants(session, max_iterations=play.max_iterations)
     check_silence(session, session.interrupted_at)
     check_heard(session)
     return Played(session, user.when)

@@ -22,9 +22,9 @@ from support.program import run_program
 from support.servers import entry_of, heard, hostile, left_by, until_heard, without_time_limits
 
 from chain import events
+from chain.app.replay import replay
 from chain.journal.reading import Reading
 from chain.messages import Image, Text, ToolResult, sent_form
-from chain.replaying import replay
 from chain.session.resume import read_back
 from chain.tools.mcp import running as life
 
@@ -175,7 +175,7 @@ async def test_an_interrupt_in_the_step_in_which_servers_are_there_goes_before_t
             await session.chain.servers_settled()
             session.interrupt()
             await session.chain.wait_idle()
-        check_invariants(session, one_in=1)
+        check_invariants(session)
 
 
 @pytest.mark.slow
@@ -189,8 +189,8 @@ async def test_a_replay_starts_no_server(tmp_path: Path) -> None:
         await session.chain.wait_idle()
     starts = heard(log).count("initialize")
     rows = session.file.data.splitlines(keepends=True)
-    found = await trio.to_thread.run_sync(replay, ALLOWED, rows)
-    assert found.outcome == "same", found.rows
+    found = replay(ALLOWED, rows)
+    assert found.is_same, found.rows
     assert heard(log).count("initialize") == starts
 
 
@@ -274,7 +274,7 @@ async def _walk(walk: list[str], rules: str, seed: str) -> None:
                 await trio.lowlevel.checkpoint()
             with trio.move_on_after(0.05):
                 await session.chain.wait_idle()
-        check_invariants(session, one_in=1)
+        check_invariants(session)
         assert not Reading(session.file.data.splitlines(keepends=True)).faults
         assert left_by(log) == []
 

@@ -11,10 +11,10 @@ import trio
 from support import settings
 
 from chain.app.open import open_chain
+from chain.app.replay import recorded, replay
 from chain.app.whereabouts import git_branch, whereabouts
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
-from chain.replaying import recorded, replay
 from chain.session.store import FileStore
 
 NOON = 1_795_521_600.0
@@ -151,8 +151,8 @@ async def test_it_is_told_once_and_stays_the_same(tmp_path: Path) -> None:
     child = next(system for system in model.systems if system != main)
     assert child.endswith("\n\nWorking folder: here\nDate: today")
     assert next(told) == "Date: tomorrow", "the second opening did not ask"
-    found = await trio.to_thread.run_sync(lambda: replay(use, recorded(FileStore(tmp_path), id)))
-    assert found.outcome == "same", found.rows
+    found = replay(use, recorded(FileStore(tmp_path), id))
+    assert found.is_same, found.rows
 
 
 async def test_a_session_of_an_older_version_is_told_nothing_new(tmp_path: Path) -> None:

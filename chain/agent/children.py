@@ -174,7 +174,6 @@ class Children:
             # No await from here on.
             moved = self._hand_over(node, run, parent, above, status)
             self._end(agent, node, parent, run, status)
-            self._shared.journal.look(parent.name)
             if not above.is_ending:
                 parent.apply_urgency(moved)
         return _answer(agent.name, run, outcome)
@@ -186,7 +185,6 @@ class Children:
         parent.below.append(node)
         self._shared.journal.in_order(projected.emit)
         node.agent.check_prompt(node.iteration)
-        node.agent.look()
         node.inbox.room.set()
 
     def _hand_over(

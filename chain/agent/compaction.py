@@ -128,7 +128,6 @@ class Compactor:
             except ModelError as error:
                 why = str(error)
             else:
-                context.look()
                 if reply is None:
                     # A line cut it, so it may be due once more; what the user said since counts.
                     run.compacted_at = was_at
@@ -154,7 +153,6 @@ class Compactor:
             names = ", ".join(record.images)
             self._notice(run, f"These images had no room after the compaction: {names}. Send again what still matters.")
         told.emit()
-        context.look()
         return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
 
     def too_full(self) -> str:
@@ -247,7 +245,7 @@ class Compactor:
     def _tell(self, run: Run, state: events.CompactionState, by: CompactedBy, tokens: int) -> None:
         name, iteration = self._context.name, run.iteration
         told = events.Compaction(agent=name, iteration=iteration, state=state, by=by, tokens_before=tokens)
-        self._context.emit(told)
+        self._context.shared.emit(told)
 
     def _notice(self, run: Run, message: str) -> None:
         self._context.shared.emit(events.Notice(agent=self._context.name, iteration=run.iteration, message=message))

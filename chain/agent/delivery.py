@@ -9,7 +9,6 @@ in ``run.expectation``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import trio
 
@@ -18,10 +17,11 @@ from chain.agent.spec import AgentContext
 from chain.agent.state import ReplyExpectation, Run
 from chain.errors import PlanError
 from chain.events import Point, Status
-from chain.interruption.prompt import Arrival, Situation, compose
+from chain.interruption.prompt import Arrival, Composed, Situation, compose
 from chain.journal import records
 from chain.lines.receipts import Accepted
 from chain.messages import Message, Text
+from chain.plan import DONE, NOT_DONE
 from chain.text.wording import beginning
 from chain.tools.named_files import Attachments, LineContent, read_named_files
 
@@ -60,13 +60,10 @@ class Delivery:
             return False
         run.undelivered.extend(lines)
         prompt = self._context.current_prompt(run.iteration)
-        self._context.look()
         remaining = self._context.spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
         situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.asked_for)
         composed = compose(prompt, arrivals, situation, run.unanswered)
-        is_after_nothing = point == "B" and self._context.conversation.state != "REPLIED"  # the reply was empty
-        in_mid_task = point in ("C", "D", "N") or is_after_nothing or run.expectation.resume is not None
         if prompt.mistake is not None:
             # A rule was too slow just now, which is reported at once.
             self._context.current_prompt(run.iteration)
@@ -81,26 +78,19 @@ class Delivery:
             source=prompt.source,
             remaining=remaining,
             skipped=skipped,
+            outcomes=tuple(a.outcome for a in arrivals) if any(a.outcome for a in arrivals) else (),
             iteration=run.iteration,
             waited_s=trio.current_time() - lines[0].accepted_at,
         )
+        is_after_reply = self._context.conversation.state == "REPLIED"
         entered = self._context.commit(record)
         run.undelivered.clear()
-        # The reply answers all lines that have none yet, and that to a line at A the query too.
-        answers_query = point == "A" and bool(run.asked_for)
-        asides_only = not answers_query and all(a.line.is_aside for a in (*run.unanswered, *arrivals))
-        run.expectation = ReplyExpectation(
-            post_prompt=composed.post_prompt,
-            overrides=composed.overrides,
-            source=prompt.source,
-            resume=composed.resume if in_mid_task else None,
-            asides_only=asides_only,
-            aside_task=asides_only and (run.expectation.aside_task if in_mid_task else True),
-        )
         run.unanswered += arrivals
+        run.expectation = expectation_after(
+            run.expectation, situation, composed, run.unanswered, source=prompt.source, is_after_reply=is_after_reply
+        )
         self._shared.journal.in_order(entered.emit)
         self._entered(run, lines, point, attached)
-        self._context.look()
         return True
 
     def settle_todos(self, run: Run) -> None:
@@ -111,7 +101,6 @@ class Delivery:
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
             run.undelivered.remove(accepted)
-        self._context.look()
 
     def give_back(self, run: Run, reason: Status) -> None:
         """Take what came since the last answer out of the conversation, return its lines. Raises ``JournalError``."""
@@ -119,13 +108,12 @@ class Delivery:
         for accepted in self.since_answer:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
         self.since_answer.clear()
-        self._context.look()
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
-        read = self._shared.read_lines or partial(read_named_files, self._shared.workspace, self._shared.seen)
         texts = [a.line.message if a.line.names_files else "" for a in lines]
-        return read([LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)])
+        contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
+        return read_named_files(self._shared.workspace, self._shared.seen, contents)
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
@@ -140,12 +128,41 @@ class Delivery:
         if accepted.line.command is None:
             return ""
         try:
-            outcome = f"(Done: {self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record)})"
+            outcome = DONE.format(self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record))
         except PlanError as error:
             why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN)}: {error}"
             notice = events.Notice(agent=self._context.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
-            outcome = f"(Not done: {error})"
+            outcome = NOT_DONE.format(error)
         accepted.is_carried_out = True
-        self._context.look()  # what is done to the plan before the next line is carried out changes its numbers
         return outcome
+
+
+def expectation_after(
+    before: ReplyExpectation,
+    situation: Situation,
+    composed: Composed,
+    unanswered: Sequence[Arrival],
+    *,
+    source: str,
+    is_after_reply: bool,
+) -> ReplyExpectation:
+    """Return what a delivery wants of the reply to it. Pure.
+
+    ``before`` is what was expected until then; ``unanswered`` are all lines that the reply answers. ``is_after_reply``:
+    the conversation ended with a reply without tool calls. At B it does not where the reply was empty.
+    """
+    point = situation.point
+    is_after_nothing = point == "B" and not is_after_reply
+    in_mid_task = point in ("C", "D", "N") or is_after_nothing or before.resume is not None
+    # The reply to a line at A answers the query too.
+    answers_query = point == "A" and bool(situation.query)
+    asides_only = not answers_query and all(a.line.is_aside for a in unanswered)
+    return ReplyExpectation(
+        post_prompt=composed.post_prompt,
+        overrides=composed.overrides,
+        source=source,
+        resume=composed.resume if in_mid_task else None,
+        asides_only=asides_only,
+        aside_task=asides_only and (before.aside_task if in_mid_task else True),
+    )

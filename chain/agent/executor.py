@@ -133,7 +133,6 @@ class Executor:
         return self._end(run, ending)
 
     def _end(self, run: Run, ending: Outcome | None) -> Outcome:
-        self.context.look()
         outcome = run.outcome(ending, self._limits.timeout_s)
         self._finish(run, outcome)
         return outcome
@@ -197,7 +196,6 @@ class Executor:
     # ------------------------------------------------------------------------------------------------- the loop
 
     async def _loop(self, run: Run) -> Outcome:
-        self.context.look()
         # A run that is over before its first step delivers no lines: they are given back.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
@@ -218,7 +216,7 @@ class Executor:
                 continue
             run.iteration += 1
             most = limits.max_iterations
-            self.context.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
+            self._shared.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             reply = await self._ask(run)
             if reply is not None and self.compaction.may_help(run, reply):
                 was_shown = bool(run.step.shown)
@@ -281,7 +279,6 @@ class Executor:
             # No await from here to the scope that a now line cancels.
             tail = tuple(text for text in (run.expectation.post_prompt, self._plan_news.send()) if text)
             reply = await self._model.reply(run, self.conversation.request(), tail)
-            self.context.look()
             if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply
 
@@ -290,10 +287,7 @@ class Executor:
 
         Only one wait for each request: one costs as much as a whole step of the loop.
         """
-        try:
-            await self._shared.journal.told()
-        finally:  # also where it is cut: whether that or the disk was first is not on record
-            self.context.look()
+        await self._shared.journal.told()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
@@ -395,7 +389,6 @@ class Executor:
         if is_whole and not message.calls:
             run.answer = run.answer if run.expectation.asides_only else text
         projected.emit()
-        self.context.look()
 
     # --------------------------------------------------------------------------------------------------- endings
 
@@ -404,17 +397,17 @@ class Executor:
         return Outcome("done", run.result)
 
     def _limit_reached(self, run: Run, spent: str) -> Outcome:
-        self.context.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
+        self._shared.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
         return Outcome("limit_reached", run.result or spent)
 
     def _at_limit(self, run: Run) -> Outcome:
         why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
-        self.context.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
+        self._shared.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
         unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
         return Outcome("max_iterations", run.last_reply or unanswered)
 
     def _failed(self, run: Run, kind: str, message: str) -> Outcome:
-        self.context.emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
+        self._shared.emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
         return Outcome("error", message)
 
     def _empty(self, run: Run) -> Outcome | None:

@@ -6,7 +6,6 @@ These retries are the only ones; a model says whether and when another attempt m
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Sequence, Set
@@ -18,12 +17,12 @@ import trio
 
 from chain import events
 from chain.agent.refusals import over_limit, removal, without
-from chain.agent.spec import AgentContext, AgentSpec
+from chain.agent.spec import AgentContext, AgentSpec, tools_text
 from chain.agent.state import Run
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
-from chain.model import Delta, Reply, Request, ToolSpec, Window, window_of
+from chain.model import Delta, Reply, Request, Window, window_of
 from chain.retries import Retries
 from chain.text.wording import fault
 from chain.tools import calling
@@ -67,10 +66,8 @@ class ModelCalls:
     def _offer(self, left_out: Set[str]) -> None:
         """Offer the tools of the spec but for these."""
         self._left_out = frozenset(left_out)
-        offered = (t for t in self._spec.registry if t.name not in left_out)
-        self._tools = [ToolSpec(t.name, t.description, t.input_schema) for t in offered]
-        fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in self._tools]
-        tools = json.dumps(fields, default=str)
+        self._tools = self._spec.offered_tools(left_out)
+        tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
 
@@ -111,7 +108,7 @@ class ModelCalls:
                     await self._again(run, attempts.failed + 1, 0.0, str(error))
                 except ModelError as error:
                     if error.usage is not None and any(error.usage[:4]):
-                        self._account(run, Usage(*error.usage))
+                        self._count(run, Usage(*error.usage))
                     if scope.cancel_called:
                         break
                     found = None if doubted else self._refused(run, sent, error, attempts.failed)
@@ -145,8 +142,8 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        known = self._window.tokens, self._window.longest_reply
-        journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, *known))
+        window = self._window.tokens
+        journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window))
         await journal.written()
         # A now line that came while the disk was slow finds the model not asked yet.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -159,7 +156,7 @@ class ModelCalls:
             with suppress(JournalError):
                 journal.record(_failed(agent, run, error, attempts.delay_s))
             raise
-        self._account(run, reply.usage)
+        self._count(run, reply.usage)
         if compacts:
             return reply  # ``Compactor`` records its end
         too_long, window = reply.stop_reason == TOO_LONG, self._window.tokens
@@ -179,7 +176,6 @@ class ModelCalls:
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
         """Record the end of a call, and what it left out; ``is_kept``: another record has its message."""
-        window = self._window
         self._shared.journal.record(
             records.RequestEnded(
                 self._spec.name,
@@ -187,11 +183,8 @@ class ModelCalls:
                 reply.stop_reason,
                 reply.usage,
                 message=None if is_kept else reply.message,
-                cut_calls=tuple(sorted(reply.cut_calls)),
-                was_shown=bool(run.step.shown),
                 asked_tokens=reply.asked_tokens,
-                window=window.tokens,
-                longest_reply=window.longest_reply,
+                window=self._window.tokens,
             )
         )
         if reply.stop_reason != TOO_LONG:
@@ -201,8 +194,7 @@ class ModelCalls:
     @property
     def window(self) -> Window | None:
         """The window of the model, as far as it is known."""
-        trace, spec = self._shared.trace, self._context.spec
-        return window_of(spec.model) if trace is None else trace.window(spec.name, spec.model)
+        return window_of(self._context.spec.model)
 
     @property
     def _window(self) -> Window:
@@ -246,7 +238,7 @@ class ModelCalls:
             raise error
         source = run.expectation.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
-        self._context.emit(events.Notice(agent=self._spec.name, message=why, file=source))
+        self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))
         return overrides.without(*ours)
 
     async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
@@ -257,17 +249,15 @@ class ModelCalls:
         self.tell_again(run, attempt, delay_s, reason)
         run.step.is_asking = False
         await trio.sleep(delay_s)
-        self._context.look()
 
     def tell_again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
         """Tell that the call is made again, so that what was shown of its reply does not count."""
         agent, n = self._spec.name, run.iteration
-        self._context.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
+        self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
     def _on_delta(self, run: Run, delta: Delta, *, is_shown: bool) -> None:
         agent, n = self._spec.name, run.iteration
         if delta.kind == "usage":
-            # Told in the step that cancels, in which nobody looks for what others do.
             run.step.cut_usage += delta.usage
             self._count(run, delta.usage)
         elif not is_shown:
@@ -275,14 +265,8 @@ class ModelCalls:
         elif delta.kind == "thinking":
             self._shared.emit(events.ThinkingDelta(agent=agent, iteration=n, text=delta.text))
         else:
-            if not run.step.shown:
-                self._context.look()  # what is being done is "answering" from now on
             run.step.shown.append(delta.text)
             self._shared.emit(events.TextDelta(agent=agent, iteration=n, text=delta.text))
-
-    def _account(self, run: Run, usage: Usage) -> None:
-        self._count(run, usage)
-        self._context.look()
 
     def _count(self, run: Run, usage: Usage) -> None:
         run.add_usage(usage)
@@ -307,11 +291,8 @@ def _failed(agent: str, run: Run, error: ModelError, delay_s: float) -> records.
         usage=Usage() if error.usage is None else Usage(*error.usage),
         error=str(error),
         cause=error.cause,
-        retryable=error.retryable,
-        retry_after=error.retry_after,
         parameters=error.parameters if isinstance(error, ParameterRefused) else (),
         refused=error.refused,
-        was_shown=bool(run.step.shown),
         delay_s=delay_s if error.retryable else 0.0,
     )
 

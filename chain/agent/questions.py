@@ -52,8 +52,7 @@ class Asker(Asking):
     """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
-    ``look`` is called where others may have acted (``Journal.look``), ``on_answer`` with a question and what the user
-    answered in words of their own.
+    ``on_answer`` is called with a question and what the user answered in words of their own.
     """
 
     questions: Questions
@@ -61,7 +60,6 @@ class Asker(Asking):
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
-    look: Callable[[], None]
     on_answer: Callable[[str, str], None]
 
     async def approve(self, preview: Preview) -> Verdict:
@@ -152,16 +150,11 @@ class Questions:
             clock.hold()
         try:
             self._open_next()
-            asked.asker.look()
             await asked.done.wait()
             if asked.failure is not None:
                 raise asked.failure
             if asked.decision != "withdrawn":
                 await self._journal.flush()
-            if asked.kind == "approval":
-                # What cuts the call in the step in which the disk is done does so before it looks, as in a replay.
-                await trio.lowlevel.checkpoint_if_cancelled()
-            asked.asker.look()
         finally:
             if not asked.done.is_set():
                 self._withdraw(asked)
@@ -251,7 +244,7 @@ class Questions:
 
     def _open_one(self, asked: PendingQuestion) -> None:
         try:
-            projected = self._record_question(asked, is_open=True)
+            projected = self._record_question(asked)
         except JournalError as error:
             self._fail(asked, error)
             return
@@ -292,7 +285,7 @@ class Questions:
         if asked is self.open:
             self.open = None
 
-    def _record_question(self, asked: PendingQuestion, *, is_open: bool) -> Projected:
+    def _record_question(self, asked: PendingQuestion) -> Projected:
         id, call, preview = f"Q{self.asked + 1}", asked.asker.call, asked.preview
         record = records.Question(
             id,
@@ -304,10 +297,8 @@ class Questions:
             asked.options,
             preview.text,
             preview.protections,
-            preview.subject,
             preview.only_by_name,
             preview.always,
-            is_open,
         )
         projected = self._journal.record(record)
         asked.id = id
@@ -321,7 +312,7 @@ class Questions:
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""
-        question = None if asked.id else self._record_question(asked, is_open=False)
+        question = None if asked.id else self._record_question(asked)
         answer = self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
         asked.decision, asked.by, asked.answer = decision, by, text
         if text:

@@ -6,8 +6,9 @@ conversation never holds what the record does not.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -24,11 +25,10 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
-from chain.model import Delta, Model, Reply, Request, Window
+from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
 from chain.retries import Retries
 from chain.tools.calling import Rules
-from chain.tools.named_files import Attachments, LineContent
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
 
@@ -74,6 +74,20 @@ class AgentSpec:
         """The system prompt as requests carry it."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
 
+    def located(self, whereabouts: str) -> AgentSpec:
+        """Return the agent with its whereabouts behind the system prompt."""
+        return replace(self, system="\n\n".join(filter(None, [self.system, whereabouts])))
+
+    def offered_tools(self, left_out: Collection[str]) -> list[ToolSpec]:
+        """Return the tools as requests carry them, without those of these names."""
+        return [ToolSpec(t.name, t.description, t.input_schema) for t in self.registry if t.name not in left_out]
+
+
+def tools_text(tools: Iterable[ToolSpec]) -> str:
+    """Return the tools as the text whose digest is on record."""
+    fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+    return json.dumps(fields, default=str)
+
 
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
 """Asks a model (``Model.reply``)."""
@@ -88,9 +102,6 @@ class TraceFile(Protocol):
 
     def traced(self, agent: str, model: Model) -> Ask:
         """Asks the model for this agent, and traces that."""
-
-    def window(self, agent: str, model: Model) -> Window | None:
-        """The window of the model of this agent, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +120,6 @@ class Shared:
     """The names of those that the service refuses, which are not offered."""
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
-    read_lines: Callable[[Sequence[LineContent]], Attachments] | None = None
-    """Who reads the files that lines name, if not those of the workspace."""
 
     @property
     def trace_path(self) -> str | None:
@@ -170,15 +179,6 @@ class AgentContext:
         projected = self.shared.journal.record(record)
         self.history.compact(record)
         return projected
-
-    def emit(self, event: events.Event) -> None:
-        """Emits an event of the agent's own, on which others may act at once."""
-        self.shared.emit(event)
-        self.look()
-
-    def look(self) -> None:
-        """Called by the agent's own code wherever others may just have acted (``Journal.look``)."""
-        self.shared.journal.look(self.name)
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
         """Takes back what the service will not hear, with these lines. Raises ``JournalError``."""

@@ -116,7 +116,6 @@ class ToolCalls:
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
                 # Here and not before: a task begins a moment later, and a line may come in that moment.
-                self._context.look()
                 if is_at_c and self._is_held_up(run):
                     task_status.started(False)
                     return
@@ -133,7 +132,6 @@ class ToolCalls:
                         break
         except BaseExceptionGroup as group:
             raise _unwrapped(group) from None
-        self._context.look()  # others may have acted since the last call of them ended
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
         call, tool = planned
@@ -154,7 +152,6 @@ class ToolCalls:
             run.step.started.add(call.id)  # if it is cut from here on, even before its tool runs: "[Interrupted: ...]"
         run.step.tools = "running"
         projected.emit()
-        self._context.look()
         on_start()
         if isinstance(tool, str):
             self._ended(run, call, calling.failed(call, tool), 0.0)
@@ -182,10 +179,7 @@ class ToolCalls:
         except ToolError as error:
             self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
             return None
-        # What cuts the call in the step of the answer does so before anything is looked for, as in a replay.
-        await trio.lowlevel.checkpoint_if_cancelled()
         # A stop or an urgent line may have come since the answer.
-        self._context.look()
         if self._is_held_up(run):
             return None
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -209,7 +203,6 @@ class ToolCalls:
                 projected = self._record_finished(run, finished)
         finally:
             (projected or self._shared.journal.unrecorded(finished)).emit()
-            self._context.look()
 
     def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
         """Record that a call has ended. ``None`` where that is without its text: the caller emits the whole event."""
@@ -238,7 +231,7 @@ class ToolCalls:
 
     def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
         shared, agent, n = self._shared, self._context.name, run.iteration
-        clocks, look = run.clocks_of(call.id), self._context.look
+        clocks = run.clocks_of(call.id)
 
         def keep(question: str, answer: str) -> None:
             self._context.words.add_answer(question, answer, n)
@@ -253,7 +246,7 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), look, keep),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), keep),
             agent=agent,
             delegating=run.delegating,
             notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),

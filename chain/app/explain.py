@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from chain.app.prompt_files import prompt_file
 from chain.config.load import Settings, require_trust
-from chain.errors import ConfigError, PlanError
-from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, Rule, Situation, by_rule, compose
+from chain.errors import ConfigError
+from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, Rule, Situation, compose
 from chain.interruption.prompt_file import PromptFile
 from chain.lines.parse import Line, parse_line, problem_of
-from chain.plan import Plan
+from chain.plan import Task, outcome_of
 from chain.text.wording import MAIN
 
 _ITERATION = 3
@@ -61,11 +61,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
     typed = parse_line(text)
     problem = problem_of(typed)
     is_ruled = not problem and typed.kind not in NEVER_PUT
-    prompt, mistake = prompts.current()
-    line = by_rule(prompt, typed) if is_ruled else typed
-    if prompt.mistake is not None:
-        # A rule was too slow just now, and the file is given up.
-        prompt, mistake = prompts.current()
+    line, prompt, mistake = prompts.apply_rules(typed) if is_ruled else (typed, *prompts.current())
     situation = _example(line, max_iterations)
     composed = None
     if not problem and line.kind not in NEVER_PUT and situation.remaining:
@@ -97,9 +93,4 @@ def _example(line: Line, max_iterations: int) -> Situation:
 def _outcome(line: Line) -> str:
     if line.command is None:
         return ""
-    plan = Plan()
-    plan.replace_all(_TASKS, "user")
-    try:
-        return f"(Done: {plan.carry_out(line.command)})"
-    except PlanError as error:
-        return f"(Not done: {error})"
+    return outcome_of(line.command, map(Task, _TASKS))

@@ -12,21 +12,48 @@ all others  the chain's, those that start agents included
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from chain.agent.spec import AgentSpec
-from chain.app.prompt_files import agent_prompt
-from chain.app.toolbox import ToolGroups, named_tools
+from chain.agent.spec import AgentSpec, Limits
+from chain.app.prompt_files import agent_prompt, compaction_rules, prompt_file, system_prompt
+from chain.app.toolbox import ToolGroups, configured_tools, named_tools, with_servers
 from chain.config.load import Settings
 from chain.config.settings import KindSettings
 from chain.errors import UserError
 from chain.model import Model
 from chain.provider import ModelSettings
+from chain.text.wording import MAIN, ROOT
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
 
 OpenModel = Callable[[ModelSettings], Model]
+
+
+def main_tools(settings: Settings, own: Sequence[Tool], groups: ToolGroups) -> Registry:
+    """Return the tools of the main agent. Raise ``ConfigError`` for one that cannot be used."""
+    return Registry.of([*configured_tools(settings, settings.chain(), own, groups), *own])
+
+
+def main_agent(settings: Settings, own: Sequence[Tool], model: Model, groups: ToolGroups) -> AgentSpec:
+    """Return the main agent as the configuration has it. Raise ``ConfigError`` for what cannot be used."""
+    chosen = settings.chain()
+    return AgentSpec(
+        name=MAIN,
+        parent_id=ROOT,
+        model=model,
+        system=system_prompt(settings, chosen),
+        registry=main_tools(settings, own, groups),
+        limits=Limits(
+            max_iterations=chosen.max_iterations,
+            timeout_s=chosen.timeout_s,
+            retries=settings.model(chosen.model).retries,
+            max_tokens=chosen.budget.max_tokens,
+            max_cost_usd=chosen.budget.max_cost_usd,
+        ),
+        prompts=prompt_file(settings, chosen),
+        compaction=compaction_rules(settings, chosen),
+    )
 
 
 class Kinds:
@@ -43,6 +70,7 @@ class Kinds:
         self._open_model = open_model
         self._models: dict[str, Model] = {}
         self._own = tuple(own)
+        self._groups = groups
         self._kinds: dict[str, tuple[KindSettings, AgentSpec]] = {}
         for kind in settings.agents.kinds:
             prompt = agent_prompt(settings, kind.name)
@@ -62,6 +90,16 @@ class Kinds:
             return chain
         planning = {tool.name for tool in groups["todo"]} if kind.name == "plan" else set()
         return Registry({tool.name: tool for tool in chain if tool.read_only or tool.name in planning})
+
+    def use_server_tools(self, tools: Iterable[Tool], servers: Mapping[str, str]) -> Registry:
+        """Give new agents the tools of servers too, and return all tools of the main agent.
+
+        ``servers`` has the server of each of these tools by its name.
+        """
+        groups = with_servers(self._groups, tools, servers)
+        registry = main_tools(self._settings, self._own, groups)
+        self.use_tools(registry, groups)
+        return registry
 
     @property
     def models(self) -> Sequence[Model]:

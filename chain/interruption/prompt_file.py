@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 
 from chain import yamlfile
 from chain.errors import ConfigError
-from chain.interruption.prompt import BUILT_IN, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule
+from chain.interruption.prompt import BUILT_IN, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule, by_rule
 from chain.messages import Overrides
 from chain.text.search import BadPattern, Expressions
 from chain.text.wording import RESUME
 from chain.yamlfile import Node
 
 if TYPE_CHECKING:
+    from chain.lines.parse import Line
     from chain.text.search import Pattern
 
 _State: TypeAlias = tuple[int, ...] | str
@@ -65,6 +66,15 @@ class PromptFile:
         if mistake is not None:
             self._prompt = BUILT_IN
         return self._prompt, mistake
+
+    def apply_rules(self, line: Line) -> tuple[Line, InterruptionPrompt, ConfigError | None]:
+        """Return the line as the rules make it, the prompt that holds for it and, as ``current``, why not the file's.
+
+        If the rules take too long to search the line, it stays as it is, and the built-in prompt holds.
+        """
+        prompt, mistake = self.current()
+        line = by_rule(prompt, line)
+        return (line, prompt, mistake) if prompt.mistake is None else (line, *self.current())
 
     def _read_state(self) -> _State:
         if self.path is None:

@@ -37,15 +37,12 @@ from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
 from chain.journal.records import (
-    COURSE,
-    AgentEnded,
     Entry,
     Line,
     Message,
     Record,
     ToolFinished,
     Unknown,
-    may_be_from_outside,
 )
 from chain.messages import Image
 from chain.signal import Signal
@@ -100,10 +97,6 @@ class Journal:
         self._file = file
         self.seq = seq
         """That of the last record."""
-        self.looks: dict[str, int] = {}
-        """By agents, how often each has looked since the last record of its own course."""
-        self.before_look: Callable[[str], None] | None = None
-        """In a replay, called with the agent before each look."""
         self._note = note
         self._project: Project = lambda entry: ()
         self._emit: Emit = lambda event: None
@@ -125,25 +118,13 @@ class Journal:
         """From now on ``project`` makes the events of records, which ``emit`` emits."""
         self._project, self._emit = project, emit
 
-    def look(self, agent: str) -> None:
-        """Called by an agent's own code wherever others may just have acted: after each event of its own, and a wait.
-
-        So the record of an act says between which of these looks it came, and a replay does it there again.
-        """
-        if self.before_look is not None:
-            self.before_look(agent)
-        self.looks[agent] = self.looks.get(agent, 0) + 1
-
     def record(self, record: Record | Unknown) -> Projected:
         """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
         if self.failure is not None:
             raise JournalError(self.failure)
         self.seq += 1
-        looks = {agent: n for agent, n in self.looks.items() if n} if may_be_from_outside(record) else {}
-        entry = Entry(self.seq, time.time(), record, looks)
+        entry = Entry(self.seq, time.time(), record)
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
-        if looks:
-            raw["looks"] = looks
         data = escape_json(_ENCODER.encode(raw)).encode() + b"\n"
         try:
             # In this order: no record names what is not there.
@@ -156,10 +137,6 @@ class Journal:
             self._late += 1
             self._wanted.set()
         self._note(record)
-        if isinstance(record, COURSE):
-            self.looks[record.agent] = 0
-        elif isinstance(record, AgentEnded):
-            self.looks.pop(record.name, None)
         return Projected(self._project(entry), self._emit)
 
     def record_if_possible(self, record: Record) -> Projected:

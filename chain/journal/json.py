@@ -42,15 +42,9 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
         rest = {name: value for name, value in raw.items() if name not in ("type", "seq", "time")}
         return Entry(seq, float(time), Unknown(type, rest))
     try:
-        return Entry(seq, float(time), read_fields(kind, raw), _looks(raw.get("looks", {})))
+        return Entry(seq, float(time), read_fields(kind, raw))
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
-
-
-def _looks(found: object) -> Mapping[str, int]:
-    if not isinstance(found, dict) or not all(type(n) is int for n in found.values()):
-        raise ValueError("looks are whole numbers, by agents")
-    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- the fields

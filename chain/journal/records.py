@@ -61,10 +61,6 @@ class Session(_Typed):
     model: str
     workspace: str
     tools: tuple[str, ...] = _brief(())
-    interactive: bool = _brief(False)
-    """Whether a person types the lines, who can start a run with those that wait."""
-    repaired: int = _brief(0)
-    """How many records before this one the same process wrote, to make up for what a crash had left out."""
     whereabouts: str = _brief("")
     """What its agents are told of where they are: the same however often it is resumed."""
 
@@ -120,9 +116,9 @@ class Message(_Typed):
     """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers.
 
     For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
-    ``skipped`` names the tools that an urgent line kept from starting. ``iteration`` is the run's; it may have begun
-    without a record of its own. ``waited_s`` is how long the first of the lines waited. ``is_cut``: it is what was
-    shown of a reply that a now line cut.
+    ``skipped`` names the tools that an urgent line kept from starting. ``outcomes`` say what code did about each line,
+    empty where it did nothing. ``iteration`` is the run's; it may have begun without a record of its own. ``waited_s``
+    is how long the first of the lines waited. ``is_cut``: it is what was shown of a reply that a now line cut.
     """
 
     message: messages.Message
@@ -134,6 +130,7 @@ class Message(_Typed):
     source: str = _brief("")
     remaining: int = _brief(0)
     skipped: tuple[str, ...] = _brief(())
+    outcomes: tuple[str, ...] = _brief(())
     iteration: int = _brief(0)
     waited_s: float = _brief(0.0)
     is_cut: bool = _brief(False)
@@ -211,14 +208,10 @@ class Question(_Typed):
     options: tuple[str, ...] = ()
     preview: str = ""
     protections: tuple[str, ...] = ()
-    subject: str = _brief("")
-    """What a pattern of an allowance is compared with."""
     only_by_name: str = _brief("")
     """What a pattern must have in it."""
     always: Literal["tool", "subject"] = _brief("tool")
     """What the answer "always" would allow beside the call."""
-    is_open: bool = _brief(False)
-    """Whether there was somebody who could answer; else it was settled in the same step."""
 
 
 @_record("answer")
@@ -324,18 +317,15 @@ class RequestSent(_Typed):
     """Whether it asks for a summary, as the conversation is to be compacted: it is no iteration's own call."""
     window: int = _brief(0)
     """The model's context window in tokens, as it is known then; 0 where it is not."""
-    longest_reply: int = _brief(0)
-    """How many tokens of it a reply may have."""
 
 
 @_record("request", "ended")
 class RequestEnded(_Typed):
     """A model call came to its end; one that was cut has no such record.
 
-    ``message`` is the reply if it was not appended, and ``cut_calls`` are those of its calls whose input was cut off. A
-    call that failed has an ``error`` instead of a ``stop_reason``, with its short ``cause``, what the service said of
-    asking again, and the ``parameters`` and content that it ``refused``. It is ``retryable`` while there is time for
-    another attempt. ``was_shown``: some of its reply had been shown.
+    ``message`` is the reply if it was not appended. A call that failed has an ``error`` instead of a ``stop_reason``,
+    with its short ``cause`` and the ``parameters`` and content that the service ``refused``. ``window`` is as in
+    ``RequestSent``: the first call may have brought it.
     """
 
     agent: str
@@ -343,17 +333,11 @@ class RequestEnded(_Typed):
     stop_reason: StopReason | None = None
     usage: Usage = _brief(Usage())
     message: messages.Message | None = _brief(None)
-    cut_calls: tuple[str, ...] = _brief(())
     error: str = _brief("")
-    retryable: bool = _brief(False)
-    retry_after: float | None = _brief(None)
     parameters: tuple[str, ...] = _brief(())
     refused: tuple[str, ...] = _brief(())
-    was_shown: bool = _brief(False)
     cause: str = _brief("")
     window: int = _brief(0)
-    longest_reply: int = _brief(0)
-    """As in ``RequestSent``: the first call may have brought it."""
     asked_tokens: int = _brief(0)
     """How many tokens the request has that the service found too long, where it said so."""
     delay_s: float = _brief(0.0)
@@ -475,35 +459,11 @@ Record: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record with its place in the journal.
-
-    ``looks``, of what may have come from outside: by the agents at work, how often each had looked for such things
-    since the last record of its own course; those that had not are left out.
-    """
+    """A record with its place in the journal."""
 
     seq: int
     time: float
     record: Record | Unknown
-    looks: Mapping[str, int] = field(default_factory=dict)
-
-
-COURSE = (Message, RequestSent, RequestEnded, ToolStarted, ToolFinished)
-"""The records of an agent's own course, from which its looks are counted."""
-
-
-ACTS = (Model, CompactionAsked)
-"""The records of what the user does to a whole session, between the lines. A replay does each again (``Player``)."""
-
-
-def may_be_from_outside(record: Record | Unknown) -> bool:
-    """Whether a record may tell of what somebody did from outside, so that its moment is recorded with it."""
-    match record:
-        case Receipt(state=state):
-            return state == "dropped"
-        case TaskAdded() | TaskClosed() | PlanReplaced():
-            return record.by == "user" and not record.line_id
-        case _:
-            return isinstance(record, (Line, RunBegun, Answer, Interrupted, *ACTS))
 
 
 def text_digest(text: str) -> str:

@@ -230,17 +230,15 @@ class Resuming:
             self._returned.append(accepted)
 
 
-def record_opening(session: SessionRuns, shared: Shared, *, repaired: int, whereabouts: str) -> None:
+def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) -> None:
     """Write the record of a session that is opened, or resumed. Raises ``JournalError``.
 
-    ``whereabouts`` is what its agents are told of where they are, and ``repaired`` is how many records were written
-    just before it, of what a crash had left out.
+    ``whereabouts`` is what its agents are told of where they are.
     """
     spec, journal = session.spec, shared.journal
     tools = tuple(tool.name for tool in spec.registry)
-    workspace, interactive = str(shared.workspace), session.interactive
-    opened = records.Session(journal.id, VERSION, spec.model.name, workspace, tools, interactive, repaired, whereabouts)
-    journal.record(opened)
+    workspace = str(shared.workspace)
+    journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, whereabouts))
 
 
 def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:

@@ -210,7 +210,6 @@ class SessionRuns:
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
         self._settle(run, outcome, (*run.undelivered, *returned))
-        self._journal.look(self.spec.name)
         self._is_ending = False
         self._inbox.room.set()
         self._changed.set()
@@ -283,13 +282,10 @@ class SessionRuns:
         if self._offers is None:
             return
         offered = await self._offers.offer(self.server_tools)
-        # If the run is ended in the step in which the tools arrive, they are not recorded, as in a replay.
-        await trio.lowlevel.checkpoint_if_cancelled()
         if offered != self.server_tools:
             told = self._journal.record(offered)
             self.use_server_tools(offered)
             self._journal.in_order(told.emit)
-            self._journal.look(self.spec.name)  # it was waited for
 
     def use_server_tools(self, offered: records.ServerTools) -> None:
         """Have these tools of servers from now on; no run has taken its first step."""
@@ -334,9 +330,6 @@ class SessionRuns:
     def _plan_changes(self, change: PlanChange) -> None:
         """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
         self._journal.in_order(self._journal.record(change).emit)
-        if change.by != "user":
-            author = next((node for node in self.tree.main.all() if node.name == change.by), self.tree.main)
-            self._journal.look(author.name)
 
     async def end_runs(self) -> None:
         """Let no run begin any more, interrupt the one that is active, and wait for its ending."""

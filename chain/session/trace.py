@@ -22,7 +22,7 @@ import trio
 from chain import event_json, events
 from chain.agent.spec import Ask
 from chain.messages import Message, to_json
-from chain.model import Delta, Model, Reply, Request, ToolSpec, Window, window_of
+from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.text.plain import escape_json
 from chain.threads import quickly
 
@@ -82,10 +82,6 @@ class Trace:
             return reply
 
         return ask
-
-    def window(self, agent: str, model: Model) -> Window | None:
-        """The model's window."""
-        return window_of(model)
 
     def step(self, type: str, fields: Mapping[str, Any]) -> None:
         """Append one step."""

@@ -25,18 +25,10 @@ MAX_TIMES = 10
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every call: seconds until a tool is stopped, characters of a result.
-
-    The results of the tools that are named in ``whole`` stay as they come: they were shortened when they were recorded.
-    """
+    """What holds for every call: seconds until a tool is stopped, characters of a result."""
 
     timeout_s: float = 60.0
     result_limit: int = 30_000
-    whole: frozenset[str] = frozenset()
-
-    def shortened(self, tool: Tool, text: str) -> str:
-        """The result of a tool, shortened to the limit that holds for it."""
-        return text if tool.name in self.whole else shortened(text, self.result_limit)
 
 
 def find(registry: Registry, call: ToolCall) -> Tool:
@@ -111,15 +103,15 @@ async def run(
         why = f"{tool.name} was stopped after {often}{seconds:g} s, its time limit; it may have had effects."
         return failed(call, why)
     if error is not None:
-        return failed(call, rules.shortened(tool, failure(tool.name, error)))
+        return failed(call, shortened(failure(tool.name, error), rules.result_limit))
     text = _plain(output.text if isinstance(output, ToolOutput) else output)
     if not isinstance(text, str):
         return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
     if not isinstance(output, ToolOutput):
         output = ToolOutput(text)
     if output.is_error:
-        return replace(failed(call, rules.shortened(tool, text)), images=output.images)
-    return ToolResult(call.id, rules.shortened(tool, text) if text.strip() else NO_OUTPUT, images=output.images)
+        return replace(failed(call, shortened(text, rules.result_limit)), images=output.images)
+    return ToolResult(call.id, shortened(text, rules.result_limit) if text.strip() else NO_OUTPUT, images=output.images)
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:

@@ -127,7 +127,7 @@ async def test_a_nearly_full_window_is_compacted_and_the_run_goes_on() -> None:
     model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")])
     async with open_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert (result.status, result.result) == ("done", "done")
     assert model.refused == 0
     told = session.of(events.Compaction)
@@ -156,7 +156,7 @@ async def test_what_was_said_stands_after_many_compactions() -> None:
 
         session.chain.listen(on_event)
         await session.run("count the rows of all files, and mind the SKU")
-        check_invariants(session, max_iterations=200, one_in=1)
+        check_invariants(session, max_iterations=200)
     assert sum(e.state == "ended" for e in session.of(events.Compaction)) >= 30
     last = session.sent()
     for words in ["count the rows of all files, and mind the SKU", *lines]:
@@ -168,7 +168,7 @@ async def test_the_service_that_finds_it_too_long_is_asked_once_more_after_a_com
     model = SmallModel([reads(n) for n in range(1, 6)] + [says("done")], window_tokens=None)
     async with open_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert result.status == "done"
     assert {e.by for e in session.of(events.Compaction)} == {"service"}
     assert model.refused >= 1
@@ -179,7 +179,7 @@ async def test_where_compaction_is_off_nothing_is_compacted_for_the_service_eith
     async with open_session(model, tools=[read], use=settings(compact=False)) as session:
         assert (await session.run("count the rows")).status == "context_full"
         assert session.of(events.Compaction) == []
-        check_invariants(session, one_in=1)
+        check_invariants(session)
 
 
 @pytest.mark.parametrize(("window", "least"), [(2_200, 1), (None, 3)])
@@ -190,7 +190,7 @@ async def test_without_a_summary_the_oldest_results_become_stubs(window: int | N
         model = SmallModel(acts, window, summary, limit=window or 2_000)
         async with open_session(model, tools=[read]) as session:
             result = await session.run("count the rows")
-            check_invariants(session, one_in=1)
+            check_invariants(session)
         assert result.status == "done"
         [stubbed] = (r["stubbed"] for r in session.records if r["type"] == "compacted")
         assert len(stubbed) == session.sent().count("characters removed to make room]") == least
@@ -204,7 +204,7 @@ async def test_what_cannot_be_made_to_fit_says_what_fills_the_window() -> None:
     async with open_session(model) as session:
         await session.run("short")
         result = await session.run("x" * 12_000)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert result.status == "context_full"
     assert "user's words" in result.result
     assert "2,200 tokens" in result.result
@@ -226,7 +226,7 @@ async def test_lines_that_come_meanwhile_are_delivered_right_after_it(point: str
         assert not session.of(events.UserInterruption)
         model.gate.set()
         await wait_quiet(session)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     [entered] = session.of(events.UserInterruption)
     assert (entered.message, entered.point) == ("mind the empty ones", point)
     compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
@@ -244,7 +244,7 @@ async def test_a_compaction_that_the_user_asks_for_and_interrupts_leaves_no_note
         await wait_quiet(session)
         assert session.result.status == "interrupted"
         assert [r for r in session.records if r["type"] == "message"] == said
-        check_invariants(session, one_in=1)
+        check_invariants(session)
 
 
 async def test_a_stop_and_an_interrupt_leave_the_conversation_as_it_was() -> None:
@@ -264,7 +264,7 @@ async def test_a_stop_and_an_interrupt_leave_the_conversation_as_it_was() -> Non
             assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
             model.gate = None
             await session.run("and now?")
-            check_invariants(session, one_in=1)
+            check_invariants(session)
         asked = next(r for r in session.model.requests[::-1] if is_asked_for_summary(r))
         assert list(asked.messages[: len(before)]) == list(before)
 
@@ -278,7 +278,7 @@ async def test_a_now_line_cuts_it_and_it_is_done_once_more() -> None:
         gate, model.gate = model.gate, None
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert gate is not None
     assert session.result.status == "done"
     assert [e.state for e in session.of(events.Compaction)] == ["started", "failed", "started", "ended"]
@@ -298,7 +298,7 @@ async def test_the_user_compacts_between_two_runs_and_in_one() -> None:
         at(session, events.ToolResult, session.chain.compact)
         session.chain.submit("go on")
         await wait_quiet(session)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert [e.state for e in session.of(events.Compaction)] == ["started", "ended", "started", "ended"]
     assert "tell me much" in session.sent()
 
@@ -307,7 +307,7 @@ async def test_an_error_of_the_service_is_told_and_the_run_goes_on_with_stubs() 
     model = SmallModel([reads(1), reads(2), reads(3), reads(4), says("done")], fails=1)
     async with open_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert result.status == "done"
     assert any("no summary today" in e.message for e in session.of(events.Notice))
 
@@ -321,7 +321,7 @@ async def test_what_a_refusal_gives_back_leaves_the_words_that_a_compaction_kept
         assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
         assert "the forbidden word" in session.sent()
         assert (await session.run("something else")).result == "fine"
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert "the forbidden word" not in session.sent()
     assert "[run 1, query] a greeting" in session.sent()
     returned = [(e.text, e.reason) for e in session.of(events.Receipt) if e.state == "returned"]
@@ -334,7 +334,7 @@ async def test_after_stubs_alone_a_refusal_takes_the_query_out_as_before() -> No
         assert (await session.run("the forbidden word")).status == "refused"
         assert any(record["type"] == "compacted" for record in session.records)
         await session.run("something else")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert [message.text for message in session.model.requests[-1].messages] == ["something else"]
 
 
@@ -344,7 +344,7 @@ async def test_a_query_that_fits_no_window_is_given_back_and_the_next_one_is_ans
         assert (await session.run("x" * 12_000)).status == "context_full"
         assert [e.reason for e in session.of(events.Receipt) if e.state == "returned"] == ["context_full"]
         assert (await session.run("shorter")).result == "fine"
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert [message.text for message in session.model.requests[-1].messages] == ["shorter"]
 
 
@@ -356,7 +356,7 @@ async def test_a_long_query_after_a_chat_without_tools_leaves_room_for_the_summa
         result = await session.run("and now this: " + "long " * 700)
         assert (result.status, result.result) == ("done", "fine")
         assert (await session.run("one more")).status == "done"
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert {e.state for e in session.of(events.Compaction)} == {"started", "ended"}
     assert "question 0" in session.sent()
 
@@ -365,7 +365,7 @@ async def test_where_what_stays_is_too_much_no_summary_is_asked_for_at_each_iter
     model = SmallModel([*(reads(n) for n in range(8)), says("done")], window_tokens=2_200, limit=9_000)
     async with open_session(model, tools=[brief]) as session:
         result = await session.run("y" * 6_000)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert result.status == "done"
     assert len(session.of(events.Compaction)) <= 6
 
@@ -379,7 +379,7 @@ async def test_what_is_kept_beside_long_words_of_the_user_stays_below_the_limit(
     model = SmallModel([*(reads(n) for n in range(5)), says("done")])
     async with open_session(model, tools=[page]) as session:
         await session.run("y" * 6_000)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
     assert ended
     assert all(e.summary and e.tokens_after <= 0.9 * 2_200 for e in ended)
@@ -390,7 +390,7 @@ async def test_the_plan_stands_in_the_conversation_after_a_compaction_and_later_
     async with open_session(model, tools=[read]) as session:
         at(session, events.IterationStarted, lambda: session.chain.submit("todo: add check the SKU"))
         await session.run("count the rows")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
     later = session.model.requests[compacted + 1 :]
     assert len(later) > 1
@@ -405,7 +405,7 @@ async def test_what_was_shown_of_a_reply_that_no_longer_fitted_is_taken_back() -
     async with open_session(model) as session:
         await session.run("a greeting")
         assert (await session.run("go on")).result == "fine"
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     told = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
     assert told[-2:] == ["TextDelta", "Retry"]
     assert "As far as" not in session.sent()
@@ -429,7 +429,7 @@ async def test_one_that_is_asked_for_in_the_last_iteration_is_made_after_the_run
             at(session, events.IterationStarted, session.chain.stop_accepting)
         session.chain.submit("go on")
         await wait_quiet(session)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert [e.state for e in session.of(events.Compaction)] == ([] if closes else ["started", "ended"])
     asks = "What matters most to the user: the numbers"
     assert (asks in session.model.requests[-1].messages[-1].text) != closes
@@ -466,7 +466,7 @@ async def test_what_was_answered_to_a_question_is_kept_word_for_word_and_after_a
         session.chain.answering()
         at(session, events.Question, lambda: session.chain.answer("Q1", "the year before that"))
         await session.run("count the rows")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert "(asked: Which year?) the year before that" in session.model.requests[-1].messages[0].text
     restored = read_back(file.data.splitlines(keepends=True)).restored.main.history
     assert restored.words.kept(10_000)[0] == session.chain._session._executor.context.words.kept(10_000)[0]
@@ -481,7 +481,7 @@ async def test_images_that_leave_with_a_compaction_are_named() -> None:
         session.chain.compact("")
         await session.chain.wait_idle()
         await session.run("go on")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     assert "(Images left out to make room: shot.png.)" in session.sent()
     assert any("shot.png" in e.message for e in session.of(events.Notice))
 
@@ -495,7 +495,7 @@ async def test_a_stop_amid_a_compaction_keeps_what_was_shown_of_the_reply() -> N
         await model.asked.wait()
         session.chain.submit("stop")
         await wait_quiet(session)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
         assert session.result.status == "cancelled"
         assert "As far as" in session.result.result
         model.gate = None
@@ -535,7 +535,7 @@ async def test_no_line_is_delivered_where_a_compaction_has_used_up_the_budget(
         assert (await session.run("go on")).status == "limit_reached"
         assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
         assert session.state("L3") == "returned"
-        check_invariants(session, one_in=1)
+        check_invariants(session)
 
 
 async def test_a_line_that_quotes_another_keeps_its_words_when_that_is_given_back() -> None:
@@ -545,7 +545,7 @@ async def test_a_line_that_quotes_another_keeps_its_words_when_that_is_given_bac
         await session.run(quoting)
         assert (await session.run("the forbidden word")).status == "refused"
         await session.run("something else")
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     first = session.model.requests[-1].messages[0].text
     assert quoting in first
     assert first.count("the forbidden word") == 1
@@ -600,7 +600,7 @@ async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters_la
             session.chain.compact(later)
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
-        check_invariants(session, one_in=1)
+        check_invariants(session)
     asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
     assert [text.partition("to the user: ")[2] for text in asked] == ["the numbers", later or "the numbers"]
 
@@ -613,4 +613,4 @@ async def test_a_run_that_outgrows_its_window_is_replayed_though_the_next_one_as
         at(session, events.Compaction, lambda: session.chain.use_model(larger))
         assert (await session.run("y" * 2_000)).status == "context_full"
         assert (await session.run("and now?")).status == "done"
-        check_invariants(session, one_in=1)
+        check_invariants(session)

@@ -25,7 +25,7 @@ from chain.events import Event, Notice
 from chain.journal import file as session
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
-from chain.journal.records import AgentEnded, Interrupted, Model, ToolStarted, Unknown
+from chain.journal.records import Model, Unknown
 from chain.session import listing
 from chain.session.store import FileStore
 
@@ -118,19 +118,6 @@ def test_any_text_comes_back_as_it_was(value: Any) -> None:
     (record,) = records(disk.data)
     # Two surrogates that make a pair are one character to JSON, however it is written.
     assert record["text"] == json.loads(json.dumps(value))
-
-
-def test_with_an_act_is_recorded_how_often_each_agent_had_looked_since_its_last_record() -> None:
-    disk = Disk()
-    journal = Journal(disk)
-    for agent in ("main", "explore-1", "main", "plan-1"):
-        journal.look(agent)
-    journal.record(ToolStarted("c", "look", "explore-1"))
-    journal.record(AgentEnded("plan-1", "c", "done", 1, "main"))
-    journal.record(Model("other"))
-    journal.look("explore-1")
-    journal.record(Interrupted("main", 1, "tools", "user"))
-    assert [r.get("looks") for r in records(disk.data)] == [None, None, {"main": 2}, {"main": 2, "explore-1": 1}]
 
 
 def test_a_failed_write_says_why_and_where_and_the_next_record_may_succeed() -> None:

@@ -100,7 +100,7 @@ async def test_a_session_that_was_left_has_an_ended_run_no_line_that_came_back_a
     session = await departed("use B", draft="half a\nthought")
     assert [e.status for e in session.of(events.Result)] == ["interrupted"]
     assert {e.state for e in session.of(events.Receipt)} == {"delivered", "refused"}
-    assert replayed(session).outcome == "same"
+    assert replayed(session).is_same
     file, read = left(session.file.data)
     async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
         resumed = session.chain.resumed

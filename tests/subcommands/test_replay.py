@@ -1,4 +1,4 @@
-"""`chain replay ID`: what the program says of a session that it runs again, and its exit codes."""
+"""`chain replay ID`: what the program says of a session that it compares, and its exit codes."""
 
 from __future__ import annotations
 
@@ -70,13 +70,12 @@ def garbled(rows: list[bytes]) -> list[bytes]:
 
 
 def orphaned(rows: list[bytes]) -> list[bytes]:
-    """The rows with the answer to a question of which they know nothing."""
+    """The rows with the results of calls of which they know nothing."""
     last = json.loads(rows[-1])
-    answer = {"id": "Q9", "text": "", "decision": "allowed", "by": "config", "agent": "main"}
-    return [
-        *rows,
-        json.dumps({**answer, "type": "answer", "seq": last["seq"] + 1, "time": last["time"]}).encode() + b"\n",
-    ]
+    content = [{"type": "tool_result", "tool_use_id": "c9", "content": "x"}]
+    message = {"message": {"role": "user", "content": content}, "agent": "main", "parent_id": "root"}
+    seq, time = last["seq"] + 1, last["time"]
+    return [*rows, json.dumps({**message, "type": "message", "seq": seq, "time": time}).encode() + b"\n"]
 
 
 def torn(rows: list[bytes]) -> list[bytes]:
@@ -89,7 +88,12 @@ def torn(rows: list[bytes]) -> list[bytes]:
     [
         (without, 1, "is missing from the journal.", "The same as far as the journal can be read: "),
         (garbled, 1, "of the journal cannot be read and was left out", "The same as far as the journal can be read: "),
-        (orphaned, 1, "an answer does not come", "+(nothing)"),
+        (
+            orphaned,
+            1,
+            "what records of the journal refer to is missing",
+            "The same as far as the journal can be read: ",
+        ),
         (torn, 0, "the last record of the journal was torn, as by a crash", "The same: "),
     ],
 )

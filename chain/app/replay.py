@@ -1,0 +1,132 @@
+"""Compares recorded sessions with what the model would be told today, for front ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chain.agent.spec import AgentSpec
+from chain.app.kinds import Kinds, main_agent
+from chain.app.toolbox import tool_groups
+from chain.config.load import Settings
+from chain.errors import SessionError, UserError
+from chain.instructions import read_instructions
+from chain.journal import records
+from chain.journal.reading import Reading
+from chain.journal.records import Entry
+from chain.model import Delta, Reply, Request
+from chain.session.difference import describe_same
+from chain.session.listing import SUFFIX, readable
+from chain.session.replay import Replay
+from chain.session.store import Store
+from chain.tools.processes.guarded import Guard
+from chain.tools.registry import Registry
+from chain.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from chain.tools.mcp.running import Servers
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Whether a session is the same today, and the rows that say so or show the first difference."""
+
+    is_same: bool
+    rows: tuple[str, ...]
+
+
+def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] = ()) -> Replayed:
+    """Compare a session with these settings; ``rows`` are those of its journal, ``tools`` the program's own.
+
+    No tool runs, no model is asked, nothing is written. Raises ``UserError`` for a journal or a configuration that
+    cannot be used.
+    """
+    reading, entries, whole = Reading(rows), list[Entry](), 0
+    for entry in reading:
+        entries.append(entry)
+        whole = whole if reading.faults else len(entries)
+    if not entries or not isinstance(entries[0].record, records.Session):
+        raise SessionError("is no journal of a session: it does not begin with its opening")
+    today = _Today(settings, tuple(tools))
+    found = Replay(today, entries[:whole])
+    difference = found.first_difference()
+    is_whole = not reading.faults and not found.complaints
+    said = (describe_same(entries, is_whole=is_whole),) if difference is None else difference.rows
+    return Replayed(difference is None and is_whole, (*reading.complaints, *found.complaints, *said, *today.faults))
+
+
+def recorded(store: Store, id: str) -> list[bytes]:
+    """The rows of the session whose id begins so, or of the journal at a path that ends in ``.jsonl``.
+
+    Raises ``SessionError``.
+    """
+    path = Path(id)
+    if id.endswith(SUFFIX):
+        with readable(path), path.open("rb") as file:
+            return list(file)
+    try:
+        with store.rows(id) as rows:
+            return list(rows)
+    except SessionError:
+        if os.path.isfile(id):
+            raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=path) from None
+        raise
+
+
+class _Today:
+    """Today's configuration and prompts. Raises ``UserError`` for what cannot be used."""
+
+    def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
+        self._settings = settings
+        groups = tool_groups(settings)
+        self.main = main_agent(settings, tools, _NamedModel(settings.chain().model), groups)
+        prompts = self.main.prompts
+        mistake = None if prompts.path is None else prompts.current()[1]
+        self.faults = [] if mistake is None else [f"{mistake.sentence}; the built-in handler prompt was used."]
+        self._kinds = Kinds(settings, self.main, groups, tools, lambda definition: _NamedModel(definition.name))
+
+    def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
+        try:
+            return self._kinds.make(kind, name, parent, call_id)
+        except UserError:
+            return None
+
+    def use_server_tools(self, offered: records.ServerTools) -> Registry:
+        # Imported late: most sessions have none.
+        from chain.tools.mcp.running import ServerTool
+
+        made = [ServerTool(tool, self._servers) for tool in offered.tools]
+        return self._kinds.use_server_tools(made, {tool.name: tool.server for tool in offered.tools})
+
+    @cached_property
+    def _servers(self) -> Servers:
+        """The servers of the session, none of which starts."""
+        from chain.app.serving import running_servers
+
+        notice: Callable[[str], None] = lambda text: None  # noqa: E731
+        return running_servers(self._settings, (), Guard(), Path("/"), Path("/"), notice)
+
+    def instructions(self, workspace: Path) -> str | None:
+        if not workspace.is_dir():
+            return None
+        return read_instructions(workspace.resolve(), self._settings.instructions, self._settings.config_folder).text
+
+
+class _NamedModel:
+    """A model of which only the name is known, and which nobody asks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        raise NotImplementedError
+
+    async def prepare(self) -> None:
+        """There is nothing to prepare."""
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""

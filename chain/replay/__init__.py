@@ -1,1 +1,0 @@
-"""A recorded session, run again offline and compared with its record."""

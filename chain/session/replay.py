@@ -1,0 +1,358 @@
+"""Compares a journal with what the model would be told today. Pure: no tool, task or clock runs.
+
+It is one pass over the records. What the models, the tools and the users did is taken from them. What was composed from
+prompts is composed again, by the functions that a run uses, and compared: lines by today's rules, queries, delivered
+messages, the messages that bring the model back to its task, and of each request the system prompt, the tools, the tail
+and the settings.
+
+What cannot be known is not compared, so that no difference is reported that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, get_args
+
+from chain.agent.delivery import expectation_after
+from chain.agent.spec import AgentSpec, tools_text
+from chain.agent.state import ReplyExpectation
+from chain.events import Status
+from chain.interruption.prompt import Arrival, Situation, compose
+from chain.journal import records
+from chain.journal.records import Entry, text_digest
+from chain.lines.parse import Line, Urgency, parse_line
+from chain.lines.receipts import line_of
+from chain.messages import Text
+from chain.plan import Plan, PlanNews, outcome_of
+from chain.session.difference import NOTHING, Difference, line_difference, request_difference
+from chain.session.restore import Restored
+from chain.text.wording import INTERRUPT_NOTE, MAIN, PROGRAM_ENDED, STOP_NOTE
+from chain.tools.registry import Registry
+
+_NOTES = frozenset({STOP_NOTE, INTERRUPT_NOTE, PROGRAM_ENDED})
+"""Messages that say how a run ended: no prompt has a say in them."""
+
+_URGENCIES: dict[str, Urgency] = {each: each for each in get_args(Urgency)}
+
+
+class Today(Protocol):
+    """Today's configuration and prompts."""
+
+    main: AgentSpec
+    """The main agent, without its whereabouts, instructions and the tools of servers."""
+
+    def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
+        """Return an agent of a kind, without its whereabouts; ``None`` if there can be none today."""
+
+    def use_server_tools(self, offered: records.ServerTools) -> Registry:
+        """Give new agents these tools of servers, and return all tools of the main agent."""
+
+    def instructions(self, workspace: Path) -> str | None:
+        """Return the project's instructions for a workspace; ``None`` if there is no such folder here."""
+
+
+@dataclass(eq=False)
+class _Call:
+    """A model call with all its attempts: its tail, and the settings that were given up.
+
+    Not ``knows_settings``, ``knows_tools``: which ones were given up is not on record.
+    """
+
+    tail: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
+    knows_settings: bool = True
+    knows_tools: bool = True
+    is_open: bool = False
+    """Whether the last attempt has no end on record."""
+
+
+@dataclass(eq=False)
+class _Agent:
+    """An agent as far as it matters for what it is told. ``spec`` is ``None`` if there can be no such agent today."""
+
+    news: PlanNews
+    spec: AgentSpec | None = None
+    query: str = ""
+    unanswered: list[Arrival] = field(default_factory=list)
+    """The lines delivered since its last reply."""
+    expected: ReplyExpectation = field(default_factory=ReplyExpectation)
+    is_after_reply: bool = False
+    """Whether its conversation ends with a reply without tool calls."""
+    has_answered: bool = False
+    """Whether that reply is whole, and nothing came after it."""
+    call: _Call = field(default_factory=_Call)
+    sent: records.RequestSent | None = None
+    is_withdrawing: bool = False
+    """Whether content was withdrawn in the run, and the run has not ended."""
+    may_know_plan: bool = False
+    """Whether it is not on record if its model knows the plan as it stands."""
+
+    def begin(self, query: str) -> None:
+        """Begin a run."""
+        self.query, self.expected = query, ReplyExpectation()
+        self.unanswered = []
+        self.has_answered = self.is_withdrawing = False
+
+
+class Replay:
+    """One pass over the records of a journal, which are to be whole from the first on."""
+
+    def __init__(self, today: Today, entries: Sequence[Entry]) -> None:
+        self._today = today
+        self._entries = entries
+        self._known = Restored()
+        self._plan = Plan()
+        self._agents: dict[str, _Agent] = {}
+        self._digests: dict[tuple[int, frozenset[str]], str] = {}
+        self._registry = today.main.registry
+        self._instructions = ""
+        # A file that changed during the session counts as it was in the end.
+        read = [e.record for e in entries if isinstance(e.record, records.InstructionsRead)]
+        self._last_read = read[-1] if read else None
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What is wrong with the records, in sentences."""
+        return self._known.complaints
+
+    def first_difference(self) -> Difference | None:
+        """Return the first difference, ``None`` if there is none up to the first record that does not fit."""
+        for entry in self._entries:
+            found = self._check(entry)
+            if found is not None or self._known.misfits:
+                return found
+        return None
+
+    def _check(self, entry: Entry) -> Difference | None:
+        record = entry.record
+        is_new = isinstance(record, records.Line) and record.id not in self._known.lines
+        self._known.add(entry)
+        if self._known.misfits:
+            return None
+        match record:
+            case records.Session():
+                self._open()
+            case records.InstructionsRead(text=text):
+                self._instructions = text
+                self._make_main()
+                return self._check_instructions(record)
+            case records.ServerTools():
+                self._registry = self._today.use_server_tools(record)
+                self._make_main()
+            case records.Line() if is_new:
+                return self._check_line(record)
+            case records.RunBegun(id=id):
+                lines = self._lines([id])
+                self._agent(MAIN).begin(lines[0].message if lines else "")
+            case records.AgentStarted():
+                self._start(record)
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
+                self._plan.apply(record)
+                for agent in self._agents.values():
+                    agent.may_know_plan |= agent.is_withdrawing
+            case records.Message():
+                return self._check_message(record)
+            case records.RequestSent():
+                return self._check_request(record)
+            case records.RequestEnded():
+                self._end_request(record)
+            case records.Compacted():
+                self._agent(record.agent).news.told(as_it_stands=bool(record.summary))
+            case records.Withdrawn():
+                agent = self._agent(record.agent)
+                agent.news.forget()
+                agent.is_withdrawing = True
+            case records.Result(status=status, iterations=iterations):
+                return self._check_end(MAIN, status, iterations)
+            case records.AgentEnded(name=name, status=status, iterations=iterations):
+                return self._check_end(name, status, iterations)
+            case _:
+                pass
+        return None
+
+    # ----------------------------------------------------------------------------------------------------- the agents
+
+    def _agent(self, name: str) -> _Agent:
+        if name not in self._agents:
+            self._agents[name] = _Agent(PlanNews(self._plan, name, empty=True))
+        return self._agents[name]
+
+    def _open(self) -> None:
+        """Follow the opening of the session: a process knows of its plan what ``resume`` tells it."""
+        for known in (self._known.main, *self._known.agents.values()):
+            agent = self._agent(known.name)
+            agent.begin("")
+            agent.news = PlanNews(self._plan, known.name, empty=known.history.conversation.state == "EMPTY")
+            if known.has_plan_news:
+                agent.news.forget()
+        self._make_main()
+
+    def _make_main(self) -> None:
+        spec = replace(self._today.main, registry=self._registry, instructions=self._instructions)
+        self._agent(MAIN).spec = spec.located(self._whereabouts)
+
+    @property
+    def _whereabouts(self) -> str:
+        return "" if self._known.session is None else self._known.session.whereabouts
+
+    def _start(self, record: records.AgentStarted) -> None:
+        agent, parent = self._agent(record.name), self._agent(record.agent).spec
+        agent.begin(record.task)
+        made = None if parent is None else self._today.make(record.kind, record.name, parent, record.parent_id)
+        agent.spec = None if made is None else made.located(self._whereabouts)
+
+    # ----------------------------------------------------------------------------------------------------- comparing
+
+    def _check_instructions(self, read: records.InstructionsRead) -> Difference | None:
+        """Compare what was read last. None may also mean that the program that recorded it reads none."""
+        opened = self._known.session
+        if read is not self._last_read or not read.text or opened is None:
+            return None
+        text = self._today.instructions(Path(opened.workspace))
+        if text is None or text == read.text:
+            return None
+        return Difference(MAIN, 0, "the project instructions are others", read.text.splitlines(), text.splitlines())
+
+    def _check_line(self, line: records.Line) -> Difference | None:
+        """Compare kind and urgency. That of a query that was not parsed is no question of rules."""
+        if line.kind == "verbatim" and not line.text.startswith(" "):
+            return None
+        marked: Urgency = "next" if line.by_rule else _URGENCIES.get(line.urgency, "next")
+        typed = parse_line(line.text, urgency=marked, local=False)
+        found = [typed]
+        if line.effect == "waits" or line.kind == "stop":
+            names = [line.agent]
+            if line.kind == "stop" and line.agent == MAIN:
+                # Without an address the rules are those of an agent at work, and the stop is for the main agent.
+                names += [agent.name for agent in self._known.agents.values() if agent.is_at_work]
+            specs = [spec for name in names if (spec := self._agent(name).spec) is not None]
+            found = [spec.prompts.apply_rules(typed)[0] for spec in specs]
+        if not found or any((each.kind, each.urgency) == (line.kind, line.urgency) for each in found):
+            return None
+        return line_difference(line, {"kind": found[0].kind, "urgency": found[0].urgency})
+
+    def _check_message(self, record: records.Message) -> Difference | None:
+        agent, message = self._agent(record.agent), record.message
+        was_after_reply, had_answered = agent.is_after_reply, agent.has_answered
+        agent.is_after_reply = message.role == "assistant" and not message.calls
+        agent.has_answered = agent.is_after_reply and not record.is_cut
+        if message.role == "assistant":
+            agent.unanswered.clear()
+            agent.news.read()
+            agent.may_know_plan = False
+            agent.expected = agent.expected.after_reply() if record.is_cut else agent.expected
+        elif message.results:
+            agent.expected = agent.expected.after_reply()
+        elif record.point is not None:
+            lines = self._lines(record.line_ids)
+            if record.point == "start":
+                agent.query = lines[0].message if lines else ""
+                return self._compared(record, agent.query) if lines else None
+            if lines and agent.spec is not None:
+                return self._compared(record, self._deliver(record, agent, lines, is_after_reply=was_after_reply))
+        elif had_answered and message.text not in _NOTES:
+            resume, agent.expected = agent.expected.resume, agent.expected.after_reply()
+            return self._compared(record, resume) if agent.spec is not None else None
+        return None
+
+    def _compared(self, record: records.Message, today: str | None) -> Difference | None:
+        """Compare the text of a message, without the files that go along; ``None``: it would not come."""
+        first = record.message.blocks[0]
+        recorded = first.text if isinstance(first, Text) else ""
+        if recorded == today:
+            return None
+        sent = self._agent(record.agent).sent
+        at = record.iteration or (0 if sent is None or record.point == "start" else sent.iteration)
+        rows = NOTHING if today is None else today.splitlines()
+        return Difference(record.agent, at, "what the model is told is another", recorded.splitlines(), rows)
+
+    def _lines(self, ids: Sequence[str]) -> list[Line]:
+        """Return lines as they were read; none if the record of one is missing."""
+        known = [self._known.lines[id] for id in ids if id in self._known.lines]
+        return [line_of(each.record) for each in known] if len(known) == len(ids) else []
+
+    def _deliver(self, record: records.Message, agent: _Agent, lines: Sequence[Line], *, is_after_reply: bool) -> str:
+        """Return what today's handler prompt makes of the lines of a message, and expect what it wants of the reply."""
+        assert agent.spec is not None
+        assert record.point is not None
+        prompt, _ = agent.spec.prompts.current()
+        outcomes = record.outcomes or [""] * len(lines)
+        arrivals = [Arrival(line) for line in lines]
+        if prompt.todo_direct:
+            arrivals = [self._carried_out(line, outcome) for line, outcome in zip(lines, outcomes, strict=False)]
+        at, left, skipped = record.iteration, record.remaining, record.skipped
+        situation = Situation(at, record.point, left, skipped, record.agent, agent.query)
+        composed = compose(prompt, arrivals, situation, agent.unanswered)
+        agent.unanswered += arrivals
+        agent.expected = expectation_after(
+            agent.expected,
+            situation,
+            composed,
+            agent.unanswered,
+            source=prompt.source,
+            is_after_reply=is_after_reply,
+        )
+        return composed.text
+
+    def _carried_out(self, line: Line, outcome: str) -> Arrival:
+        """Return a line with its ``outcome`` on record; of a plan command that was left to the model, with today's."""
+        if line.command is not None and not outcome:
+            outcome = outcome_of(line.command, self._plan.tasks)
+        return Arrival(line, outcome)
+
+    def _check_request(self, record: records.RequestSent) -> Difference | None:
+        agent = self._agent(record.agent)
+        if record.attempt == 1:
+            agent.call = _Call()
+            if not record.compacts:
+                agent.call.tail = tuple(text for text in (agent.expected.post_prompt, agent.news.send()) if text)
+        elif agent.call.is_open:
+            agent.call.knows_settings = agent.call.knows_tools = False
+        call, spec, agent.sent = agent.call, agent.spec, record
+        call.is_open = True
+        if spec is None:
+            return None
+        today = replace(record, system=text_digest(spec.whole_system))
+        if call.knows_tools:
+            today = replace(today, tools=self._tools_digest(spec, self._known.refused_tools))
+        if not record.compacts:
+            today = replace(today, tail=call.tail)
+            if call.knows_settings:
+                today = replace(today, overrides=agent.expected.overrides.without(*call.given_up))
+            if agent.may_know_plan and record.tail in self._possible_tails(agent):
+                today = replace(today, tail=record.tail)
+        return None if today == record else request_difference(record, today)
+
+    def _possible_tails(self, agent: _Agent) -> Sequence[tuple[str, ...]]:
+        told = tuple(filter(None, [agent.expected.post_prompt]))
+        return told, (*told, self._plan.render())
+
+    def _tools_digest(self, spec: AgentSpec, left_out: Set[str]) -> str:
+        key = id(spec.registry), frozenset(left_out)
+        if key not in self._digests:
+            self._digests[key] = text_digest(tools_text(spec.offered_tools(left_out)))
+        return self._digests[key]
+
+    def _end_request(self, record: records.RequestEnded) -> None:
+        agent = self._agent(record.agent)
+        call, sent = agent.call, agent.sent
+        call.is_open = False
+        call.given_up += record.parameters
+        if record.refused:
+            call.knows_tools = False
+        is_cut_off = record.stop_reason == "max_tokens"
+        if is_cut_off and sent is not None and sent.overrides.max_tokens is not None:
+            call.given_up += ("max_tokens",)
+
+    def _check_end(self, name: str, status: Status, iterations: int) -> Difference | None:
+        """Compare whether the run ends here, or the model would be brought back to its task."""
+        agent = self._agent(name)
+        resume, spec, most = agent.expected.resume, agent.spec, 0 if agent.sent is None else agent.sent.max_iterations
+        had_answered, agent.has_answered, agent.is_withdrawing = agent.has_answered, False, False
+        if status != "done" or not had_answered or resume is None or iterations >= most or spec is None:
+            return None
+        if spec.limits.max_tokens is not None or spec.limits.max_cost_usd is not None:
+            return None  # the budget may not have left another call
+        return Difference(name, iterations, "the run goes on", NOTHING, resume.splitlines())
