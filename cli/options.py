@@ -35,7 +35,7 @@ Commands:
   help [TOPIC]            the reference: lines, keys, moments, tools, agents and
                           more
   init [DIR]              write config.yaml and prompts/, to change them
-  replay ID               compare a session with what the model would be told today
+  replay ID               compare a session with the prompts of today
   send LINE               send a line to a chain that runs in another terminal
   sessions [WHAT]         what is kept: list (the default), show ID, export ID,
                           delete ID
