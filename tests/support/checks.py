@@ -26,6 +26,10 @@ from .walk import Walk, in_order, walked
 FINAL = {"delivered", "handled", "returned", "dropped"}
 
 
+ONE_IN = 6
+"""Of so many sessions one is replayed, by the length of its journal: a replay takes 4 ms."""
+
+
 def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     """Everything of SPEC section 2 that can be seen from outside, in every agent, once the chain is idle.
 
@@ -42,7 +46,8 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     _check_order(records)
     check_questions(session, records)
     check_readable(session)
-    check_replays(session)
+    if len(session.file.data) % ONE_IN == 0:
+        check_replays(session)
     assert session.chain.is_running or {view.state for view in session.chain.agents} == {"finished"}
 
 
