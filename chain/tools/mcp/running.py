@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -54,6 +55,9 @@ _THREADS = Threads("mcp")
 _IMPORTS = Threads("mcp import", limit=1)
 """One at a time: two threads that import what cannot be imported raise all kinds of errors."""
 
+_SCRIPT = re.compile(r"[^-/].*\.(?:py|[cm]?js|ts|rb|sh)")
+"""A relative path to a script. Names of packages and modules, which anybody can give a file, have no such end."""
+
 State: TypeAlias = Literal["starting", "ready", "ended"]
 
 
@@ -74,7 +78,8 @@ class ServerView:
 class Surroundings:
     """What all servers of a session have: ``env`` of their programs, and the ``keys`` that found ones do not get.
 
-    Programs start in ``folder``, where no command can write, unless their entry says where.
+    Programs start in ``folder``, where no command can write, unless their entry says where, or names a script of the
+    workspace by a relative path.
     """
 
     guard: Guard
@@ -83,6 +88,14 @@ class Surroundings:
     environ: Mapping[str, str] = field(repr=False)
     env: Mapping[str, str] = field(repr=False)
     keys: frozenset[str]
+
+    def start_folder(self, argv: Sequence[str]) -> Path:
+        """Return where a program starts whose entry does not say so, and create it. Raises ``OSError``."""
+        named = (self.workspace / each for each in argv if _SCRIPT.fullmatch(each))
+        if any(os.path.isfile(each) for each in named):
+            return self.workspace
+        os.makedirs(self.folder, 0o700, exist_ok=True)
+        return self.folder
 
 
 class Servers:
@@ -234,8 +247,7 @@ class _Running:
                 keep_connected = await _IMPORTS.run(_import_client)
                 how = self.server.filled(self._around.environ, self._around.keys)
                 if isinstance(how, Launch) and how.cwd is None:
-                    await _THREADS.run(partial(os.makedirs, self._around.folder, 0o700, exist_ok=True))
-                    how = replace(how, cwd=self._around.folder)
+                    how = replace(how, cwd=await _THREADS.run(partial(self._around.start_folder, how.argv)))
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)

@@ -58,16 +58,20 @@ async def test_a_tool_is_listed_and_called(log: Path) -> None:
 async def test_a_server_starts_in_a_neutral_folder_in_its_cwd_or_beside_the_file_that_was_found(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "pwd >&2"]}
     (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/run.sh").write_text("pwd >&2")
+    (tmp_path / "run").write_text("pwd >&2")
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"found": {**entry, "cwd": "docs"}}}))
     servers = (
         server(entry, "own"),
         server({**entry, "cwd": str(tmp_path / "docs")}, "there"),
+        server({"command": "sh", "args": ["docs/run.sh"]}, "script"),
+        server({"command": "sh", "args": ["-c", "pwd >&2", "run", str(tmp_path / "docs/run.sh")]}, "other"),
         *find_servers(tmp_path)[0],
     )
     async with running(tmp_path, *servers) as made:
         await made.servers.settled()
         errors = {view.name: view.error for view in made.servers.views}
-    starts = {"own": "/servers", "there": "/docs", "found": ""}
+    starts = {"own": "/servers", "there": "/docs", "script": "", "other": "/servers", "found": ""}
     assert errors == {name: f"it ended with exit code 0 ({tmp_path}{where})" for name, where in starts.items()}
     assert (tmp_path / "servers").stat().st_mode & 0o777 == 0o700
 
