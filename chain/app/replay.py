@@ -117,7 +117,7 @@ class _Today:
 
 
 class _NamedModel:
-    """A model of which only the name is known, and which nobody asks."""
+    """A model that has a name and is never called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
