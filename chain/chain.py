@@ -23,15 +23,15 @@ from chain.agent.window import WindowView
 from chain.errors import UserError
 from chain.events import Origin
 from chain.journal.records import Draft, InstructionsRead
+from chain.lines.accepted import Accepted
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
-from chain.lines.receipts import MAX_REFUSED, Accepted, Settled
+from chain.lines.receipts import MAX_REFUSED, Settled
 from chain.messages import Image, Usage
 from chain.model import Model
 from chain.retries import Retries
 from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
-from chain.session.projection import Projection
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.standing import Standing
@@ -87,7 +87,6 @@ class Chain:
         session: SessionRuns,
         shared: Shared,
         audience: Broadcaster,
-        projection: Projection,
         resumed: Resumed | None,
         servers: Servers | None,
     ) -> None:
@@ -112,7 +111,7 @@ class Chain:
         """The first event of a feed that begins now."""
         self._has_wound_down = False
         self._standing = Standing()
-        for event in projection.as_it_stands(accepted.on_record for accepted in self.waiting):
+        for event in session.state.waiting():
             self._standing.update(event)
         audience.listen(self._standing.update)
 
@@ -239,7 +238,7 @@ class Chain:
     @property
     def questions(self) -> tuple[events.Question, ...]:
         """The latest questions, the last one last."""
-        return tuple(self._shared.questions.latest)
+        return tuple(self._shared.questions.asked.latest)
 
     @property
     def open_question(self) -> str | None:
@@ -401,7 +400,7 @@ class Chain:
 
         A front end tells them once, as the session opens. Later changes are notices.
         """
-        return self._session.instructions
+        return self._session.state.instructions
 
     @property
     def trace_path(self) -> str | None:
@@ -436,7 +435,7 @@ class Chain:
     @property
     def usage(self) -> Usage:
         """What the model calls of this session have used."""
-        return self._session.usage
+        return self._session.state.usage
 
     def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
         """The exit code of the process as things stand; ``terminated``: by SIGTERM."""

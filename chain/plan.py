@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from chain.errors import JournalError, PlanError
+from chain.errors import PlanError
 from chain.events import Author, TaskState, TaskView
 from chain.journal.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
@@ -56,12 +56,13 @@ def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
 class Plan:
     """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
 
-    ``watcher`` is called with each change, which it may take back by a ``JournalError``. ``revision`` counts the
-    changes, and ``last_by`` made the last. ``line_id`` is the line that asks for a change, if one does.
+    ``record`` is called with each change. It applies the change, or raises ``JournalError`` and the plan stays as it
+    was. ``revision`` counts the changes, and ``last_by`` made the last. ``line_id`` is the line that asks for a change,
+    if one does.
     """
 
-    def __init__(self, watcher: Callable[[PlanChange], None] | None = None) -> None:
-        self.watcher = watcher
+    def __init__(self, record: Callable[[PlanChange], None] | None = None) -> None:
+        self.record = self.apply if record is None else record
         self.revision = 0
         self.last_by: Author | None = None
         self._tasks: tuple[Task, ...] = ()
@@ -79,11 +80,7 @@ class Plan:
     def carry_over(self, tasks: Iterable[Task]) -> None:
         """Begin with the tasks of an earlier plan, each in its state; without any nothing happens."""
         if views := views_of(tasks):
-            self._change(PlanRestored(views, "user"))
-
-    def restore(self, tasks: Iterable[Task]) -> None:
-        """Put back a plan that was saved, without announcing it as a change."""
-        self._tasks = tuple(tasks)
+            self.record(PlanRestored(views, "user"))
 
     def add(self, text: str, by: Author, *, line_id: str = "") -> str:
         """Append a task."""
@@ -91,7 +88,7 @@ class Plan:
         if len(self._tasks) >= MAX_TASKS:
             raise PlanError(f"the plan is full ({MAX_TASKS} tasks); clear it first")
         n = len(self._tasks) + 1  # who hears of the change may add another in the same step
-        self._change(TaskAdded(task, by, line_id))
+        self.record(TaskAdded(task, by, line_id))
         return f"task {n} added: {task}"
 
     def close(
@@ -105,7 +102,7 @@ class Plan:
         if task.state != "PENDING":
             raise PlanError(f"task {n} is already {task.state}, which is final: {task.text}")
         why = _one_line(reason, "a reason") if reason.strip() else ""
-        self._change(TaskClosed(n, state, why, by, line_id))
+        self.record(TaskClosed(n, state, why, by, line_id))
         verb = "completed" if state == "DONE" else "failed"
         return f"task {n} {verb}: {task.text}" + (f" ({why})" if why else "")
 
@@ -114,13 +111,13 @@ class Plan:
         tasks = tuple(_one_line(text, "a task") for text in texts)
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
-        self._change(PlanReplaced(tasks, by))
+        self.record(PlanReplaced(tasks, by))
         return f"the plan now has {counted(len(tasks), 'task')}"
 
     def clear(self, by: Author, *, line_id: str = "") -> str:
         """Take all tasks away."""
         count = len(self._tasks)
-        self._change(PlanReplaced((), by, line_id))
+        self.record(PlanReplaced((), by, line_id))
         return f"the plan is cleared, {counted(count, 'task')} removed"
 
     def carry_out(self, command: PlanCommand, *, line_id: str = "") -> str:
@@ -148,64 +145,54 @@ class Plan:
         return "\n".join([*rows, how_far([task.state for task in self._tasks])])
 
     def apply(self, change: PlanChange) -> None:
-        """Apply a change without announcing it, as one that is on record."""
+        """Apply a change that is on record. Raise ``IndexError`` if its task is not there."""
         self._tasks, self.revision, self.last_by = tasks_after(self._tasks, change), self.revision + 1, change.by
-
-    def _change(self, change: PlanChange) -> None:
-        before = self._tasks, self.revision, self.last_by
-        # First of all: who hears of the change may make another in the same step.
-        self.apply(change)
-        try:
-            if self.watcher is not None:
-                self.watcher(change)
-        except JournalError:
-            self._tasks, self.revision, self.last_by = before
-            raise
 
 
 def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
     """Return what the model is told of a plan command that code carries out on these tasks."""
     plan = Plan()
-    plan.restore(tasks)
+    plan.carry_over(tasks)
     try:
         return DONE.format(plan.carry_out(command))
     except PlanError as error:
         return NOT_DONE.format(error)
 
 
+@dataclass(slots=True)
 class PlanNews:
-    """What others changed of a plan that ``agent`` has not read: in each request (SPEC 5) until one has a reply."""
+    """What an agent's model knows of the plan, as its revisions. Requests tell it the news until one has a reply.
 
-    def __init__(self, plan: Plan, agent: str, *, empty: bool) -> None:
-        self._plan = plan
-        self._agent = agent
-        self._known: int | None = plan.revision
-        self._sent = plan.revision
-        if empty:
-            self.forget()
+    ``known`` is ``None`` if its conversation says nothing of a plan that has tasks. ``sent`` is the revision of the
+    last request.
+    """
 
-    def send(self) -> str:
-        """What the next request has to say of the plan; empty if the model knows it."""
-        if self._plan.revision != self._sent and self._plan.last_by == self._agent:
-            self._known = self._plan.revision
-        self._sent = self._plan.revision
-        return "" if self._known == self._plan.revision else self._plan.render()
+    known: int | None = 0
+    sent: int = 0
+
+    def pending(self, plan: Plan, agent: str) -> str:
+        """Return what the next request of an agent has to say of the plan; empty if its model knows it."""
+        is_own = plan.revision != self.sent and plan.last_by == agent
+        return "" if is_own or self.known == plan.revision else plan.render()
+
+    def send(self, plan: Plan, agent: str) -> None:
+        """Note that a request is sent. What the agent changed itself, its model knows."""
+        if plan.revision != self.sent and plan.last_by == agent:
+            self.known = plan.revision
+        self.sent = plan.revision
 
     def read(self) -> None:
-        """A reply to what was sent is in the conversation. A change that came meanwhile is still news."""
-        self._known = self._sent
+        """Note a reply to the last request. A change that came meanwhile is still news."""
+        self.known = self.sent
 
-    def told(self, *, as_it_stands: bool) -> None:
-        """The conversation was compacted: it now tells the plan as it stands, or may have lost what told it."""
-        if as_it_stands:
-            self._known = self._sent = self._plan.revision
-        else:
-            self.forget()
+    def learn(self, plan: Plan) -> None:
+        """Note that the conversation begins with the plan as it is now."""
+        self.known = self.sent = plan.revision
 
-    def forget(self) -> None:
-        """What the model was told of the plan has left the conversation."""
-        self._known = None if self._plan.tasks else self._plan.revision
-        self._sent = self._plan.revision
+    def forget(self, plan: Plan) -> None:
+        """Note that what the model was told of the plan may have left its conversation."""
+        self.known = None if plan.tasks else plan.revision
+        self.sent = plan.revision
 
 
 def _one_line(text: str, what: str) -> str:

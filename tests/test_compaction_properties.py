@@ -185,5 +185,5 @@ def test_wherever_a_crash_cuts_it_the_session_goes_on_with_what_was_said(
 
 def words_of(read: ReadBack) -> set[str]:
     """What a compaction that is on record keeps of the user's words, row by row, as far as they have marks."""
-    compacted = read.restored.main.history.compacted
+    compacted = read.state.main.history.compacted
     return set() if compacted is None else {row for row in compacted.words.splitlines() if MARKED.search(row)}

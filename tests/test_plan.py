@@ -5,14 +5,14 @@ from typing import Literal
 import pytest
 
 from chain.errors import PlanError
-from chain.journal.records import PlanChange
+from chain.journal.records import PlanChange, PlanReplaced
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks
 from chain.plan import MAX_TASKS, Plan, Task, tasks_after
 
 
 def plan_of(*texts: str) -> Plan:
     plan = Plan()
-    plan.restore(Task(text) for text in texts)
+    plan.carry_over(Task(text) for text in texts)
     return plan
 
 
@@ -50,7 +50,7 @@ def test_the_plan_is_rendered_with_marks_and_counts() -> None:
 @pytest.mark.parametrize("again", ["DONE", "FAILED"])
 def test_done_and_failed_are_final(state: Literal["DONE", "FAILED"], again: Literal["DONE", "FAILED"]) -> None:
     plan = Plan()
-    plan.restore([Task("find", state)])
+    plan.carry_over([Task("find", state)])
 
     with pytest.raises(PlanError, match=f"task 1 is already {state}"):
         plan.close(1, again, "user")
@@ -105,13 +105,14 @@ def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None
     told: list[tuple[Task, ...]] = []
 
     def hear(change: PlanChange) -> None:
+        plan.apply(change)
         authors.append((change.by, len(plan.tasks)))
         changes.append(change)
         told.append(plan.tasks)
 
     plan = Plan(hear)
 
-    plan.restore([Task("a")])
+    plan.apply(PlanReplaced(("a",), "user"))
     plan.render()
     plan.carry_out(ListTasks())
     with pytest.raises(PlanError):
@@ -163,6 +164,7 @@ def test_a_plan_command_is_carried_out_and_told() -> None:
 
 def test_a_change_that_is_made_on_hearing_of_another_comes_after_it() -> None:
     def add_another(change: PlanChange) -> None:
+        plan.apply(change)
         if len(plan.tasks) == 1:
             plan.add("second", "user")
 

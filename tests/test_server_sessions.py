@@ -136,7 +136,7 @@ async def test_a_picture_goes_to_the_model_and_beside_the_journal(tmp_path: Path
         (result,) = session.model.requests[-1].messages[-1].results
     assert [image.media_type for image in result.images] == ["image/png"]
     assert [block["type"] for block in sent_form(result)["content"]] == ["text", "image"]
-    again = read_back(session.file.data.splitlines(keepends=True)).restored.main.history.conversation
+    again = read_back(session.file.data.splitlines(keepends=True)).state.main.history.conversation
     assert again.messages[-2].results[0].images == result.images
     check_invariants(session)
 

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import trio
 
 from chain.agent.executor import Executor
-from chain.agent.history import History
+from chain.agent.history import AgentState
 from chain.agent.spec import AgentContext, AgentSpec, Shared
 from chain.agent.state import Outcome, Run
 from chain.agent.tree import AgentNode, AgentTree, AgentView
 from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
+from chain.lines.accepted import Accepted
 from chain.lines.inbox import Inbox
-from chain.lines.receipts import Accepted
 from chain.text.wording import counted
 from chain.tools.tool import Delegating
 
@@ -48,31 +48,48 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent, at work or finished; ``latest`` is its last run as people are shown it.
+    """An agent, at work or finished; ``latest`` is its last run as people are shown it, once that has ended."""
 
-    Its executor knows more than the conversation: what of the plan was read, which lines a refusal would give back.
-    """
-
-    kind: str
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
-    latest: AgentView | None = None
 
     @property
     def name(self) -> str:
         return self.executor.agent
 
+    @property
+    def state(self) -> AgentState:
+        return self.executor.context.state
+
+    @property
+    def latest(self) -> AgentView:
+        state = self.state
+        return AgentView(
+            name=state.name,
+            kind=state.kind,
+            parent=state.parent,
+            task=state.task,
+            state="finished",
+            since=state.began,
+            iteration=state.iteration,
+            max_iterations=self.executor.context.spec.limits.max_iterations,
+            tokens=state.usage.total_tokens,
+            waiting=0,
+        )
+
 
 class Children:
     """The agents that the agents of one session start."""
 
-    def __init__(self, tree: AgentTree, shared: Shared, make_spec: MakeSpec, bounds: Bounds) -> None:
+    def __init__(
+        self, tree: AgentTree, shared: Shared, make_spec: MakeSpec, bounds: Bounds, numbers: Counter[str]
+    ) -> None:
+        """``numbers``: how many agents of each kind have begun in the session."""
         self._tree = tree
         self._shared = shared
         self._make_spec = make_spec
         self.bounds = bounds
-        self.numbers = Counter[str]()
-        """How many of each kind have begun; those of an earlier process as well."""
+        self._numbers = numbers
         self._kept: dict[str, _KeptAgent] = {}
         """Those that have finished, the one that was used last at the end."""
 
@@ -80,7 +97,7 @@ class Children:
     def finished(self) -> tuple[AgentView, ...]:
         """Those that can be asked again, and are not at work."""
         at_work = {node.name for node in self._tree.main.all()}
-        return tuple(a.latest for a in self._kept.values() if a.latest is not None and a.name not in at_work)
+        return tuple(a.latest for a in self._kept.values() if a.name not in at_work)
 
     def problem_of(self, kind: str) -> str:
         """Why no agent of a kind can be started, as things are now; empty if one can."""
@@ -90,12 +107,11 @@ class Children:
             return str(error)
         return ""
 
-    def restore(self, view: AgentView, call_id: str, history: History) -> Executor:
-        """Keep an agent of an earlier process, to be asked again. Raises ``UserError`` for a kind that is not there."""
-        spec = self._make_spec(view.kind, view.name, self._tree.main.agent.spec, call_id)
-        agent = self._new_agent(spec, view.kind, history)
-        agent.latest = replace(view, max_iterations=spec.limits.max_iterations)
-        self._keep(agent)
+    def restore(self, state: AgentState) -> Executor:
+        """Keep an agent of an earlier process, to be asked again. Raise ``UserError`` for a kind that is not there."""
+        spec = self._make_spec(state.kind, state.name, self._tree.main.agent.spec, state.parent_id)
+        agent = self._new_agent(spec)
+        self._kept[agent.name] = agent
         return agent.executor
 
     async def start(self, parent: AgentNode, kind: str, task: str, call_id: str) -> str:
@@ -103,11 +119,10 @@ class Children:
         if not task.strip():
             raise ToolError("The task is empty; say what the agent is to do.")
         self._check_room(parent)
-        name = f"{kind}-{self.numbers[kind] + 1}"
+        name = f"{kind}-{self._numbers[kind] + 1}"
         spec = self._spec(kind, name, parent, call_id)
-        self.numbers[kind] += 1
         # Nobody else can use it before it has ended. So nothing is waited for, and no other agent takes the room.
-        return await self._work(self._new_agent(spec, kind), parent, task, is_asked=False)
+        return await self._work(None, spec, kind, parent, task)
 
     async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
         """The answer of an agent that has finished to one more question. Raises ``ToolError``."""
@@ -122,8 +137,8 @@ class Children:
         await self._wait_for(agent, parent)
         try:
             self._check_room(parent)
-            agent.executor.context.spec = self._spec(agent.kind, name, parent, call_id)
-            return await self._work(agent, parent, question, is_asked=True)
+            kind = agent.state.kind
+            return await self._work(agent, self._spec(kind, name, parent, call_id), kind, parent, question)
         finally:
             agent.in_use.release()
 
@@ -146,23 +161,35 @@ class Children:
         except UserError as error:
             raise ToolError(f"No {kind} can be started: {error}") from None
 
-    def _new_agent(self, spec: AgentSpec, kind: str, history: History | None = None) -> _KeptAgent:
-        main, shared = self._tree.main.inbox, self._shared
-        inbox = Inbox(shared.ledger, agent=spec.name, size=main.size, room=main.room)
-        return _KeptAgent(kind, Executor(AgentContext(spec, shared, inbox, history or History())))
+    def _new_agent(self, spec: AgentSpec) -> _KeptAgent:
+        """Return an agent whose state is there: the record of its start has been written."""
+        shared = self._shared
+        inbox = Inbox(shared.ledger, agent=spec.name, size=self._tree.main.inbox.size)
+        return _KeptAgent(Executor(AgentContext(spec, shared, inbox, shared.agents[spec.name])))
 
-    async def _work(self, agent: _KeptAgent, parent: AgentNode, task: str, *, is_asked: bool) -> str:
-        """Let an agent that nobody else uses work on a task. It begins without a wait, so that no room is lost."""
+    async def _work(self, kept: _KeptAgent | None, spec: AgentSpec, kind: str, parent: AgentNode, task: str) -> str:
+        """Let an agent that nobody else uses, or a new one, work on a task.
+
+        It begins without a wait, so that no room is lost.
+        """
         # A now line may have cut the call while it waited for the agent, which then does not begin.
         await trio.lowlevel.checkpoint_if_cancelled()
         above = parent.run
         assert above is not None
         if above.is_ending:
-            raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
+            raise ToolError(f"{spec.name} did not begin: the user stopped the run.")
+        # No await from here to the run.
+        record = records.AgentStarted(spec.name, kind, spec.parent_id, task, parent.name)
+        started = self._shared.journal.record(record)
+        agent = self._new_agent(spec) if kept is None else kept
         context = agent.executor.context
-        node = AgentNode(context, agent.kind, task, parent, is_asked)
-        node.run = run = Run(task=task, above=above, call_id=context.spec.parent_id, delegating=Delegation(self, node))
-        self._begin(node, parent)
+        context.spec = spec
+        node = AgentNode(context, kind, task, parent, is_asked=kept is not None)
+        node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
+        parent.below.append(node)
+        self._shared.journal.in_order(started.emit)
+        context.check_prompt(node.iteration)
+        node.inbox.room.set()
         status: Status = "error"
         try:
             outcome = await agent.executor.run(run)
@@ -178,15 +205,6 @@ class Children:
                 parent.apply_urgency(moved)
         return _answer(agent.name, run, outcome)
 
-    def _begin(self, node: AgentNode, parent: AgentNode) -> None:
-        spec = node.agent.spec
-        record = records.AgentStarted(spec.name, node.kind, spec.parent_id, node.task, parent.name)
-        projected = self._shared.journal.record(record)
-        parent.below.append(node)
-        self._shared.journal.in_order(projected.emit)
-        node.agent.check_prompt(node.iteration)
-        node.inbox.room.set()
-
     def _hand_over(
         self, node: AgentNode, run: Run, parent: AgentNode, above: Run, status: Status
     ) -> tuple[Accepted, ...]:
@@ -196,31 +214,28 @@ class Children:
             above.step.children_findings.setdefault(node.agent.spec.parent_id, []).extend(run.found)
             above.earlier += run.earlier
             above.skipped += run.skipped
-        for accepted in run.undelivered:
+        for accepted in node.inbox.everything():
             if accepted.is_carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
-        left = [accepted for accepted in run.undelivered if not accepted.is_carried_out]
-        moved = node.inbox.hand_over(parent.inbox, left, iteration=parent.iteration)
+        moved = node.inbox.hand_over(parent.inbox, iteration=parent.iteration)
         node.inbox.room.set()  # what waits for room here waits for nothing now
         return moved
 
     def _end(self, agent: _KeptAgent, node: AgentNode, parent: AgentNode, run: Run, status: Status) -> None:
-        """Take an agent out of the tree, and keep it to be asked again."""
+        """Take an agent out of the tree, and keep it to be asked again. Those beyond the bound are forgotten."""
         parent.below.remove(node)
-        agent.latest = replace(node.view(), state="finished")
-        self._keep(agent)
-        parent_id = node.agent.spec.parent_id
-        ended = records.AgentEnded(node.name, parent_id, status, node.iteration, parent.name, run.usage)
-        # A full disk must not keep an agent from ending.
-        self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
-
-    def _keep(self, agent: _KeptAgent) -> None:
-        """Keep an agent to be asked again, and forget those beyond the bound that were unused longest."""
         self._kept.pop(agent.name, None)
         self._kept[agent.name] = agent
         unused = [name for name, each in self._kept.items() if each is agent or not each.in_use.locked()]
-        for name in unused[: max(len(self._kept) - self.bounds.max_kept, 0)]:
+        forgotten = unused[: max(len(self._kept) - self.bounds.max_kept, 0)]
+        for name in forgotten:
             del self._kept[name]
+        parent_id = node.agent.spec.parent_id
+        ended = records.AgentEnded(
+            node.name, parent_id, status, node.iteration, parent.name, run.usage, tuple(forgotten)
+        )
+        # A full disk must not keep an agent from ending.
+        self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 
     def _check_room(self, parent: AgentNode) -> None:
         """Raises ``ToolError`` if no agent may begin below this one."""

@@ -32,7 +32,6 @@ from chain.events import CompactedBy
 from chain.journal.records import Compacted
 from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
-from chain.plan import PlanNews
 
 SUMMARY_ATTEMPTS = 4
 """How often a summary is asked for that the service finds too long, each time of less."""
@@ -58,10 +57,9 @@ class Attempted:
 class Compactor:
     """Compacts the conversation of one agent."""
 
-    def __init__(self, context: AgentContext, model: ModelCalls, plan_news: PlanNews) -> None:
+    def __init__(self, context: AgentContext, model: ModelCalls) -> None:
         self._context = context
         self._model = model
-        self._plan_news = plan_news
         self._left = 0
         """How many tokens the last compaction left that did not get below the limit."""
 
@@ -146,7 +144,6 @@ class Compactor:
         if record is None:
             return Attempted("failed", f"The conversation was not compacted: {why}.")
         told = context.compact(record)
-        self._plan_news.told(as_it_stands=bool(record.summary))
         if record.left_out:
             self._notice(run, f"{record.left_out:,} of your earlier lines had no room after the compaction.")
         if record.images:
@@ -169,7 +166,7 @@ class Compactor:
 
     def view(self) -> WindowView:
         """What fills the window."""
-        spec, fill, history = self._context.spec, self._context.fill, self._context.history
+        spec, fill, history = self._context.spec, self._context.fill, self._context.state.history
         tools = max(fill.beside - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
         return view_of(history.conversation.messages, fill, self._model.window, beside, history.compacted)

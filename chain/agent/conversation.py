@@ -58,35 +58,32 @@ class CallIds:
     """
 
     def __init__(self) -> None:
-        self._used: set[str] = set()
+        self.used: set[str] = set()
         self._number = 0
 
     def claimed(self, message: Message) -> Message:
-        """A reply with ids that can be sent back, which count as used from now on.
+        """Return a reply with ids that can be sent back. They count as used once it is on record.
 
-        Raises ``ConversationError`` if two of its calls have one id, since their results could not be told apart.
+        Raise ``ConversationError`` if two of its calls have one id, since their results could not be told apart.
         """
         seen: set[str] = set()
         for id in (call.id for call in message.calls if call.id):
             if id in seen:
                 raise ConversationError(f"the tool call id {id[:MAX_ID]!r} was used before")
             seen.add(id)
-        claimed = [self._claim(call.id) for call in message.calls]
+        taken = set[str]()
+        claimed = [self._claim(call.id, taken) for call in message.calls]
         if claimed == [call.id for call in message.calls]:
             return message
         left = iter(claimed)
         blocks = (replace(b, id=next(left)) if isinstance(b, ToolCall) else b for b in message.blocks)
         return replace(message, blocks=tuple(blocks))
 
-    def claim_all(self, ids: Iterable[str]) -> None:
-        """Count these as used: they are in the conversations of a session that goes on."""
-        self._used.update(ids)
-
-    def _claim(self, id: str) -> str:
-        while id in self._used or len(id) > MAX_ID or not _ID.fullmatch(id):
+    def _claim(self, id: str, taken: set[str]) -> str:
+        while id in self.used or id in taken or len(id) > MAX_ID or not _ID.fullmatch(id):
             self._number += 1
             id = f"call_{self._number}"
-        self._used.add(id)
+        taken.add(id)
         return id
 
 
@@ -182,12 +179,8 @@ class Conversation:
         return after
 
     def append(self, message: Message) -> None:
-        """Append a message. Raises ``ConversationError``, and changes nothing, when it may not come next."""
-        self.append_checked(message, self.check(message))
-
-    def append_checked(self, message: Message, after: State) -> None:
-        """Append a message that was checked in this very step, with the state that it leads to."""
-        self._state = after
+        """Append a message. Raise ``ConversationError``, and change nothing, if it may not come next."""
+        self._state = self.check(message)
         self._messages.append(message)
         self._open = message.calls
         self._ids.update(call.id for call in message.calls)

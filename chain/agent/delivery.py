@@ -1,9 +1,9 @@
 """How lines enter the conversation: all that wait at a safe point become one message of the user.
 
 Taking them and committing the message is one step without an ``await``: a cancellation between the two would leave
-lines that neither wait nor are delivered. Where the disk is full the commit raises ``JournalError``, and the lines are
-still in ``run.undelivered``, which every ending of a run gives back. What the lines want of the reply to them is left
-in ``run.expectation``.
+lines that neither wait nor are delivered. Where the disk is full the commit raises ``JournalError``, and the lines stay
+in the inbox as taken ones, which every ending of a run gives back. What the lines want of the reply to them is left in
+``run.expectation``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chain.errors import PlanError
 from chain.events import Point, Status
 from chain.interruption.prompt import Arrival, Composed, Situation, compose
 from chain.journal import records
-from chain.lines.receipts import Accepted
+from chain.lines.accepted import Accepted
 from chain.messages import Message, Text
 from chain.plan import DONE, NOT_DONE
 from chain.text.wording import beginning
@@ -36,9 +36,6 @@ class Delivery:
         self._context = context
         self._shared = context.shared
         self._inbox = context.inbox
-        self.since_answer: list[Accepted] = []
-        """The lines delivered since the last reply without tool calls, which a refusal gives back; not those that code
-        has carried out, since sent again they would be done twice."""
 
     def query(self, run: Run, query: Accepted) -> None:
         """Append the query of a run."""
@@ -46,7 +43,6 @@ class Delivery:
         message = Message("user", (Text(query.line.message), *attached.blocks))
         agent, parent_id = self._context.name, self._context.spec.parent_id
         self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point="start"))
-        run.undelivered.remove(query)
         self._entered(run, [query], "start", attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
@@ -58,7 +54,6 @@ class Delivery:
         lines = self._inbox.drain()
         if not lines:
             return False
-        run.undelivered.extend(lines)
         prompt = self._context.current_prompt(run.iteration)
         remaining = self._context.spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
@@ -80,11 +75,10 @@ class Delivery:
             skipped=skipped,
             outcomes=tuple(a.outcome for a in arrivals) if any(a.outcome for a in arrivals) else (),
             iteration=run.iteration,
-            waited_s=trio.current_time() - lines[0].accepted_at,
+            waited_s=trio.current_time() - lines[0].since,
         )
         is_after_reply = self._context.conversation.state == "REPLIED"
         entered = self._context.commit(record)
-        run.undelivered.clear()
         run.unanswered += arrivals
         run.expectation = expectation_after(
             run.expectation, situation, composed, run.unanswered, source=prompt.source, is_after_reply=is_after_reply
@@ -95,19 +89,21 @@ class Delivery:
 
     def settle_todos(self, run: Run) -> None:
         """Carry out the todo lines that no model call is left to read."""
-        lines = self._inbox.drain_todos()
-        run.undelivered.extend(lines)
-        for accepted in lines:
+        for accepted in self._inbox.drain_todos():
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
-            run.undelivered.remove(accepted)
 
     def give_back(self, run: Run, reason: Status) -> None:
-        """Take what came since the last answer out of the conversation, return its lines. Raises ``JournalError``."""
-        self._context.withdraw([accepted.on_record for accepted in self.since_answer], reason)
-        for accepted in self.since_answer:
+        """Take what came since the last answer out of the conversation, return its lines. Raise ``JournalError``.
+
+        Lines that code has carried out are not returned: sent again they would be done twice.
+        """
+        known = self._shared.ledger.lines.on_record
+        lines = [known[id] for id in self._context.state.since_answer if id in known]
+        lines = [accepted for accepted in lines if not accepted.is_carried_out]
+        self._context.withdraw([accepted.on_record for accepted in lines], reason)
+        for accepted in lines:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
-        self.since_answer.clear()
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
         """What goes along with lines: the files that they name, as they are now."""
@@ -116,11 +112,8 @@ class Delivery:
         return read_named_files(self._shared.workspace, self._shared.seen, contents)
 
     def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
-        self.since_answer += [accepted for accepted in lines if not accepted.is_carried_out]
         for accepted in lines:
-            text, id = accepted.line.text.strip(), accepted.on_record
-            self._context.words.add(text, iteration=run.iteration, line_id=id)
-            why = attached.notes.get(id, "")
+            why = attached.notes.get(accepted.on_record, "")
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point, reason=why)
 
     def _carry_out(self, run: Run, accepted: Accepted) -> str:

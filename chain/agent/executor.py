@@ -50,7 +50,6 @@ Where the disk is full, which may pass (a sync that fails is final, see ``Journa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Literal
 
@@ -64,12 +63,10 @@ from chain.agent.spec import AgentContext, Limits
 from chain.agent.state import Outcome, Run, Step
 from chain.agent.tool_calls import ToolCalls
 from chain.errors import JournalError, ModelError
-from chain.events import CompactedBy, Point, Status
+from chain.events import CompactedBy, Point
 from chain.journal import records
-from chain.lines.receipts import Accepted
-from chain.messages import TOO_LONG, Message, Text, ToolCall, ToolResult, assistant, user_text
+from chain.messages import TOO_LONG, Message, Text, assistant, user_text
 from chain.model import Reply
-from chain.plan import PlanNews
 from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
 
 
@@ -86,32 +83,13 @@ class Executor:
         self._tools = ToolCalls(context)
         self._delivery = Delivery(context)
         self._shared = shared
-        self._plan_news = PlanNews(shared.plan, self.agent, empty=self.conversation.state == "EMPTY")
-        self.compaction = Compactor(context, self._model, self._plan_news)
+        self.compaction = Compactor(context, self._model)
         self._left: tuple[Run, str] | None = None
-        """A run whose end could not be written, and its status, empty where an earlier process ran it."""
+        """A run whose end could not be written, and its status."""
 
     @property
     def _limits(self) -> Limits:
         return self.context.spec.limits
-
-    def restore(
-        self, started: Set[str], answered: Mapping[str, ToolResult], lines: Sequence[Accepted], *, has_plan_news: bool
-    ) -> None:
-        """Know again what an earlier process knew of this conversation.
-
-        ``started``: open calls that may have had effects. ``answered``: those with a result. ``lines``: what is given
-        back if the service refuses the next request. ``has_plan_news``: others have changed the plan since the model
-        was told of it.
-        """
-        if self.conversation.open_calls:
-            run = Run()
-            run.step.started |= started
-            run.step.answered |= answered
-            self._left = run, ""
-        self._delivery.since_answer += lines
-        if has_plan_news:
-            self._plan_news.forget()
 
     def end_here(self) -> None:
         """Make the history of a run valid whose process has ended, and say so in it. Raises ``JournalError``."""
@@ -142,12 +120,10 @@ class Executor:
         outcome: Outcome | None = None
         try:
             self._catch_up()
-            self.context.words.run += 1
             if run.query is not None:
                 self._delivery.query(run, run.query)
             elif run.task:
                 self.context.append(user_text(run.task))
-                self.context.words.add(run.task)
             run.scope.deadline = trio.current_time() + self._limits.timeout_s
             with run.scope:
                 try:
@@ -188,10 +164,12 @@ class Executor:
             self.context.append(user_text(INTERRUPT_NOTE))
 
     def _catch_up(self) -> None:
-        """Make whole what an earlier run could not. Raises ``JournalError``."""
+        """Make whole what an earlier run, or an earlier process, could not. Raise ``JournalError``."""
         if self._left is not None:
             self._make_whole(*self._left)
             self._left = None
+        elif self.conversation.open_calls:
+            self._tools.answer_open(Run())
 
     # ------------------------------------------------------------------------------------------------- the loop
 
@@ -277,7 +255,8 @@ class Executor:
                 self._delivery.deliver(run, "N", calls_left=self._limits.max_iterations - run.iteration + 1)
                 await self._flush()
             # No await from here to the scope that a now line cancels.
-            tail = tuple(text for text in (run.expectation.post_prompt, self._plan_news.send()) if text)
+            news = self.context.state.news.pending(self._shared.plan, self.agent)
+            tail = tuple(text for text in (run.expectation.post_prompt, news) if text)
             reply = await self._model.reply(run, self.conversation.request(), tail)
             if reply is not None or run.stop_asked or run.step.is_asking:
                 return reply
@@ -287,7 +266,7 @@ class Executor:
 
         Only one wait for each request: one costs as much as a whole step of the loop.
         """
-        await self._shared.journal.told()
+        await self._shared.journal.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
@@ -320,7 +299,7 @@ class Executor:
         message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
             # The service would refuse every later request for it too.
-            self._give_back(run, "refused")
+            self._delivery.give_back(run, "refused")
             said = "The model refused to answer; what you wrote is yours again, to put it differently."
             return Outcome("refused", said)
         if reply.stop_reason == "pause_turn":
@@ -336,9 +315,9 @@ class Executor:
             return self._empty(run)
         self._append_reply(run, message)
         if message.calls:
-            skipped = await self._tools.run(run, message.calls, reply.cut_calls)
+            was_skipped, unstarted = await self._tools.run(run, message.calls, reply.cut_calls)
             await trio.lowlevel.checkpoint_if_cancelled()
-            return self._after_tools(run, skipped)
+            return self._after_tools(run, unstarted, was_skipped=was_skipped)
         await trio.lowlevel.checkpoint_if_cancelled()
         return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
 
@@ -364,15 +343,14 @@ class Executor:
         self.context.append(user_text(resume))
         return None
 
-    def _after_tools(self, run: Run, skipped: Sequence[ToolCall]) -> Outcome | None:
+    def _after_tools(self, run: Run, unstarted: tuple[str, ...], *, was_skipped: bool) -> Outcome | None:
         """Point D, reported as C when an urgent line skipped tools, and as N when a now line cut some."""
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
         if run.stop_asked:
             return self._done(run)
         run.expectation = run.expectation.after_reply()
-        point: Point = "N" if run.step.was_cut else "C" if skipped else "D"
-        unstarted = tuple(c.name for c in skipped if c.id not in run.step.started)
+        point: Point = "N" if run.step.was_cut else "C" if was_skipped else "D"
         return self._deliver_midway(run, point, unstarted)
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
@@ -380,10 +358,7 @@ class Executor:
         projected = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
-        self._plan_news.read()
         text = message.answer
-        if not message.calls:
-            self._delivery.since_answer.clear()
         if is_whole and text:
             run.last_reply = text
         if is_whole and not message.calls:
@@ -425,10 +400,5 @@ class Executor:
         """The conversation does not fit; ``text`` is what there was of a reply."""
         why = text or self.compaction.too_full()
         if not self.compaction.has_past:
-            self._give_back(run, "context_full")  # there is nothing to compact, so it would never fit
+            self._delivery.give_back(run, "context_full")  # there is nothing to compact, so it would never fit
         return Outcome("context_full", why)
-
-    def _give_back(self, run: Run, reason: Status) -> None:
-        """Take back what the service will not hear."""
-        self._delivery.give_back(run, reason)
-        self._plan_news.forget()

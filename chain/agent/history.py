@@ -1,6 +1,6 @@
-"""What one agent was told and has said, and how that changes: by messages, a compaction, a refusal. Pure.
+"""The state of one agent: what it was told and has said, and how far it has come. Pure.
 
-The live agent and the reading of a journal both change it here, so a resumed conversation is what it was.
+This is a part of the state of a session: only records change it (``session.state``).
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from chain.agent.conversation import Conversation, State
+from chain.agent.conversation import Conversation
 from chain.agent.refusals import without
 from chain.agent.window import Fill, Words, first_message, messages_after
 from chain.journal.records import Compacted, Removed
-from chain.messages import Message
+from chain.messages import Message, ToolCall, ToolResult, Usage
+from chain.plan import PlanNews
+from chain.text.wording import ROOT
 
 
 @dataclass(eq=False, slots=True)
@@ -27,12 +29,9 @@ class History:
     words: Words = field(default_factory=Words)
     compacted: Compacted | None = None
 
-    def append(self, message: Message, after: State | None = None) -> None:
-        """Append a message; ``after`` is the state that it leads to, if it was checked in this very step.
-
-        Raises ``ConversationError``, and changes nothing, when it may not come next.
-        """
-        self.conversation.append_checked(message, self.conversation.check(message) if after is None else after)
+    def append(self, message: Message) -> None:
+        """Append a message. Raise ``ConversationError``, and change nothing, if it may not come next."""
+        self.conversation.append(message)
         self.fill.add(message)
         if message.role == "assistant" and not message.calls:
             self.words.answered()
@@ -59,3 +58,53 @@ class History:
         """Replace content that the service refuses by stubs."""
         self.conversation.begin_anew(without(self.conversation.messages, removed), is_summarized=False)
         self.fill.begin_anew(self.conversation.messages)
+
+
+@dataclass(eq=False, slots=True)
+class AgentState:
+    """An agent, and how far it has come.
+
+    ``started`` are the open calls whose tools have started, and ``results`` those that already have a result on record;
+    ``seconds`` is how long a tool ran whose result comes with those of the others. ``since_answer`` are the ids of the
+    lines that were delivered since its last reply without tool calls: a refusal gives them back. ``is_summarizing``:
+    its last request asked for a summary. ``began`` is in seconds since the epoch.
+
+    The last three serve those who read a journal: the last iteration whose start was reported, and the error of the
+    last request with the pause after it.
+    """
+
+    name: str
+    kind: str = ""
+    parent: str = ""
+    parent_id: str = ROOT
+    task: str = ""
+    began: float = 0.0
+    is_at_work: bool = False
+    iteration: int = 0
+    usage: Usage = field(default_factory=Usage)
+    history: History = field(default_factory=History)
+    started: set[str] = field(default_factory=set)
+    results: dict[str, ToolResult] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    since_answer: list[str] = field(default_factory=list)
+    is_summarizing: bool = False
+    news: PlanNews = field(default_factory=PlanNews)
+    reported_iteration: int = 0
+    error: str = ""
+    delay_s: float = 0.0
+
+    def open_call(self, id: str) -> ToolCall | None:
+        """Return the call with this id that has no result in the conversation; ``None`` if there is none."""
+        return next((call for call in self.history.conversation.open_calls if call.id == id), None)
+
+    @property
+    def unreported(self) -> list[str]:
+        """The ids of the calls, open or with a lost record, whose results are not on record yet."""
+        ids = dict.fromkeys((*(call.id for call in self.history.conversation.open_calls), *self.started))
+        return [id for id in ids if id not in self.results]
+
+    def settle_calls(self) -> None:
+        """Note that no call is open any more."""
+        self.started.clear()
+        self.results.clear()
+        self.seconds.clear()

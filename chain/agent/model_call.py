@@ -144,7 +144,6 @@ class ModelCalls:
         tail, overrides = request.tail, request.overrides
         window = self._window.tokens
         journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window))
-        await journal.written()
         # A now line that came while the disk was slow finds the model not asked yet.
         await trio.lowlevel.checkpoint_if_cancelled()
         run.step.is_asking = True
@@ -159,8 +158,6 @@ class ModelCalls:
         self._count(run, reply.usage)
         if compacts:
             return reply  # ``Compactor`` records its end
-        too_long, window = reply.stop_reason == TOO_LONG, self._window.tokens
-        self._context.fill.update(reply.usage, reply.asked_tokens, window, is_too_long=too_long)
         kept = False
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:

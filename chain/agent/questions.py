@@ -52,7 +52,6 @@ class Asker(Asking):
     """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
 
     ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
-    ``on_answer`` is called with a question and what the user answered in words of their own.
     """
 
     questions: Questions
@@ -60,7 +59,6 @@ class Asker(Asking):
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
-    on_answer: Callable[[str, str], None]
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask whether the call may do this. Raises ``JournalError``."""
@@ -113,6 +111,27 @@ class PendingQuestion:
         return records.Answer(self.id, "", "withdrawn", "user", self.asker.agent)
 
 
+class Asked:
+    """The questions on record: how many, those without an answer, and the latest, the last one last."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.open: dict[str, records.Question] = {}
+        self.latest: deque[events.Question] = deque(maxlen=KEPT)
+
+    def add(self, record: records.Question, event: events.Question) -> None:
+        """Add a question, and forget the earliest that are too much to keep."""
+        self.count = max(self.count, whole_number(record.id.removeprefix("Q")))
+        self.open[record.id] = record
+        self.latest.append(event)
+        while len(self.latest) > 1 and sum(len(each.preview) for each in self.latest) > KEPT_CHARS:
+            self.latest.popleft()
+
+    def settle(self, id: str) -> records.Question | None:
+        """Note the answer to a question, and return the question; ``None`` if its record is lost."""
+        return self.open.pop(id, None)
+
+
 Answerer: TypeAlias = ExitStack[None]
 """Somebody who can answer, until it is closed. As long as there is one, a question waits for its answer."""
 
@@ -120,7 +139,10 @@ Answerer: TypeAlias = ExitStack[None]
 class Questions:
     """The questions of a session, and what need not be asked."""
 
-    def __init__(self, journal: Journal, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None) -> None:
+    def __init__(
+        self, journal: Journal, asked: Asked, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None
+    ) -> None:
+        self.asked = asked
         self._journal = journal
         self._allowed = tuple(allowed)
         self._always: list[Allowance] = []
@@ -132,9 +154,6 @@ class Questions:
         self.open: PendingQuestion | None = None
         self._untold: list[PendingQuestion] = []
         """Those whose answers are not known to be on the disk, so that nobody was told of them."""
-        self.asked = 0
-        """How many have a number; those that an earlier process asked as well."""
-        self.latest: deque[events.Question] = deque(maxlen=KEPT)
         journal.when_failed(self._fail_all)
 
     def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
@@ -180,7 +199,7 @@ class Questions:
         asked = self.open
         if asked is None or asked.id != id:
             number = id.removeprefix("Q")
-            was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked
+            was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked.count
             return f"{id:.20} is no longer open" if was else f"there is no question {id:.20}"
         text = text.encode(errors="replace").decode().strip()
         if not text:
@@ -270,7 +289,7 @@ class Questions:
         asked.failure = error
         self._let_go(asked)
         if asked.is_told:
-            self._journal.in_order(self._journal.unrecorded(asked.withdrawal).emit)
+            self._journal.in_order(self._journal.apply_unrecorded(asked.withdrawal).emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """No answer can be kept any more, so nobody waits for one."""
@@ -286,7 +305,7 @@ class Questions:
             self.open = None
 
     def _record_question(self, asked: PendingQuestion) -> Projected:
-        id, call, preview = f"Q{self.asked + 1}", asked.asker.call, asked.preview
+        id, call, preview = f"Q{self.asked.count + 1}", asked.asker.call, asked.preview
         record = records.Question(
             id,
             asked.kind,
@@ -302,10 +321,6 @@ class Questions:
         )
         projected = self._journal.record(record)
         asked.id = id
-        self.asked += 1
-        self.latest += (event for event in projected.events if isinstance(event, events.Question))
-        while len(self.latest) > 1 and sum(len(each.preview) for each in self.latest) > KEPT_CHARS:
-            self.latest.popleft()
         return projected
 
     def _settle(
@@ -315,8 +330,6 @@ class Questions:
         question = None if asked.id else self._record_question(asked)
         answer = self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
         asked.decision, asked.by, asked.answer = decision, by, text
-        if text:
-            asked.asker.on_answer(asked.text, text)
         self._let_go(asked)
         self._untold.append(asked)
 
@@ -347,3 +360,8 @@ def _shown(subject: str) -> str:
     first, *more = spelled_out(subject).strip().splitlines() or [""]
     is_cut = more or len(first) > LONGEST_SUBJECT
     return f": {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else "?"
+
+
+def whole_number(text: str) -> int:
+    """Return the whole number that a text is; 0 for another text, or one that nobody has counted to."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

@@ -1,20 +1,20 @@
 """What an agent is made of: what is its own, what it shares with the other agents of its session, and its conversation.
 
-``AgentContext`` is the one door into that: check, journal, append. The journal comes before the append, so that the
-conversation never holds what the record does not.
+``AgentContext`` is the one door into that: check, then record. The journal applies each record that it has written, so
+the conversation never holds what the record does not.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from chain import events
 from chain.agent.conversation import CallIds, Conversation
-from chain.agent.history import History
+from chain.agent.history import AgentState
 from chain.agent.questions import Questions
 from chain.agent.refusals import without
 from chain.agent.window import CompactionRules, Fill, Words, messages_after
@@ -114,10 +114,12 @@ class Shared:
     plan: Plan
     workspace: Path
     questions: Questions
-    tool_rules: Rules = field(default_factory=Rules)
-    call_ids: CallIds = field(default_factory=CallIds)
-    refused_tools: set[str] = field(default_factory=set)
+    tool_rules: Rules
+    call_ids: CallIds
+    refused_tools: set[str]
     """The names of those that the service refuses, which are not offered."""
+    agents: Mapping[str, AgentState]
+    """The states of all agents that can be asked, by their names."""
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
 
@@ -129,12 +131,15 @@ class Shared:
 
 @dataclass(eq=False)
 class AgentContext:
-    """One agent. Its ``spec`` may be replaced between two runs, by another model or for another call."""
+    """One agent. Its ``spec`` may be replaced between two runs, by another model or for another call.
+
+    ``state`` is its part of the session's state, which only records change.
+    """
 
     spec: AgentSpec
     shared: Shared
     inbox: Inbox
-    history: History = field(default_factory=History)
+    state: AgentState
 
     @property
     def name(self) -> str:
@@ -144,57 +149,49 @@ class AgentContext:
     @property
     def conversation(self) -> Conversation:
         """Its messages."""
-        return self.history.conversation
+        return self.state.history.conversation
 
     @property
     def fill(self) -> Fill:
         """How much of a window they fill."""
-        return self.history.fill
+        return self.state.history.fill
 
     @property
     def words(self) -> Words:
         """What the user said in them."""
-        return self.history.words
+        return self.state.history.words
 
     def append(self, message: Message, *, is_cut: bool = False) -> Projected:
-        """Commits a message; ``is_cut``: it is what was shown of a reply that a now line cut."""
+        """Commit a message; ``is_cut``: it is what was shown of a reply that a now line cut."""
         return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
 
     def commit(self, record: records.Message) -> Projected:
-        """Validates, journals and appends the message of a record; returns its events.
+        """Check the message of a record, record and append it, and return its events.
 
-        Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        Raise ``ConversationError`` or ``JournalError``, and nothing has changed then.
         """
-        after = self.conversation.check(record.message)
-        projected = self.shared.journal.record(record)
-        self.history.append(record.message, after)
-        return projected
+        self.conversation.check(record.message)
+        return self.shared.journal.record(record)
 
     def compact(self, record: records.Compacted) -> Projected:
-        """Validates, journals and carries out a compaction; returns its events.
+        """Check a compaction, record it and carry it out, and return its events.
 
-        Raises ``ConversationError`` and ``JournalError``, and nothing has changed then.
+        Raise ``ConversationError`` or ``JournalError``, and nothing has changed then.
         """
         Conversation(messages_after(self.conversation.messages, record))
-        projected = self.shared.journal.record(record)
-        self.history.compact(record)
-        return projected
+        return self.shared.journal.record(record)
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
-        """Takes back what the service will not hear, with these lines. Raises ``JournalError``."""
+        """Take back what the service will not hear, with these lines. Raise ``JournalError``."""
         gone = self.conversation.withdrawable
         self.shared.journal.record(records.Withdrawn(gone, self.name, reason, tuple(line_ids)))
-        self.history.withdraw(line_ids)
 
     def remove(self, removed: records.Removed) -> None:
-        """Journals and carries out the removal of content, unless there is none of it. Raises ``JournalError``."""
-        messages, refused_tools = self.conversation.messages, self.shared.refused_tools
-        tools = set(removed.names if removed.what == "tools" else ()) - refused_tools
-        if tools or without(messages, removed) is not messages:
-            told = self.shared.journal.record(removed)
-            self.history.remove(removed)
-            refused_tools |= tools
-            self.shared.journal.in_order(told.emit)
+        """Record and carry out the removal of content, unless there is none of it. Raise ``JournalError``."""
+        messages = self.conversation.messages
+        has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
+        if has_tools or without(messages, removed) is not messages:
+            self.shared.journal.in_order(self.shared.journal.record(removed).emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
         """The handler prompt that holds now. A fault of its file is reported, and the built-in one is used."""

@@ -34,7 +34,7 @@ import trio
 
 from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
-from chain.lines.receipts import Accepted
+from chain.lines.accepted import Accepted
 from chain.messages import Overrides, ToolResult, Usage
 from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, beginning, counted
 from chain.tools.tool import Delegating
@@ -101,7 +101,7 @@ class Clock:
 
 @dataclass(eq=False)
 class Step:
-    """The iteration under way: what of its reply was shown, and which of its tools have started or been answered."""
+    """The iteration under way: what of its reply was shown, and which of its calls have a result."""
 
     shown: list[str] = field(default_factory=list)
     appended: bool = False
@@ -112,7 +112,6 @@ class Step:
     cut_usage: Usage = field(default_factory=Usage)
     """What a reply had used that was cut."""
     tools: Literal["not begun", "running", "over"] = "not begun"
-    started: set[str] = field(default_factory=set)
     answered: dict[str, ToolResult] = field(default_factory=dict)
     clocks: dict[str, Clock] = field(default_factory=dict)
     """Of the calls that have begun."""
@@ -187,12 +186,9 @@ class Run:
     expectation: ReplyExpectation = field(default_factory=ReplyExpectation)
     unanswered: list[Arrival] = field(default_factory=list)
     """The lines delivered since the last reply that is in the conversation."""
-    undelivered: list[Accepted] = field(init=False)
-    """Lines, the query first, that wait in no inbox and are not in the conversation yet: every ending returns them."""
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.scope)
-        self.undelivered = [] if self.query is None else [self.query]
 
     # ----------------------------------------------------------------------------------------- what is to end it
 
@@ -260,6 +256,12 @@ class Run:
     def asked_for(self) -> str:
         """What the run was started with; empty if only carried lines did."""
         return self.task if self.query is None else self.query.line.message
+
+    @property
+    def undelivered(self) -> tuple[Accepted, ...]:
+        """The query, until it is in the conversation: every ending returns it."""
+        query = self.query
+        return () if query is None or query.entered is not None or query.state != "queued" else (query,)
 
     @property
     def result(self) -> str:

@@ -22,11 +22,11 @@ and kept in memory, the run ends with ``error``, and the next run answers the op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import trio
 
@@ -78,8 +78,11 @@ class ToolCalls:
         self._shared = context.shared
         self._inbox = context.inbox
 
-    async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> Sequence[ToolCall]:
-        """Run the calls of a reply and append the results. Returns the calls that were skipped."""
+    async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> tuple[bool, tuple[str, ...]]:
+        """Run the calls of a reply and append the results.
+
+        Return whether calls have no result of their own, and the names of the tools that did not start.
+        """
         planned = [(call, CUT_OFF if call.id in cut else self._find(call)) for call in calls]
         for batch in batches(planned, _may_join):
             if self._is_held_up(run) or run.step.was_cut:
@@ -93,9 +96,10 @@ class ToolCalls:
                 for call, _ in batch:
                     run.add_found(_found_by(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
+        unstarted = tuple(call.name for call in skipped if call.id not in self._context.state.started)
         self.answer_open(run)
         run.step.tools = "over"
-        return skipped
+        return bool(skipped), unstarted
 
     def _is_held_up(self, run: Run) -> bool:
         """Whether a line waits that keeps tools from starting."""
@@ -144,19 +148,17 @@ class ToolCalls:
             if approved is None:
                 return
             context = approved
-        started = records.ToolStarted(call.id, call.name, self._context.name)
         if isinstance(tool, str):
-            projected = self._shared.journal.unrecorded(started)
-        else:
-            projected = self._shared.journal.record(started)
-            run.step.started.add(call.id)  # if it is cut from here on, even before its tool runs: "[Interrupted: ...]"
-        run.step.tools = "running"
-        projected.emit()
-        on_start()
-        if isinstance(tool, str):
-            self._ended(run, call, calling.failed(call, tool), 0.0)
+            run.step.tools = "running"
+            self._shared.emit(self._event(events.ToolCall, run, call, input=call.input, parent_id=self._parent_id))
+            on_start()
+            self._ended(run, call, calling.failed(call, tool), 0.0, input={})
             return
-        await self._shared.journal.written()
+        # If it is cut from here on, even before its tool runs, its result is "[Interrupted: ...]".
+        started = self._shared.journal.record(records.ToolStarted(call.id, call.name, self._context.name))
+        run.step.tools = "running"
+        started.emit()
+        on_start()
         # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
         begun = trio.current_time()
@@ -188,53 +190,69 @@ class ToolCalls:
     def _shortened(self, text: str) -> str:
         return calling.shortened(text, self._shared.tool_rules.result_limit)
 
-    def _ended(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> None:
-        """Records and emits a result.
+    def _ended(
+        self, run: Run, call: ToolCall, result: ToolResult, seconds: float, *, input: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record and emit a result; ``input`` as in its event, by default that of a call that never started.
 
         It is emitted even if this raises ``JournalError``: whoever saw the call start must see it end.
         """
         run.step.answered[call.id] = result
-        finished = records.ToolFinished(
-            call.id, self._context.name, result.is_error, seconds, result.text, result.images
-        )
-        projected: Projected | None = None
+        has_started = call.id in self._context.state.started
+        told: Projected | None = None
         try:
-            if call.id in run.step.started:
-                projected = self._record_finished(run, finished)
+            if has_started:
+                told = self._record_finished(run, call, result, seconds)
         finally:
-            (projected or self._shared.journal.unrecorded(finished)).emit()
+            if told is not None and told.events:
+                told.emit()
+            else:
+                shown = call.input if input is None and not has_started else {}
+                text, is_error = result.text, result.is_error
+                event = self._event(
+                    events.ToolResult, run, call, text=text, is_error=is_error, seconds=seconds, input=shown
+                )
+                self._shared.emit(event)
 
-    def _record_finished(self, run: Run, finished: records.ToolFinished) -> Projected | None:
-        """Record that a call has ended. ``None`` where that is without its text: the caller emits the whole event."""
+    def _record_finished(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> Projected:
+        """Record that a call has ended, with the result unless it follows at once with those of the other calls."""
+        ended = records.ToolFinished(call.id, self._context.name, result.is_error, seconds)
         # The results of a reply are appended together. Until then this one would be lost with the program.
         if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
             with suppress(JournalError):  # the disk may still have room without it
-                return self._shared.journal.record(finished)
-        self._shared.journal.record(replace(finished, text="", images=()))
-        return None
+                return self._shared.journal.record(replace(ended, text=result.text, images=result.images))
+        return self._shared.journal.record(ended)
 
     def answer_open(self, run: Run) -> None:
         """Append a result for every open call: its own, or one that says why there is none."""
         failure: JournalError | None = None
-        conversation = self._context.conversation
+        conversation, state = self._context.conversation, self._context.state
         calls = conversation.open_calls
-        for call, stub in zip(calls, conversation.repair(run.step.started), strict=True):
-            if call.id not in run.step.answered:
-                run.skipped += call.id not in run.step.started
+        results = state.results | run.step.answered  # those on record may be of an earlier process
+        for call, stub in zip(calls, conversation.repair(state.started), strict=True):
+            if call.id not in results:
+                run.skipped += call.id not in state.started
+                results[call.id] = stub
                 try:
                     self._ended(run, call, stub, 0.0)
                 except JournalError as error:
                     failure = error
         if failure is not None:
             raise failure
-        self._context.append(tool_results(run.step.answered[call.id] for call in calls)).emit()
+        self._context.append(tool_results(results[call.id] for call in calls)).emit()
+
+    @property
+    def _parent_id(self) -> str:
+        return self._context.spec.parent_id
+
+    def _event(self, kind: Any, run: Run, call: ToolCall, **more: Any) -> Any:  # noqa: ANN401 - the fields of an event
+        """Return an event of a call that is not on record."""
+        agent = self._context.name
+        return kind(agent=agent, iteration=run.iteration, id=call.id, name=call.name, **more)
 
     def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
         shared, agent, n = self._shared, self._context.name, run.iteration
         clocks = run.clocks_of(call.id)
-
-        def keep(question: str, answer: str) -> None:
-            self._context.words.add_answer(question, answer, n)
 
         def report(text: str) -> None:
             shared.emit(events.ToolProgress(agent=agent, iteration=n, id=call.id, name=call.name, text=text))
@@ -246,7 +264,7 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), keep),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run)),
             agent=agent,
             delegating=run.delegating,
             notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),

@@ -17,15 +17,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Literal, TypeAlias
 
 from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.errors import UserError
 from chain.events import Origin
+from chain.lines.accepted import Accepted
 from chain.lines.inbox import Inbox, find_waiting_line
-from chain.lines.receipts import Accepted
 
 _RANKS = {"explore": 0, "plan": 1}
 """The kinds whose agents lines go to before those of all other kinds, in their order."""
@@ -170,8 +169,7 @@ class AgentTree:
     @property
     def waiting(self) -> tuple[Accepted, ...]:
         """The lines that wait, for whichever agent, in the order of acceptance."""
-        lines = [accepted for node in self.main.all() for accepted in node.inbox.waiting()]
-        return tuple(sorted(lines, key=attrgetter("number")))
+        return tuple(a for a in self.main.agent.shared.ledger.lines.waiting if not a.is_leaving)
 
     def last_waiting(self, origin: Origin) -> str | None:
         """The id of the latest line from there that ``drop`` would still remove."""

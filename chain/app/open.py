@@ -30,13 +30,13 @@ from chain.journal.records import ServerTools
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
-from chain.plan import Plan, Task
+from chain.plan import Task
 from chain.provider import ModelSettings
 from chain.servers import ToolServer
 from chain.session.feed import Broadcaster
-from chain.session.projection import Projection
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Offers, SessionRuns, close_models, no_instructions
+from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
 from chain.tasks import beside, during
@@ -105,7 +105,7 @@ async def open_chain(
         if isinstance(resume, str) and resume:
             held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
             journal, read, serve = held.journal, held.read, held.serve
-            id, opened = journal.id, None if read is None else read.restored.session
+            id, opened = journal.id, None if read is None else read.state.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
@@ -113,7 +113,7 @@ async def open_chain(
             held = await stack.enter_async_context((store or FileStore(state)).begin(workspace))
             journal, serve = held.journal, held.serve
         if read is not None:
-            place = "" if read.restored.session is None else read.restored.session.whereabouts
+            place = "" if read.state.session is None else read.state.session.whereabouts
         elif whereabouts is not None:
             place = whereabouts(workspace)
         spec = spec.located(place)
@@ -122,27 +122,30 @@ async def open_chain(
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
             audience.listen(trace.on_event)
-        ledger = Ledger(journal, audience.emit)
-        inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
-        questions = Questions(journal, allowed, subjects_of(groups))
+        session_state = State() if read is None else read.state
+        ledger = Ledger(journal, session_state.lines, audience.emit)
         shared = Shared(
             journal,
             ledger,
             audience.emit,
-            Plan(),
+            session_state.plan,
             workspace,
-            questions,
+            Questions(journal, session_state.asked, allowed, subjects_of(groups)),
             rules,
+            session_state.call_ids,
+            session_state.refused_tools,
+            session_state.agents,
             trace=trace,
         )
-        tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox), kind=spec.name))
+        inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
+        tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main), kind=spec.name))
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
-        children = Children(tree, shared, make_spec, bounds)
+        children = Children(tree, shared, make_spec, bounds, session_state.numbers)
         reads = partial(read_in_time, settings, workspace) if instructions else no_instructions
         running: Servers | None = None
         offers: Offers | None = None
-        if servers or (read is not None and read.restored.server_tools.tools):
+        if servers or session_state.server_tools.tools:
             # Imported late: most sessions have none.
             from chain.app.serving import running_servers
             from chain.tools.mcp.running import ServerTool
@@ -158,13 +161,13 @@ async def open_chain(
                 return kinds.use_server_tools(made, {tool.name: tool.server for tool in offered.tools})
 
             offers = Offers(running.now, with_server_tools)
-        session = SessionRuns(tree, children, shared, interactive=interactive, reads=reads, offers=offers)
-        projection = Projection() if read is None else read.projection
+        session = SessionRuns(
+            session_state, tree, children, shared, interactive=interactive, reads=reads, offers=offers
+        )
         try:
-            resumed = None if read is None else Resuming(read, session, children, shared).bring_back()
-            projection.go_live(ledger.ids, lambda: shared.trace_path)
-            audience.listen(projection.on_event)
-            journal.tells(projection.of, audience.emit)
+            resumed = None if read is None else Resuming(read, session, children, shared).resume()
+            session_state.trace_path = lambda: shared.trace_path
+            journal.connect(session_state.apply, audience.emit)
             record_opening(session, shared, whereabouts=place)
             shared.plan.carry_over(plan)
             await session.read_instructions()
@@ -176,7 +179,7 @@ async def open_chain(
             await journal.sync()
             if journal.failure is not None:
                 raise SessionError(f"{journal.failure}; chain sessions show reads it")
-        chain = Chain(session, shared, audience, projection, resumed, running)
+        chain = Chain(session, shared, audience, resumed, running)
 
         def interrupt() -> None:
             chain.stop_accepting()

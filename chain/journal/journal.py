@@ -11,8 +11,8 @@ tool begins before late records are written (``written``), and no line that came
 Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
 queued, so nobody hears of a delivery before the line itself.
 
-What a record makes known to people are events. They are made here, by the ``project`` that a session gives its journal;
-whoever commits the record says when they are emitted::
+Each record that was written is applied to the state of the session, which returns its events. Whoever commits the
+record says when they are emitted::
 
     journal.record(...).emit()                     at once
     journal.acknowledge(journal.record(...).emit)  once the record is on the disk
@@ -52,8 +52,8 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 Action: TypeAlias = Callable[[], None]
 Emit: TypeAlias = Callable[[Event], None]
-Project: TypeAlias = Callable[[Entry], Sequence[Event]]
-"""The events that the next record makes known. It is called with each of them, in their order."""
+Apply: TypeAlias = Callable[[Entry], Sequence[Event]]
+"""Applies a record to the state of the session, and returns its events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Journal:
         self.seq = seq
         """That of the last record."""
         self._note = note
-        self._project: Project = lambda entry: ()
+        self._apply: Apply = lambda entry: ()
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, bool]] = deque()
         self._queued = 0
@@ -114,9 +114,9 @@ class Journal:
         """Why a sync or a late write failed: final, since what is on the disk is unknown then. A full disk is not."""
         self._at_failure: list[Callable[[JournalError], None]] = []
 
-    def tells(self, project: Project, emit: Emit) -> None:
-        """From now on ``project`` makes the events of records, which ``emit`` emits."""
-        self._project, self._emit = project, emit
+    def connect(self, apply: Apply, emit: Emit) -> None:
+        """From now on, call ``apply`` with each record; ``emit`` emits the events that it returns."""
+        self._apply, self._emit = apply, emit
 
     def record(self, record: Record | Unknown) -> Projected:
         """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
@@ -137,18 +137,18 @@ class Journal:
             self._late += 1
             self._wanted.set()
         self._note(record)
-        return Projected(self._project(entry), self._emit)
+        return Projected(self._apply(entry), self._emit)
 
     def record_if_possible(self, record: Record) -> Projected:
-        """Append a record of what has happened, also where the disk is full; returns its events in any case."""
+        """Append a record of what has happened. Where the disk is full, apply it all the same; return its events."""
         try:
             return self.record(record)
         except JournalError:
-            return self.unrecorded(record)
+            return self.apply_unrecorded(record)
 
-    def unrecorded(self, record: Record) -> Projected:
-        """The events of what is not recorded: it cannot be, or another record is to hold it."""
-        return Projected(self._project(Entry(self.seq, time.time(), record)), self._emit)
+    def apply_unrecorded(self, record: Record) -> Projected:
+        """Apply a record that cannot be written, and return its events. A session that is resumed does not know it."""
+        return Projected(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
         """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""

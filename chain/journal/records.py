@@ -85,6 +85,10 @@ class Line(_Typed):
     waiting: int = _brief(0)
     images: tuple[messages.Image, ...] = _brief(())
     """What its sender sent along."""
+    names_files: bool = _brief(True)
+    """Whether ``@`` and a path in it name a file: not in a text of a server's."""
+    sent_as: str = _brief("")
+    """The id that its sender gave it, if an earlier line has that id on record."""
 
 
 @_record("run")
@@ -289,6 +293,8 @@ class AgentEnded(_Typed):
     iterations: int
     agent: str
     usage: Usage = field(default_factory=Usage)
+    forgotten: tuple[str, ...] = _brief(())
+    """The names of agents that can no longer be asked, since too many have finished."""
 
 
 @_record("model")

@@ -1,72 +1,23 @@
-"""The ledger of a session: what became of each line.
-
-What may become of a line is one table. All final states but one stay as they are: the service may refuse a request
-whose messages then have to leave the conversation again, and the lines in them go back to the user::
-
-    queued ──> delivered ──> returned (only by a refusal)
-       ├─────> handled
-       ├─────> returned
-       └─────> dropped
-"""
+"""The ledger of a session: it accepts lines, settles them, and says what became of each."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
-from typing import get_args
 
 import trio
 
 from chain import events
 from chain.errors import JournalError
-from chain.events import AdjustmentView, Origin, Point, Receipt, State
+from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
 from chain.journal.journal import Emit, Journal, Projected
 from chain.journal.records import Effect
-from chain.lines.parse import Line, parse_line, problem_of
-
-OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
-"""Where lines come from that are not of the process's own input: their senders have the receipts."""
+from chain.lines.accepted import NEXT, OTHERS, Accepted, Lines, adjustment_view
+from chain.lines.parse import Line, problem_of
+from chain.signal import Signal
 
 MAX_REFUSED = 1_000
 """Characters that are kept of a line that was refused: enough to know it by. Its text is still its sender's."""
-
-BEFORE = " (before)"
-"""What is added to a sender's id of a line that an earlier process accepted."""
-
-_OWN = re.compile(r"L[0-9]+")
-"""An id that the ledger gave."""
-
-_NEXT: dict[State, frozenset[State]] = {
-    "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
-    "delivered": frozenset({"returned"}),
-}
-
-
-@dataclass(eq=False, slots=True)
-class Accepted:
-    """A line that has an id and a place to wait.
-
-    ``number`` counts the accepted lines of the session; ``accepted_at`` is on trio's clock, in seconds; ``origin`` is
-    where the line came from; ``on_record`` is its id in the journal, where ids count for the session and not for one
-    process. ``id`` is what it is told by, which changes when another line takes it. ``is_carried_out``: code has done
-    what it says. ``was_used``: a running tool has read its adjustment.
-    """
-
-    id: str
-    line: Line
-    agent: str
-    number: int
-    accepted_at: float
-    origin: Origin = "prompt"
-    on_record: str = ""
-    is_carried_out: bool = False
-    was_used: bool = False
-
-    @property
-    def is_own(self) -> bool:
-        """Whether the line came from the input of the process that runs the session."""
-        return self.origin not in OTHERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +32,18 @@ class Settled:
 
 
 class Ledger:
-    """What became of every line, for the journal and for whoever listens.
+    """Writes what becomes of lines to the journal, and tells whoever listens.
 
-    ``returned``, ``refused`` and ``unsent`` count such lines of the process's own input.
+    ``lines`` are those of the session's state. ``room`` is set when lines have left an inbox, or when another reason to
+    hold lines back has ended. ``returned``, ``refused`` and ``unsent`` count such lines of the process's own input.
     """
 
-    def __init__(self, journal: Journal, emit: Emit) -> None:
+    def __init__(self, journal: Journal, lines: Lines, emit: Emit) -> None:
+        self.lines = lines
+        self.room = Signal()
+        self.returned = self.refused = self.unsent = 0
         self._journal = journal
         self._emit = emit
-        self.returned = self.refused = self.unsent = 0
-        self._receipts: dict[str, Receipt] = {}
-        self.ids: dict[str, str] = {}
-        """Of the lines that are told by other ids than those that they have on record, by the latter."""
-        self._before: dict[str, Accepted] = {}
-        """Lines of an earlier process that are told by the ids that they have on record, until others take these."""
         self._refused: list[Receipt] = []
         self._number = 0
         self._settled: dict[str | int, Receipt] = {}
@@ -106,21 +55,21 @@ class Ledger:
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
-        """A receipt for each accepted line as things are now, in the order of acceptance, then the refused ones."""
-        return (*self._receipts.values(), *self._refused)
+        """The latest receipt of each accepted line, in the order of acceptance, then those of the refused ones."""
+        return (*map(_latest_receipt, self.lines.on_record.values()), *self._refused)
 
     def settled(self) -> Settled:
-        """What was settled since this was last called."""
+        """Return what was settled since this was last called."""
         settled = Settled(tuple(self._settled.values()), tuple(self._unsent))
         self._settled.clear()
         self._unsent.clear()
         return settled
 
     def problem(self, line: Line, id: str) -> str:
-        """Why a line cannot be accepted whatever the room, or an empty string."""
+        """Return why a line cannot be accepted even if there is room, or an empty string."""
         if problem := problem_of(line):
             return problem
-        if id in self._receipts and id not in self._before:
+        if id and not self.lines.may_reuse(id):
             return f"the id {id} was used before; give each line its own"
         return ""
 
@@ -136,102 +85,54 @@ class Ledger:
         by_rule: bool = False,
         waiting: int = 0,
     ) -> Accepted:
-        """Give the line an id and record it. Raises ``JournalError``, and the line was then never accepted.
+        """Give the line an id and record it. Raise ``JournalError`` if that fails: the line was then never accepted.
 
         ``iteration`` is that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` is its
         place in the queue.
         """
         number, on_record = self._number, id
-        while not on_record or on_record in self.ids or on_record in self._receipts:
+        while not on_record or on_record in self.lines.on_record:
             number += 1
             on_record = f"L{number}"
-        place, now = len(self._receipts) + 1, trio.current_time()
-        accepted = Accepted(id or on_record, line, agent, place, now, origin, on_record)
-        id = accepted.id
-        if on_record != id:
-            self.ids[on_record] = id
-        try:
-            record = records.Line(
-                on_record,
-                line.text,
-                line.kind,
-                line.urgency,
-                agent,
-                origin,
-                effect,
-                iteration,
-                by_rule,
-                waiting,
-                line.images,
-            )
-            self._journal.acknowledge(self._journal.record(record).emit)
-        except JournalError:
-            self.ids.pop(on_record, None)
-            raise
-        self._number = number
-        if id in self._before:
-            self._make_way(self._before.pop(id))
-        self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", origin=origin)
-        return accepted
-
-    def restore(self, record: records.Line, last: records.Receipt | None, number: int, *, waited_s: float) -> Accepted:
-        """Know a line again that an earlier process accepted as its ``number``-th, with its last receipt.
-
-        What its sender called it, senders may call another line now, so that this one is ``c1 (before)``; where they
-        take an id that the ledger may have given it, it becomes so then.
-        ``waited_s``: how long it has waited, or had until it was delivered, in seconds by the clocks of both processes.
-        """
-        origin = origin_of(record)
-        id = record.id if _OWN.fullmatch(record.id) else f"{record.id}{BEFORE}"
-        last = last or records.Receipt(record.id, "queued", record.agent, 0)
-        self._receipts[id] = Receipt(
-            agent=last.agent,
-            iteration=last.iteration,
-            id=id,
-            text=record.text,
-            state=last.state,
-            point=last.point,
-            waited_s=last.waited_s,
-            reason=last.reason,
-            origin=origin,
+        record = records.Line(
+            on_record,
+            line.text,
+            line.kind,
+            line.urgency,
+            agent,
+            origin,
+            effect,
+            iteration,
+            by_rule,
+            waiting,
+            line.images,
+            line.names_files,
+            id if id != on_record else "",
         )
-        at = trio.current_time() - waited_s
-        accepted = Accepted(id, line_of(record), record.agent, number, at, origin, record.id)
-        if record.id == id:
-            self._before[id] = accepted
-        else:
-            self.ids[record.id] = id
+        self._journal.acknowledge(self._journal.record(record).emit)
+        self._number = number
+        accepted = self.lines.on_record[on_record]
+        accepted.line, accepted.since = line, trio.current_time()
         return accepted
-
-    def _make_way(self, before: Accepted) -> None:
-        """Tell a line of an earlier process by another id from now on."""
-        taken = before.id
-        while before.id in self._receipts:
-            before.id += BEFORE
-        self.ids[taken] = before.id
-        receipts = (replace(each, id=before.id) if each.id == taken else each for each in self._receipts.values())
-        self._receipts = {each.id: each for each in receipts}
 
     def begin_anew(self) -> None:
-        """Count and list the lines alone that are settled from now on."""
+        """Count and list only the lines that are settled from now on."""
         self.returned = 0
         self._settled.clear()
 
-    def readdress(self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0) -> Accepted:
-        """The line as one that waits for another agent, whose own did not live to read it, as its ``waiting``-th."""
-        line, id = accepted.line, accepted.on_record
+    def readdress(self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0) -> None:
+        """Let a line wait for another agent, as its ``waiting``-th, because its own agent did not read it."""
         # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
-        same = (id, line.text, line.kind, line.urgency, agent, accepted.origin)
-        record = records.Line(*same, iteration=iteration, waiting=waiting, images=line.images)
+        record = replace(accepted.record, agent=agent, effect="waits", iteration=iteration, waiting=waiting)
         self._journal.acknowledge(self._journal.record_if_possible(record).emit)
-        self._receipts[accepted.id] = replace(self._receipts[accepted.id], agent=agent)
-        accepted.agent = agent
-        return accepted
+        accepted.is_leaving = False
 
     def settle(
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
     ) -> None:
-        """Write the line's receipt. Raises ``ValueError`` for a step that the table does not have."""
+        """Write the line's receipt. Raise ``ValueError`` for a step that the table does not have."""
+        if state not in NEXT.get(accepted.state, frozenset()):
+            raise ValueError(f"line {accepted.id} cannot go from {accepted.state} to {state}")
         self._journal.in_order(self._settle(accepted, state, iteration, point, reason).emit)
 
     def settle_done(self, accepted: Accepted, reason: str) -> None:
@@ -249,24 +150,22 @@ class Ledger:
         while self._done:
             accepted = self._done.pop(0)
             # Nobody was told that it is done, nor will be.
-            self._receipts[accepted.id] = replace(self._receipts[accepted.id], state="queued")
-            self.settle(accepted, "returned", iteration=0, reason=str(error))
+            self._journal.in_order(self._settle(accepted, "returned", 0, None, str(error)).emit)
 
     def _settle(self, accepted: Accepted, state: State, iteration: int, point: Point | None, reason: str) -> Projected:
-        old = self._receipts[accepted.id]
-        if state not in _NEXT.get(old.state, frozenset()):
-            raise ValueError(f"line {accepted.id} cannot go from {old.state} to {state}")
-        waited = None if point is None else trio.current_time() - accepted.accepted_at
+        waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
+        was_waiting = accepted in self.lines.waiting
         # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
         # treats it as one that still waits: shown again rather than lost.
         projected = self._journal.record_if_possible(record)
         (receipt,) = projected.events
         assert isinstance(receipt, Receipt)
-        self._receipts[accepted.id] = receipt
         self._settled.pop(accepted.on_record, None)  # the latest of a line comes last
         self._settled[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.is_own
+        if was_waiting:
+            self.room.set()
         return projected
 
     def refuse(
@@ -306,21 +205,9 @@ class Ledger:
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))
 
 
-def line_of(record: records.Line) -> Line:
-    """The line that a record tells of, as it was read when it was accepted; its urgency is spent."""
-    line = parse_line(record.text, local=False)
-    if line.kind != record.kind:  # a query, which is not parsed
-        line = Line(record.text, "verbatim", record.text.strip() or record.text)
-    return replace(line, urgency="next", images=record.images)
-
-
-def origin_of(record: records.Line) -> Origin:
-    """Where a line on record came from; the prompt, if this version does not know that."""
-    known: dict[str, Origin] = {origin: origin for origin in get_args(Origin)}
-    return known.get(record.origin, "prompt")
-
-
-def adjustment_view(line: Line) -> AdjustmentView | None:
-    """The line's adjustment as events show it."""
-    found = line.adjustment
-    return None if found is None else AdjustmentView(found.type, found.value)
+def _latest_receipt(accepted: Accepted) -> Receipt:
+    if accepted.receipt is not None:
+        return replace(accepted.receipt, id=accepted.id)
+    return Receipt(
+        agent=accepted.agent, id=accepted.id, text=accepted.record.text, state="queued", origin=accepted.origin
+    )

@@ -17,8 +17,8 @@ import trio
 from chain import event_json
 from chain.errors import SessionError, UserError
 from chain.events import Event, Piece, Receipt
+from chain.lines.accepted import BEFORE
 from chain.lines.parse import Urgency
-from chain.lines.receipts import BEFORE
 from chain.redis.lease import AGAIN_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.scripts import key

@@ -20,8 +20,8 @@ from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import by_rule
 from chain.journal.records import Effect
+from chain.lines.accepted import Accepted
 from chain.lines.parse import Line
-from chain.lines.receipts import Accepted
 from chain.session.runs import SessionRuns
 from chain.text.wording import STOPPED_BY_RULE
 

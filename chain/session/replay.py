@@ -23,11 +23,10 @@ from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.journal.records import Entry, text_digest
 from chain.lines.parse import Line, Urgency, parse_line
-from chain.lines.receipts import line_of
 from chain.messages import Text
-from chain.plan import Plan, PlanNews, outcome_of
+from chain.plan import outcome_of
 from chain.session.difference import NOTHING, Difference, line_difference, request_difference
-from chain.session.restore import Restored
+from chain.session.state import State
 from chain.text.wording import INTERRUPT_NOTE, MAIN, PROGRAM_ENDED, STOP_NOTE
 from chain.tools.registry import Registry
 
@@ -72,7 +71,6 @@ class _Call:
 class _Agent:
     """An agent as far as it matters for what it is told. ``spec`` is ``None`` if there can be no such agent today."""
 
-    news: PlanNews
     spec: AgentSpec | None = None
     query: str = ""
     unanswered: list[Arrival] = field(default_factory=list)
@@ -84,16 +82,12 @@ class _Agent:
     """Whether that reply is whole, and nothing came after it."""
     call: _Call = field(default_factory=_Call)
     sent: records.RequestSent | None = None
-    is_withdrawing: bool = False
-    """Whether content was withdrawn in the run, and the run has not ended."""
-    may_know_plan: bool = False
-    """Whether it is not on record if its model knows the plan as it stands."""
 
     def begin(self, query: str) -> None:
         """Begin a run."""
         self.query, self.expected = query, ReplyExpectation()
         self.unanswered = []
-        self.has_answered = self.is_withdrawing = False
+        self.has_answered = False
 
 
 class Replay:
@@ -102,8 +96,7 @@ class Replay:
     def __init__(self, today: Today, entries: Sequence[Entry]) -> None:
         self._today = today
         self._entries = entries
-        self._known = Restored()
-        self._plan = Plan()
+        self._state = State()
         self._agents: dict[str, _Agent] = {}
         self._digests: dict[tuple[int, frozenset[str]], str] = {}
         self._registry = today.main.registry
@@ -115,21 +108,23 @@ class Replay:
     @property
     def complaints(self) -> tuple[str, ...]:
         """What is wrong with the records, in sentences."""
-        return self._known.complaints
+        return self._state.complaints
 
     def first_difference(self) -> Difference | None:
         """Return the first difference, ``None`` if there is none up to the first record that does not fit."""
         for entry in self._entries:
             found = self._check(entry)
-            if found is not None or self._known.misfits:
+            if found is not None or self._state.misfits:
                 return found
         return None
 
     def _check(self, entry: Entry) -> Difference | None:
         record = entry.record
-        is_new = isinstance(record, records.Line) and record.id not in self._known.lines
-        self._known.add(entry)
-        if self._known.misfits:
+        is_new = isinstance(record, records.Line) and record.id not in self._state.lines.on_record
+        if isinstance(record, records.RequestSent):
+            self._begin_request(record)
+        self._state.read(entry)
+        if self._state.misfits:
             return None
         match record:
             case records.Session():
@@ -148,22 +143,12 @@ class Replay:
                 self._agent(MAIN).begin(lines[0].message if lines else "")
             case records.AgentStarted():
                 self._start(record)
-            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
-                self._plan.apply(record)
-                for agent in self._agents.values():
-                    agent.may_know_plan |= agent.is_withdrawing
             case records.Message():
                 return self._check_message(record)
             case records.RequestSent():
                 return self._check_request(record)
             case records.RequestEnded():
                 self._end_request(record)
-            case records.Compacted():
-                self._agent(record.agent).news.told(as_it_stands=bool(record.summary))
-            case records.Withdrawn():
-                agent = self._agent(record.agent)
-                agent.news.forget()
-                agent.is_withdrawing = True
             case records.Result(status=status, iterations=iterations):
                 return self._check_end(MAIN, status, iterations)
             case records.AgentEnded(name=name, status=status, iterations=iterations):
@@ -176,17 +161,13 @@ class Replay:
 
     def _agent(self, name: str) -> _Agent:
         if name not in self._agents:
-            self._agents[name] = _Agent(PlanNews(self._plan, name, empty=True))
+            self._agents[name] = _Agent()
         return self._agents[name]
 
     def _open(self) -> None:
-        """Follow the opening of the session: a process knows of its plan what ``resume`` tells it."""
-        for known in (self._known.main, *self._known.agents.values()):
-            agent = self._agent(known.name)
-            agent.begin("")
-            agent.news = PlanNews(self._plan, known.name, empty=known.history.conversation.state == "EMPTY")
-            if known.has_plan_news:
-                agent.news.forget()
+        """Follow the opening of the session by another process."""
+        for name in self._state.agents:
+            self._agent(name).begin("")
         self._make_main()
 
     def _make_main(self) -> None:
@@ -195,7 +176,7 @@ class Replay:
 
     @property
     def _whereabouts(self) -> str:
-        return "" if self._known.session is None else self._known.session.whereabouts
+        return "" if self._state.session is None else self._state.session.whereabouts
 
     def _start(self, record: records.AgentStarted) -> None:
         agent, parent = self._agent(record.name), self._agent(record.agent).spec
@@ -207,7 +188,7 @@ class Replay:
 
     def _check_instructions(self, read: records.InstructionsRead) -> Difference | None:
         """Compare what was read last. None may also mean that the program that recorded it reads none."""
-        opened = self._known.session
+        opened = self._state.session
         if read is not self._last_read or not read.text or opened is None:
             return None
         text = self._today.instructions(Path(opened.workspace))
@@ -226,7 +207,7 @@ class Replay:
             names = [line.agent]
             if line.kind == "stop" and line.agent == MAIN:
                 # Without an address the rules are those of an agent at work, and the stop is for the main agent.
-                names += [agent.name for agent in self._known.agents.values() if agent.is_at_work]
+                names += [agent.name for agent in self._state.children if agent.is_at_work]
             specs = [spec for name in names if (spec := self._agent(name).spec) is not None]
             found = [spec.prompts.apply_rules(typed)[0] for spec in specs]
         if not found or any((each.kind, each.urgency) == (line.kind, line.urgency) for each in found):
@@ -240,8 +221,6 @@ class Replay:
         agent.has_answered = agent.is_after_reply and not record.is_cut
         if message.role == "assistant":
             agent.unanswered.clear()
-            agent.news.read()
-            agent.may_know_plan = False
             agent.expected = agent.expected.after_reply() if record.is_cut else agent.expected
         elif message.results:
             agent.expected = agent.expected.after_reply()
@@ -270,8 +249,8 @@ class Replay:
 
     def _lines(self, ids: Sequence[str]) -> list[Line]:
         """Return lines as they were read; none if the record of one is missing."""
-        known = [self._known.lines[id] for id in ids if id in self._known.lines]
-        return [line_of(each.record) for each in known] if len(known) == len(ids) else []
+        known = self._state.lines.on_record
+        return [known[id].line for id in ids] if all(id in known for id in ids) else []
 
     def _deliver(self, record: records.Message, agent: _Agent, lines: Sequence[Line], *, is_after_reply: bool) -> str:
         """Return what today's handler prompt makes of the lines of a message, and expect what it wants of the reply."""
@@ -299,35 +278,34 @@ class Replay:
     def _carried_out(self, line: Line, outcome: str) -> Arrival:
         """Return a line with its ``outcome`` on record; of a plan command that was left to the model, with today's."""
         if line.command is not None and not outcome:
-            outcome = outcome_of(line.command, self._plan.tasks)
+            outcome = outcome_of(line.command, self._state.plan.tasks)
         return Arrival(line, outcome)
 
-    def _check_request(self, record: records.RequestSent) -> Difference | None:
+    def _begin_request(self, record: records.RequestSent) -> None:
+        """Follow a request that is not in the state yet, since from then on what it says of the plan is known."""
         agent = self._agent(record.agent)
         if record.attempt == 1:
             agent.call = _Call()
             if not record.compacts:
-                agent.call.tail = tuple(text for text in (agent.expected.post_prompt, agent.news.send()) if text)
+                news = self._state.agent(record.agent).news.pending(self._state.plan, record.agent)
+                agent.call.tail = tuple(text for text in (agent.expected.post_prompt, news) if text)
         elif agent.call.is_open:
             agent.call.knows_settings = agent.call.knows_tools = False
+
+    def _check_request(self, record: records.RequestSent) -> Difference | None:
+        agent = self._agent(record.agent)
         call, spec, agent.sent = agent.call, agent.spec, record
         call.is_open = True
         if spec is None:
             return None
         today = replace(record, system=text_digest(spec.whole_system))
         if call.knows_tools:
-            today = replace(today, tools=self._tools_digest(spec, self._known.refused_tools))
+            today = replace(today, tools=self._tools_digest(spec, self._state.refused_tools))
         if not record.compacts:
             today = replace(today, tail=call.tail)
             if call.knows_settings:
                 today = replace(today, overrides=agent.expected.overrides.without(*call.given_up))
-            if agent.may_know_plan and record.tail in self._possible_tails(agent):
-                today = replace(today, tail=record.tail)
         return None if today == record else request_difference(record, today)
-
-    def _possible_tails(self, agent: _Agent) -> Sequence[tuple[str, ...]]:
-        told = tuple(filter(None, [agent.expected.post_prompt]))
-        return told, (*told, self._plan.render())
 
     def _tools_digest(self, spec: AgentSpec, left_out: Set[str]) -> str:
         key = id(spec.registry), frozenset(left_out)
@@ -350,7 +328,7 @@ class Replay:
         """Compare whether the run ends here, or the model would be brought back to its task."""
         agent = self._agent(name)
         resume, spec, most = agent.expected.resume, agent.spec, 0 if agent.sent is None else agent.sent.max_iterations
-        had_answered, agent.has_answered, agent.is_withdrawing = agent.has_answered, False, False
+        had_answered, agent.has_answered = agent.has_answered, False
         if status != "done" or not had_answered or resume is None or iterations >= most or spec is None:
             return None
         if spec.limits.max_tokens is not None or spec.limits.max_cost_usd is not None:

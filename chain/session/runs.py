@@ -17,8 +17,7 @@ import trio
 from chain import events
 from chain.agent.children import Children, Delegation
 from chain.agent.executor import Executor
-from chain.agent.history import History
-from chain.agent.spec import AgentContext, Shared
+from chain.agent.spec import Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.agent.window import WindowView
@@ -26,12 +25,11 @@ from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.journal import records
 from chain.journal.records import PlanChange
-from chain.lines.receipts import Accepted
-from chain.messages import Usage
+from chain.lines.accepted import Accepted
 from chain.model import Model
 from chain.retries import Retries
+from chain.session.state import State
 from chain.signal import Signal
-from chain.text.wording import PROGRAM_ENDED
 from chain.tools.registry import Registry
 
 CLOSE_S = 1.0
@@ -65,6 +63,7 @@ class SessionRuns:
 
     def __init__(
         self,
+        state: State,
         tree: AgentTree,
         children: Children,
         shared: Shared,
@@ -75,13 +74,9 @@ class SessionRuns:
     ) -> None:
         self.is_closing = False
         self.last_status: events.Status | None = None
-        self.usage = Usage()
+        self.state = state
         self.spec = tree.main.agent.spec
         """What the next run is made with."""
-        self.instructions = records.InstructionsRead()
-        """The project's, as they were read last."""
-        self.server_tools = records.ServerTools()
-        """What servers offer to the run that began last."""
         self._reads = reads
         self._offers = offers
         self.tree = tree
@@ -92,13 +87,13 @@ class SessionRuns:
         self._journal = shared.journal
         self.interactive = interactive
         self._codes: set[int] = set()
-        self._executor = Executor(tree.main.agent)
+        self.executor = Executor(tree.main.agent)
         self._changed = Signal()
         """A run has begun or ended, or none is to begin any more."""
         self._is_ending = False
         self._leaves_lines = False
         """Whether the program ends, so that waiting lines stay queued for whoever resumes the session."""
-        shared.plan.watcher = self._plan_changes
+        shared.plan.record = self._record_plan_change
 
     # ------------------------------------------------------------------------------------------- one after the other
 
@@ -169,7 +164,7 @@ class SessionRuns:
                 else:
                     self.tree.main.agent.check_prompt(run.iteration)
                     await self._prepare(run)
-                    self._end(run, await self._executor.run(run))
+                    self._end(run, await self.executor.run(run))
         finally:
             self.is_closing = True
             if self.active is not None:
@@ -200,7 +195,9 @@ class SessionRuns:
         follows = self.interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_go_on = not self.is_closing and self._journal.failure is None
         kept = can_go_on and keeps_lines(outcome.status, run_follows=follows)
-        returned = () if kept else self._inbox.drain_all()
+        if not kept:
+            self._inbox.drain_all()
+        left = () if kept else self._inbox.everything()
         self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting()
         if run.focus is not None and can_go_on and outcome.status in ("done", "max_iterations", "truncated"):
@@ -209,7 +206,7 @@ class SessionRuns:
             self.tree.main.run.focus = run.focus
         # A listener may start the next run on hearing of this one's end. It is announced after all of that.
         self._is_ending = True
-        self._settle(run, outcome, (*run.undelivered, *returned))
+        self._settle(run, outcome, (*run.undelivered, *left))
         self._is_ending = False
         self._inbox.room.set()
         self._changed.set()
@@ -230,12 +227,11 @@ class SessionRuns:
         for accepted in sorted(left, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
             if self._leaves_lines and not was_done:
-                self._inbox.restore(accepted)
+                accepted.is_leaving = False
                 continue
             state: events.State = "handled" if was_done else "returned"
             reason = "" if was_done else outcome.status
             self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
-        self.usage += run.usage
         self.last_status = outcome.status
         self._codes.add(EXIT_CODES[outcome.status])
         # A full disk must not keep the run from ending.
@@ -257,17 +253,16 @@ class SessionRuns:
     # ------------------------------------------------------------------------------------------- with what it is made
 
     async def read_instructions(self) -> None:
-        """Read the project's instructions again; between two runs. Raises ``JournalError``, and nothing has changed."""
-        read = await self._reads(self.instructions)
-        if read != self.instructions:
+        """Read the project's instructions again; between two runs. Raise ``JournalError``, and nothing has changed."""
+        read = await self._reads(self.state.instructions)
+        if read != self.state.instructions:
             told = self._journal.record(read)
-            self.use_instructions(read)
+            self.use_instructions()
             self._journal.in_order(told.emit)
 
-    def use_instructions(self, read: records.InstructionsRead) -> None:
-        """Tell all agents these from now on; no run has taken its first step."""
-        self.instructions = read
-        self._change_spec(instructions=read.text)
+    def use_instructions(self) -> None:
+        """Give all agents the instructions that were read last; no run has taken its first step."""
+        self._change_spec(instructions=self.state.instructions.text)
 
     async def _prepare(self, run: Run) -> None:
         """Read the instructions and list tools for a run that was begun, unless the user ends it meanwhile."""
@@ -278,20 +273,19 @@ class SessionRuns:
                 await self._list_server_tools()
 
     async def _list_server_tools(self) -> None:
-        """Give the run the tools that servers offer now. Raises ``JournalError``, and nothing has changed then."""
+        """Give the run the tools that servers offer now. Raise ``JournalError``, and nothing has changed then."""
         if self._offers is None:
             return
-        offered = await self._offers.offer(self.server_tools)
-        if offered != self.server_tools:
+        offered = await self._offers.offer(self.state.server_tools)
+        if offered != self.state.server_tools:
             told = self._journal.record(offered)
-            self.use_server_tools(offered)
+            self.use_server_tools()
             self._journal.in_order(told.emit)
 
-    def use_server_tools(self, offered: records.ServerTools) -> None:
-        """Have these tools of servers from now on; no run has taken its first step."""
+    def use_server_tools(self) -> None:
+        """Use the tools that servers offered last; no run has taken its first step."""
         if self._offers is not None:
-            self.server_tools = offered
-            self._change_spec(registry=self._offers.registry(offered))
+            self._change_spec(registry=self._offers.registry(self.state.server_tools))
 
     def _change_spec(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of a dataclass
         """Change the spec of this run, and that of the next, which may have another model."""
@@ -313,22 +307,10 @@ class SessionRuns:
     @property
     def window(self) -> WindowView:
         """What fills the window of the main agent's model."""
-        return self._executor.compaction.view()
+        return self.executor.compaction.view()
 
-    def restore(self, history: History, usage: Usage) -> Executor:
-        """Go on with the conversation of an earlier process, whose runs have used so much."""
-        self.usage = usage
-        self.tree.main.agent = AgentContext(self.spec, self._shared, self._inbox, history)
-        self._executor = Executor(self.tree.main.agent)
-        return self._executor
-
-    def record_lost_run(self, iterations: int, usage: Usage) -> None:
-        """Write the result of a run whose process has ended. Raises ``JournalError``."""
-        self._journal.record(records.Result("interrupted", PROGRAM_ENDED, iterations, usage))
-        self.usage += usage
-
-    def _plan_changes(self, change: PlanChange) -> None:
-        """Journal a change of the plan, then emit it. Raises ``JournalError``, and the plan then stays as it was."""
+    def _record_plan_change(self, change: PlanChange) -> None:
+        """Record a change of the plan, then emit it. Raise ``JournalError``, and the plan then stays as it was."""
         self._journal.in_order(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:

@@ -24,8 +24,8 @@ from chain.journal.beside import delete_beside, kept_beside, sync_folder
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.lock import lock
+from chain.lines.accepted import Accepted
 from chain.lines.parse import Urgency
-from chain.lines.receipts import Accepted
 from chain.session import listing
 from chain.session.feed import Feed, Listener
 from chain.session.intake import Submitted

@@ -2,63 +2,78 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from chain.plan import Plan, PlanNews
+
+
+@dataclass
+class Told:
+    """An agent that is told of a plan, from an empty conversation on."""
+
+    plan: Plan
+    agent: str = "main"
+    news: PlanNews = field(default_factory=PlanNews)
+
+    def __post_init__(self) -> None:
+        self.news.forget(self.plan)
+
+    def send(self) -> str:
+        """Send a request, and return what it says of the plan."""
+        text = self.news.pending(self.plan, self.agent)
+        self.news.send(self.plan, self.agent)
+        return text
 
 
 def test_a_conversation_that_begins_is_told_of_a_plan_that_is_there() -> None:
     plan = Plan()
-    assert PlanNews(plan, "main", empty=True).send() == ""
+    assert Told(plan).send() == ""
     plan.add("a", "user")
-    assert "1. a" in PlanNews(plan, "main", empty=True).send()
-    assert PlanNews(plan, "main", empty=False).send() == ""
+    assert "1. a" in Told(plan).send()
 
 
 def test_a_change_of_the_user_is_sent_until_it_was_read_and_one_of_the_model_is_not() -> None:
-    plan = Plan()
-    news = PlanNews(plan, "main", empty=True)
-    plan.add("a", "user")
-    assert "1. a" in news.send()
-    assert "1. a" in news.send(), "no reply came"
-    news.read()
-    assert news.send() == ""
-    plan.add("b", "main")
-    assert news.send() == ""
-    plan.clear("user")
-    assert news.send() == "The plan is empty."
+    main = Told(Plan())
+    main.plan.add("a", "user")
+    assert "1. a" in main.send()
+    assert "1. a" in main.send(), "no reply came"
+    main.news.read()
+    assert main.send() == ""
+    main.plan.add("b", "main")
+    assert main.send() == ""
+    main.plan.clear("user")
+    assert main.send() == "The plan is empty."
 
 
 def test_a_change_that_came_while_the_model_answered_is_still_news() -> None:
-    plan = Plan()
-    news = PlanNews(plan, "main", empty=True)
-    assert news.send() == ""
-    plan.add("a", "user")
-    news.read()
-    assert "1. a" in news.send()
+    main = Told(Plan())
+    assert main.send() == ""
+    main.plan.add("a", "user")
+    main.news.read()
+    assert "1. a" in main.send()
 
 
 def test_the_models_own_change_shows_it_all_and_a_later_one_of_the_user_is_news() -> None:
-    plan = Plan()
-    news = PlanNews(plan, "main", empty=True)
-    plan.add("a", "user")
-    plan.add("b", "main")
-    assert news.send() == "", "it has read both in the result of its tool"
-    plan.close(1, "DONE", "user")
-    assert "[✓] 1. a" in news.send()
+    main = Told(Plan())
+    main.plan.add("a", "user")
+    main.plan.add("b", "main")
+    assert main.send() == "", "it has read both in the result of its tool"
+    main.plan.close(1, "DONE", "user")
+    assert "[✓] 1. a" in main.send()
 
 
 def test_a_change_by_another_agent_is_news() -> None:
     plan = Plan()
-    main, child = PlanNews(plan, "main", empty=True), PlanNews(plan, "plan-1", empty=True)
+    main, child = Told(plan), Told(plan, "plan-1")
     plan.add("a", "plan-1")
     assert "1. a" in main.send()
     assert child.send() == ""
 
 
 def test_what_left_the_conversation_is_news_again() -> None:
-    plan = Plan()
-    news = PlanNews(plan, "main", empty=True)
-    plan.add("a", "user")
-    news.send()
-    news.read()
-    news.forget()
-    assert "1. a" in news.send()
+    main = Told(Plan())
+    main.plan.add("a", "user")
+    main.send()
+    main.news.read()
+    main.news.forget(main.plan)
+    assert "1. a" in main.send()

@@ -24,7 +24,7 @@ from chain.export.outline import (
     outline_of,
 )
 from chain.journal.reading import Reading
-from chain.session.projection import retell
+from chain.session.state import retell
 from chain.text.wording import PROGRAM_ENDED
 
 

@@ -17,10 +17,11 @@ from chain.errors import JournalError, UserError
 from chain.events import State
 from chain.journal import records
 from chain.journal.journal import Journal
+from chain.lines.accepted import Accepted
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
-from chain.lines.receipts import Accepted, Ledger, Settled
-from chain.session.projection import Projection
+from chain.lines.receipts import Ledger, Settled
+from chain.session.state import State as SessionState
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
 STATES: tuple[State, ...] = ("queued", *FINAL, "refused", "unsent")
@@ -33,16 +34,22 @@ class Desk:
         self.disk = FullDisk()
         self.journal = Journal(self.disk)
         self.told: list[events.Event] = []
-        self.ledger = Ledger(self.journal, self.told.append)
-        projection = Projection()
-        projection.go_live(self.ledger.ids, lambda: None)
-        self.journal.tells(projection.of, self.told.append)
+        self.state = SessionState()
+        self.ledger = Ledger(self.journal, self.state.lines, self.told.append)
+        self.journal.connect(self.state.apply, self.told.append)
         self.inbox = Inbox(self.ledger, agent="main", size=size)
 
     def put(self, text: str, *, id: str = "") -> Accepted:
         accepted = self.inbox.put(parse_line(text), id=id)
         assert isinstance(accepted, Accepted)
         return accepted
+
+    def of_earlier_process(self, record: records.Line) -> Accepted:
+        """A line that was accepted before another process opened the session."""
+        opening = records.Session("id", "0", "model", "/")
+        for each in (opening, record, opening):
+            self.journal.record(each)
+        return self.state.lines.on_record[record.id]
 
     def refused(self, text: str, *, id: str = "") -> str:
         refused = self.inbox.put(parse_line(text), id=id)
@@ -212,20 +219,19 @@ async def test_an_id_is_given_to_one_line(desk: Desk) -> None:
 
 @pytest.mark.parametrize("id", ["L1", "mine"])
 async def test_an_id_of_an_earlier_process_is_free_again_and_its_line_is_told_by_another(desk: Desk, id: str) -> None:
-    record = records.Line(id, "!old", "redirect", "urgent", "main", "not known yet")
-    before = desk.ledger.restore(record, None, 1, waited_s=2.0)
+    before = desk.of_earlier_process(records.Line(id, "!old", "redirect", "urgent", "main", "not known yet"))
     assert (before.origin, before.line.urgency, before.on_record) == ("prompt", "next", id)
 
     assert desk.put("new", id=id).id == id
 
-    assert before.id == desk.ledger.ids[id] == f"{id} (before)"
+    assert before.id == f"{id} (before)"
     assert [(r.id, r.text) for r in desk.ledger.receipts] == [(f"{id} (before)", "!old"), (id, "new")]
     assert desk.records[-1]["id"] != id, "what is on record keeps its id"
     assert "was used before" in desk.refused("once more", id=id)
 
 
 async def test_another_id_is_found_for_a_line_of_an_earlier_process_where_the_first_is_taken_too(desk: Desk) -> None:
-    before = desk.ledger.restore(records.Line("L1", "old", "redirect", "next", "main"), None, 1, waited_s=0.0)
+    before = desk.of_earlier_process(records.Line("L1", "old", "redirect", "next", "main"))
     desk.put("a", id="L1 (before)")
     desk.put("b", id="L1")
 

@@ -106,7 +106,7 @@ async def check_restored(session: Session) -> None:
     """The conversation is the same after a resume, valid, and the journal has the original."""
     check_invariants(session)
     live = session.chain._session.tree.main.agent.conversation.messages
-    restored = read_back(session.file.data.splitlines(keepends=True)).restored
+    restored = read_back(session.file.data.splitlines(keepends=True)).state
     assert restored.main.history.conversation.messages == live
     assert check_messages([to_json(m) for m in [*live, user_text("Next")]]) is None
     assert restored.refused_tools == session.chain._shared.refused_tools
@@ -223,7 +223,7 @@ async def test_the_request_for_a_summary_is_made_without_images_too(workspace: P
         assert "images" not in compacted
         await session.run("And now?")
         live = session.chain._session.tree.main.agent.conversation.messages
-        restored = read_back(session.file.data.splitlines(keepends=True)).restored
+        restored = read_back(session.file.data.splitlines(keepends=True)).state
         assert restored.main.history.conversation.messages == live
 
 
@@ -311,7 +311,7 @@ async def test_a_result_that_the_service_names_stays_out_after_a_resume() -> Non
         assert (await session.run("call it")).status == "done"
         live = session.chain._session.tree.main.agent.conversation.messages
         assert live[2].blocks == (ToolResult("t1", f"[result removed: {REFUSED}]"),)
-        restored = read_back(session.file.data.splitlines(keepends=True)).restored
+        restored = read_back(session.file.data.splitlines(keepends=True)).state
         assert restored.main.history.conversation.messages == live
 
 

@@ -28,8 +28,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import SessionError
 from chain.journal.reading import Reading
-from chain.session.projection import retell
 from chain.session.resume import MAX_PAST, read_back
+from chain.session.state import retell
 
 RULES = """
 rules:
@@ -107,7 +107,7 @@ async def test_a_session_that_was_left_has_an_ended_run_no_line_that_came_back_a
         assert resumed is not None
         assert (resumed.draft, resumed.was_cut) == ("half a\nthought", False)
         await session.run("half a\nthought")
-    assert left(session.file.data)[1].restored.draft == "", "what was sent is no draft any more"
+    assert left(session.file.data)[1].state.draft == "", "what was sent is no draft any more"
 
 
 @pytest.mark.parametrize(("ago", "waited"), [(3600.0, 3600.0), (-3600.0, 0.0)])
@@ -356,7 +356,7 @@ async def test_an_agent_that_was_at_work_is_told_that_the_program_ended() -> Non
         await agents.finish()
     async with open_session(ANSWER, use=settings(agents=True), file=file, resume=read):
         pass
-    again = read_back(file.data.splitlines(keepends=True)).restored.agents["agent-1"]
+    again = read_back(file.data.splitlines(keepends=True)).state.agents["agent-1"]
     assert again.history.conversation.messages[-1].text.startswith(NOTE)
 
 
@@ -470,7 +470,7 @@ def test_what_a_lost_record_leaves_without_its_other_half_is_fitted_and_named(
     rows: list[tuple[Any, ...]], told: list[str]
 ) -> None:
     read = read_back(message_row(n, *row) for n, row in enumerate(rows, 1))
-    messages = read.restored.main.history.conversation.messages
+    messages = read.state.main.history.conversation.messages
     assert [m.text or " ".join(result.text for result in m.results) for m in messages] == told
     assert "what records of the journal refer to is missing" in read.complaints[-1]
 
@@ -544,7 +544,7 @@ async def test_numbers_that_nobody_wrote_do_not_count() -> None:
     )
     file, read = left(session_row(1) + question)
     assert not read.complaints
-    assert read.restored.questions == 0
+    assert read.state.asked.count == 0
     async with open_session(ANSWER, file=file, resume=read) as session:
         assert session.chain.resumed is not None
         assert session.chain.resumed.changes == ["unnamed answered before; now rules does."]

@@ -54,13 +54,13 @@ async def test_a_session_is_there_again_with_all_that_was_recorded(store: Store)
     id = await begun(store)
     async with store.resume(id) as held:
         assert held.read is not None
-        assert list(held.read.restored.lines) == ["L1"]
+        assert list(held.read.state.lines.on_record) == ["L1"]
         assert (held.journal.id, held.journal.seq, held.read.complaints) == (id, 2, ())
         held.journal.record(records.Receipt("L1", "dropped", "main", 0))
         await held.journal.sync()
     async with store.resume(id) as held:
         assert held.read is not None
-        assert held.read.restored.lines["L1"].state == "dropped"
+        assert held.read.state.lines.on_record["L1"].state == "dropped"
 
 
 async def test_only_one_writes_a_session_and_whoever_comes_second_hears_who_can_help(store: Store) -> None:

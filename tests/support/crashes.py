@@ -11,11 +11,11 @@ from typing import Any
 from double import check_messages
 
 from chain import events
+from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
-from chain.session.projection import retell
-from chain.session.restore import KnownAgent
 from chain.session.resume import ReadBack, read_back
+from chain.session.state import retell
 
 from .disks import MemoryFile
 from .sessions import Session
@@ -46,12 +46,12 @@ def check_readable(session: Session) -> None:
 
 def check_conversations(read: ReadBack) -> None:
     """I2: what each agent would be asked with, once its open calls are answered."""
-    for agent in (read.restored.main, *read.restored.agents.values()):
+    for agent in read.state.agents.values():
         if agent.history.conversation.messages:
             assert check_messages(_answered(agent)) is None
 
 
-def _answered(agent: KnownAgent) -> list[dict[str, Any]]:
+def _answered(agent: AgentState) -> list[dict[str, Any]]:
     messages = list(agent.history.conversation.messages)
     if agent.history.conversation.open_calls:
         messages.append(tool_results(agent.history.conversation.repair(agent.started)))
@@ -161,7 +161,7 @@ def check_went_on(session: Session, before: int) -> None:
 def check_same_again(session: Session) -> None:
     """What was resumed and has ended properly leaves nothing to be mended."""
     read = read_back(io.BytesIO(session.file.data))
-    assert not read.restored.is_running
-    assert read.restored.open_question is None
-    assert not any(agent.is_at_work for agent in read.restored.agents.values())
+    assert not read.state.is_running
+    assert not read.state.asked.open
+    assert not any(agent.is_at_work for agent in read.state.agents.values())
     assert read.complaints == ()

@@ -247,6 +247,7 @@ async def test_the_model_works_on_the_plan() -> None:
     changes: list[str] = []
 
     def hear(change: PlanChange) -> None:
+        plan.apply(change)
         changes.append(change.by)
 
     plan = Plan(hear)

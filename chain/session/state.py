@@ -1,0 +1,519 @@
+"""The state of a session: the one place that defines what a record changes and which events it produces. Pure.
+
+While a session runs, the journal applies each record that it writes (``State.apply``), and whoever commits the record
+says when its events are emitted. When a session is read again, shown or exported, ``State.read`` applies the same
+records and adds the events that the running program emits without a record, as far as the records tell of them. So the
+state of a running session and the state after reading its journal are the same by construction.
+
+A journal may end at any record, so the state is what the records say, not what should follow: a message that delivers a
+line is enough for the line to be delivered, and an agent without an end is at work. ``resume`` writes what a crash left
+out.
+
+Events (``read`` alone: because nothing partial is recorded, a reply is one piece of text, and no progress is known)::
+
+    line                     line_queued, if it waits
+    run                      run_started
+    message of lines         user_interruption, unless it is the query of a run
+    message of the model     reply; read: its text before it
+    tool_started             tool_call
+    tool_finished            tool_result, if the result is in it
+    message of results       read: tool_result, of the others
+    plan                     plan_changed
+    compacted                compaction, its end
+    request                  read: iteration_started or retry when it is sent, usage when it has ended
+    session, model           read: init or notice; line_queued for lines that a crash kept from what they were to do
+
+``withdrawn``, ``interrupted``, ``compact`` and ``draft`` produce none; all others the event of their name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from functools import cache
+from typing import Any, TypeVar, assert_never
+
+from chain import events, messages
+from chain.agent.conversation import CallIds
+from chain.agent.history import AgentState
+from chain.agent.questions import Asked, whole_number
+from chain.errors import ConversationError
+from chain.events import Event
+from chain.exit_codes import EXIT_CODES
+from chain.journal import records
+from chain.journal.reading import MAX_FAULTS
+from chain.journal.records import Entry, PlanChange
+from chain.lines.accepted import Accepted, Lines, adjustment_view
+from chain.messages import TOO_LONG, Usage
+from chain.plan import Plan, views_of
+from chain.text.wording import MAIN, PROGRAM_ENDED, UNREADABLE, ended_with_program, fault, instructions_read
+
+_E = TypeVar("_E")
+
+
+def retell(entries: Iterable[Entry]) -> Iterator[Event]:
+    """Yield the events of these records, with the times of the records."""
+    state = State()
+    for entry in entries:
+        yield from state.read(entry)
+    yield from state.undone()
+
+
+class State:
+    """The state after the records that were applied."""
+
+    def __init__(self) -> None:
+        self.session: records.Session | None = None
+        """How it was opened last."""
+        self.model = ""
+        self.instructions = records.InstructionsRead()
+        self.server_tools = records.ServerTools()
+        self.main = AgentState(MAIN, kind=MAIN)
+        self.agents = {MAIN: self.main}
+        """The main agent, and those below it in the order in which they were last started or asked."""
+        self.lines = Lines()
+        self.plan = Plan()
+        self.asked = Asked()
+        self.draft = ""
+        """What was in the editor when its program ended, unless it was sent since."""
+        self.numbers: Counter[str] = Counter()
+        """How many agents of each kind there were."""
+        self.call_ids = CallIds()
+        self.refused_tools: set[str] = set()
+        self.is_running = False
+        """Whether a run began and has no result."""
+        self.query = ""
+        """The line that is the query of the last run, by its id on record; empty without one."""
+        self.replies: list[str] = []
+        """The replies of the last run that are not blank."""
+        self.receipts: list[events.Receipt] = []
+        """Those since the last result."""
+        self.has_lost_run = False
+        """Whether the last run's result is that its process ended."""
+        self.was_ended = False
+        """Whether the user wanted the last run to end."""
+        self.only_compacts = False
+        """Whether the last run was for a compaction alone, so that nothing of it is in the conversation."""
+        self.withdrawn: list[str] = []
+        """The lines whose messages have left the conversation in the last run, in the order of their delivery."""
+        self.usage = Usage()
+        """What the runs used that have a result."""
+        self.misfits: list[int] = []
+        """The records that do not follow from those before them, since some of these are lost."""
+        self.trace_path: Callable[[], str | None] = lambda: None
+        """Returns the file of the debug trace, which events name. It is no part of the state."""
+
+    @property
+    def children(self) -> list[AgentState]:
+        """The agents below the main one, the one that was started or asked last at the end."""
+        return [agent for agent in self.agents.values() if agent is not self.main]
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """Which records were fitted or left out, in a sentence if there are any."""
+        named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
+        why = f"what records of the journal refer to is missing ({named})"
+        return (f"{why}: a note stands for it, and results without their calls are left out.",) if named else ()
+
+    def agent(self, name: str) -> AgentState:
+        """Return an agent. One without a record of its start, which is lost, counts as one below the main agent."""
+        if name not in self.agents:
+            self.agents[name] = AgentState(name, kind=name.rpartition("-")[0], parent=MAIN)
+        return self.agents[name]
+
+    def apply(self, entry: Entry) -> list[Event]:
+        """Apply the next record, and return its events.
+
+        Raise ``ConversationError`` or ``IndexError`` if it does not follow from those before it.
+        """
+        record, at = entry.record, entry.time
+        match record:
+            case records.Message():
+                return self._message(record, entry)
+            case records.RequestSent():
+                agent = self.agent(record.agent)
+                agent.iteration, agent.is_summarizing = record.iteration, record.compacts
+                if record.attempt == 1 and not record.compacts:
+                    agent.news.send(self.plan, agent.name)
+            case records.RequestEnded():
+                self._end_request(record)
+            case records.ToolStarted(id=id):
+                agent = self.agent(record.agent)
+                call = agent.open_call(id)
+                agent.started.add(id)
+                input = {} if call is None else call.input
+                return [self._event(events.ToolCall, record, at, input=input, parent_id=agent.parent_id)]
+            case records.ToolFinished(id=id, text=text):
+                agent = self.agent(record.agent)
+                agent.seconds[id] = record.seconds
+                if text:
+                    result = messages.ToolResult(id, text, record.is_error, record.images)
+                    told = self._tool_result(agent, result, at)
+                    agent.results[id] = result
+                    return [told]
+            case records.Line():
+                return self._line(record, at)
+            case records.Receipt():
+                return [self._receipt(record, at)]
+            case records.RunBegun():
+                return [self._start_run(record, at)]
+            case records.Result():
+                return [self._end_run(record, at)]
+            case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
+                return [self._change_plan(record, at)]
+            case records.Question():
+                question = self._event(events.Question, record, at)
+                self.asked.add(record, question)
+                return [question]
+            case records.Answer(id=id, text=text):
+                agent = self.agent(record.agent)
+                answered = self.asked.settle(id)
+                if text and answered is not None:
+                    agent.history.words.add_answer(answered.text, text, agent.iteration)
+                return [self._event(events.Answer, record, at)]
+            case records.AgentStarted():
+                return [self._start_agent(record, at)]
+            case records.AgentEnded(name=name):
+                agent = self.agent(name)
+                agent.is_at_work, agent.iteration, agent.usage = False, record.iterations, record.usage
+                for forgotten in record.forgotten:
+                    self.agents.pop(forgotten, None)
+                return [self._event(events.AgentEnded, record, at, kind=agent.kind, task=agent.task)]
+            case records.Interrupted():
+                self._add_usage(self.agent(record.agent), record.usage)
+                self.was_ended |= record.agent == MAIN and record.by == "user"
+            case records.Compacted(summary=summary):
+                agent = self.agent(record.agent)
+                agent.history.compact(record)
+                if summary:
+                    agent.news.learn(self.plan)
+                else:
+                    agent.news.forget(self.plan)
+                return [self._event(events.Compaction, record, at, state="ended", summary=summary)]
+            case records.Withdrawn():
+                self._withdraw(record)
+            case records.Removed():
+                self.agent(record.agent).history.remove(record)
+                self.refused_tools.update(record.names if record.what == "tools" else ())
+                message = f"No longer sent: {', '.join(record.names)} ({record.why})."
+                return [events.Notice(**self._common(record.agent, at), message=message)]
+            case records.Session():
+                if self.session is not None:
+                    self.lines.reopen()
+                # Who opens a session finds no run in it, whatever the record of its end came to.
+                self.session, self.model, self.is_running = record, record.model, False
+            case records.InstructionsRead():
+                return self._read_instructions(record, at)
+            case records.ServerTools():
+                self.server_tools = record
+            case records.Model(name=name):
+                self.model = name
+            case records.Draft(text=text):
+                self.draft = text
+            case records.CompactionAsked() | records.Unknown():
+                pass
+            case _:
+                assert_never(record)
+        return []
+
+    def read(self, entry: Entry) -> list[Event]:
+        """Apply the next record of a journal, and return its events with those that were emitted without a record.
+
+        A record that does not follow from those before it is fitted to them, or left out (``misfits``).
+        """
+        try:
+            return self._read(entry)
+        except (ConversationError, IndexError):
+            self.misfits.append(entry.seq)
+            return []
+
+    def undone(self) -> list[Event]:
+        """Return the events of the lines that did not do what they were to do at once: they wait."""
+        return [self._queued(line, place, line.accepted_at) for place, line in enumerate(self.lines.undone(), 1)]
+
+    def waiting(self) -> Iterator[Event]:
+        """Yield the events of the plan and of the lines that wait, for a subscriber that comes before any event."""
+        if self.plan.tasks:
+            yield events.PlanChanged(tasks=views_of(self.plan.tasks), by="user")
+        for place, line in enumerate(self.lines.waiting, 1):
+            yield self._queued(line, place, time.time(), iteration=0)
+
+    # ------------------------------------------------------------------------------------------------ agents and runs
+
+    def _start_run(self, record: records.RunBegun, at: float) -> Event:
+        self.is_running, self.only_compacts, self.query = True, record.only_compacts, record.id
+        self.has_lost_run = self.was_ended = False
+        self.withdrawn.clear()
+        self.replies.clear()
+        main, message, id = self.main, "", record.id
+        main.history.words.run += 1
+        main.iteration, main.reported_iteration, main.usage = 0, 0, Usage()
+        for query in self.lines.leave([record.id]):
+            id, line = query.id, query.line
+            # "[USER ADDED] " is for the model.
+            message = line.text.strip() if line.kind == "context" else line.message
+        return events.RunStarted(time=at, id=id, query=message)
+
+    def _end_run(self, record: records.Result, at: float) -> Event:
+        """Return the result as far as the journal knows it; the running program adds what it alone knows."""
+        status = record.status
+        was_cut = status == "interrupted" or status.startswith("cancelled")
+        reason = "user_interrupted" if status == "interrupted" else "user_cancelled"
+        result = self._event(
+            events.Result,
+            record,
+            at,
+            iteration=record.iterations,
+            replies=tuple(self.replies),
+            partial=was_cut,
+            termination_reason=reason if was_cut else None,
+            trace_path=self.trace_path(),
+            exit_code=EXIT_CODES[status],
+            receipts=tuple(self.receipts),
+        )
+        self.is_running = False
+        self.has_lost_run = ended_with_program(status, record.result) and not self.only_compacts
+        self.main.iteration, self.main.usage = 0, Usage()
+        self.usage += record.usage
+        self.receipts.clear()
+        if (query := self.lines.on_record.get(self.query)) is not None:
+            self.lines.wait(query)  # the program ended before it was delivered
+        return result
+
+    def _start_agent(self, record: records.AgentStarted, at: float) -> Event:
+        agent = self.agents.pop(record.name, None) or AgentState(record.name)
+        self.agents[record.name] = agent
+        agent.kind, agent.parent, agent.parent_id = record.kind, record.agent, record.parent_id
+        agent.task, agent.began, agent.is_at_work = record.task, at, True
+        if agent.history.conversation.state == "EMPTY":
+            agent.news.forget(self.plan)
+        agent.history.words.run += 1
+        agent.history.words.add(record.task)
+        agent.iteration, agent.reported_iteration, agent.usage = 0, 0, Usage()
+        self.numbers[record.kind] = max(self.numbers[record.kind], whole_number(record.name.rpartition("-")[2]))
+        return self._event(events.AgentStarted, record, at)
+
+    def _add_usage(self, agent: AgentState, usage: Usage) -> None:
+        """Count what a model call has used, for the agents above too."""
+        agent.usage += usage
+        if agent.is_at_work:
+            self._add_usage(self.agent(agent.parent), usage)
+
+    def _end_request(self, record: records.RequestEnded) -> None:
+        agent = self.agent(record.agent)
+        agent.error, agent.delay_s = fault(record.cause, record.error), record.delay_s
+        self._add_usage(agent, record.usage)
+        if not (agent.is_summarizing or record.error):
+            too_long = record.stop_reason == TOO_LONG
+            agent.history.fill.update(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
+
+    def _read_instructions(self, record: records.InstructionsRead, at: float) -> list[Event]:
+        before, self.instructions = self.instructions, record
+        told = list(record.faults)
+        if record.text != before.text:
+            told.insert(0, instructions_read(record.files, is_change=bool(before.files)))
+        return [events.Notice(time=at, message=message) for message in told]
+
+    # ------------------------------------------------------------------------------------------------------- lines
+
+    def _line(self, record: records.Line, at: float) -> list[Event]:
+        accepted = self.lines.add(record, at)
+        self.draft = "" if record.text == self.draft else self.draft
+        self.was_ended |= record.kind == "stop" and record.agent == MAIN
+        return [self._queued(accepted, record.waiting, at)] if record.effect == "waits" else []
+
+    def _queued(self, accepted: Accepted, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
+        line = accepted.record
+        more |= {"id": accepted.id, "target_agent": line.agent, "origin": accepted.origin, "waiting": place}
+        return self._event(events.LineQueued, line, at, adjustment=adjustment_view(accepted.line), **more)
+
+    def _receipt(self, record: records.Receipt, at: float) -> Event:
+        found = self.lines.leave([record.id])
+        text, origin, id = ("", "prompt", record.id)
+        for accepted in found:
+            text, origin, id = accepted.record.text, accepted.origin, accepted.id
+        receipt = self._event(events.Receipt, record, at, id=id, text=text, origin=origin)
+        for accepted in found:
+            accepted.receipt = receipt
+        self.receipts.append(receipt)
+        return receipt
+
+    def _change_plan(self, record: PlanChange, at: float) -> Event:
+        self.plan.apply(record)
+        if record.line_id in self.lines.on_record:
+            self.lines.on_record[record.line_id].is_carried_out = True
+        author = record.by if record.by in self.agents else MAIN
+        return events.PlanChanged(**self._common(author, at), tasks=views_of(self.plan.tasks), by=record.by)
+
+    # ------------------------------------------------------------------------------------------- conversations
+
+    def _message(self, record: records.Message, entry: Entry) -> list[Event]:
+        agent, message, at = self.agent(record.agent), record.message, entry.time
+        told: list[Event] = []
+        if message.role == "assistant":
+            # Open calls mean that the record of their results is lost.
+            stubs = [messages.ToolResult(id, UNREADABLE, is_error=True) for id in agent.unreported]
+            told = [self._tool_result(agent, stub, at) for stub in stubs]
+            agent.settle_calls()
+        self._append(agent, message, entry.seq)
+        if message.role == "assistant":
+            self.call_ids.used.update(call.id for call in message.calls)
+            agent.news.read()
+            if not message.calls:
+                agent.since_answer.clear()
+            if message.answer and agent is self.main and not record.is_cut:
+                self.replies.append(message.answer)
+            return [
+                *told,
+                events.Reply(**self._common(record.agent, at), text=message.text, tool_calls=len(message.calls)),
+            ]
+        if message.results:
+            agent.settle_calls()
+            return []
+        return self._deliver(agent, record, at)
+
+    def _append(self, agent: AgentState, message: messages.Message, seq: int) -> None:
+        try:
+            agent.history.append(message)
+        except ConversationError:
+            for fitted in agent.history.conversation.fitted(message):
+                agent.history.append(fitted)
+            self.misfits.append(seq)
+
+    def _deliver(self, agent: AgentState, record: records.Message, at: float) -> list[Event]:
+        """Follow the delivery of lines; a message without a safe point delivers none."""
+        is_interruption = record.point not in (None, "start")
+        if is_interruption:
+            agent.iteration = record.iteration or agent.iteration
+        lines = self.lines.leave(record.line_ids)
+        for line in lines:
+            line.entered, line.entered_at = (record.point, agent.iteration), at
+            words = line.record.text.strip()
+            agent.history.words.add(words, iteration=record.iteration, line_id=line.on_record)
+        agent.since_answer += record.line_ids
+        if not is_interruption:
+            return []
+        interruption = self._event(
+            events.UserInterruption,
+            record,
+            at,
+            iteration=agent.iteration,
+            ids=tuple(line.id for line in lines),
+            message="\n\n".join(line.record.text for line in lines),
+            prompt_source=record.source or "default",
+            target_agent=record.agent,
+            tools_skipped=record.skipped,
+            trace_path=self.trace_path(),
+        )
+        return [interruption]
+
+    def _withdraw(self, record: records.Withdrawn) -> None:
+        agent = self.agent(record.agent)
+        agent.history.withdraw(record.line_ids)
+        for id in record.line_ids:
+            if id in self.lines.on_record:
+                self.lines.on_record[id].withdrawn = record.reason
+                self.withdrawn.append(id)
+        agent.since_answer.clear()
+        agent.settle_calls()
+        agent.news.forget(self.plan)
+
+    # --------------------------------------------------------------------------------- events without a record
+
+    def _read(self, entry: Entry) -> list[Event]:
+        record, at = entry.record, entry.time
+        match record:
+            case records.Session():
+                return self._open(record, entry)
+            case records.Message(message=message) if message.role == "assistant":
+                return [*self._text(record, at), *self.apply(entry)]
+            case records.Message(message=message) if message.results:
+                agent = self.agent(record.agent)
+                left = [result for result in message.results if result.id in agent.unreported]
+                return [*(self._tool_result(agent, result, at) for result in left), *self.apply(entry)]
+            case records.RequestSent():
+                return [*self.apply(entry), *self._request(record, at)]
+            case records.RequestEnded(usage=usage, window=window):
+                return [*self.apply(entry), *self._usage(record.agent, usage, at, window)]
+            case records.Interrupted(usage=usage):
+                return [*self.apply(entry), *self._usage(record.agent, usage, at)]
+            case records.Model(name=name):
+                return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers from the next run on.")]
+            case records.Result():
+                # One whose beginning could not be written has ended all the same.
+                told = [] if self.is_running else [self._start_run(records.RunBegun(), at)]
+                if record.status == "error":
+                    told.append(events.Error(**self._common(MAIN, at), message=record.result, kind="model"))
+                return [*told, *self.apply(entry)]
+            case _:
+                return self.apply(entry)
+
+    def _open(self, record: records.Session, entry: Entry) -> list[Event]:
+        told = self.undone()
+        if self.is_running:  # the record of its end is missing
+            lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration)
+            told += self._read(Entry(0, entry.time, lost))
+        is_first = self.session is None
+        self.apply(entry)
+        if not is_first:
+            return [*told, events.Notice(time=entry.time, message=f"The session was resumed; {record.model} answers.")]
+        init = self._event(events.Init, record, entry.time, session=record.id)
+        return [*told, init]
+
+    def _text(self, record: records.Message, at: float) -> Iterator[Event]:
+        """Yield what was shown of a reply before it was there."""
+        common, message = self._common(record.agent, at), record.message
+        thought = "".join(block.text for block in message.blocks if isinstance(block, messages.Thinking))
+        if thought.strip():
+            yield events.ThinkingDelta(**common, text=thought)
+        if message.text.strip():
+            yield events.TextDelta(**common, text=message.text)
+
+    def _request(self, record: records.RequestSent, at: float) -> list[Event]:
+        agent, common = self.agent(record.agent), self._common(record.agent, at)
+        if record.compacts:
+            return []
+        is_reported, agent.reported_iteration = agent.reported_iteration == record.iteration, record.iteration
+        if record.attempt > 1:
+            retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=agent.delay_s, reason=agent.error)
+            return [retry] if agent.error else []
+        if is_reported:  # a now line came before it, in a pause or while the disk was slow
+            return []
+        return [events.IterationStarted(**common, max_iterations=record.max_iterations or record.iteration)]
+
+    def _usage(self, agent: str, usage: Usage, at: float, window: int = 0) -> list[Event]:
+        return [] if usage == Usage() else [events.UsageReport.of(usage, window, **self._common(agent, at))]
+
+    # ------------------------------------------------------------------------------------------------- inside
+
+    def _tool_result(self, agent: AgentState, result: messages.ToolResult, at: float) -> Event:
+        call = agent.open_call(result.id)
+        is_reported = call is None or result.id in agent.started
+        return events.ToolResult(
+            **self._common(agent.name, at),
+            id=result.id,
+            name="" if call is None else call.name,
+            text=result.text,
+            is_error=result.is_error,
+            seconds=agent.seconds.get(result.id, 0.0),
+            input={} if is_reported or call is None else call.input,
+        )
+
+    def _common(self, agent: str, at: float) -> dict[str, Any]:
+        return {"agent": agent, "iteration": self.agent(agent).iteration, "time": at}
+
+    def _event(self, event: type[_E], record: Any, at: float, /, **more: Any) -> _E:  # noqa: ANN401 - a dataclass
+        """Return an event of a class, with the fields that the record has too, and ``more`` of them."""
+        make: Any = event
+        kind: Any = type(record)
+        same = {name: getattr(record, name) for name in _same_fields(make, kind)}
+        made: _E = make(**{**self._common(getattr(record, "agent", MAIN), at), **same, **more})
+        return made
+
+
+@cache
+def _same_fields(one: Any, other: Any) -> tuple[str, ...]:  # noqa: ANN401 - dataclasses
+    """Return the names of the fields that two dataclasses both have."""
+    return tuple({f.name for f in fields(one)} & {f.name for f in fields(other)})
