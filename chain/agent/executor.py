@@ -287,7 +287,7 @@ class Executor:
 
         Only one wait for each request: one costs as much as a whole step of the loop.
         """
-        await self._shared.journal.told()
+        await self._shared.journal.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:

@@ -156,7 +156,7 @@ class ToolCalls:
         if isinstance(tool, str):
             self._ended(run, call, calling.failed(call, tool), 0.0)
             return
-        await self._shared.journal.written()
+        await self._shared.journal.wait_written()
         # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
         begun = trio.current_time()
