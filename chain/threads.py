@@ -1,4 +1,4 @@
-"""Worker threads for one kind of work, with a limit of their own, and work that a disk must not hold up for long.
+"""Worker threads for one kind of work, with a limit of their own, and work with a time limit.
 
 trio's limit of forty holds for the whole program. A thread that hangs, on a file system that does not respond, counts
 towards it until it ends, and forty such tools would leave the journal without a thread to write with.
@@ -18,34 +18,20 @@ T = TypeVar("T")
 MAX_THREADS = 40
 """Threads of one kind at the same time: as many as trio's own limit."""
 
-QUICK_S = 0.025
-"""How long a write may hold up everything else: shorter than what somebody who types would notice."""
 
+def run_with_timeout(work: Callable[[], object], timeout: float) -> bool:
+    """Run ``work`` in a thread and wait up to ``timeout`` seconds. Return whether it finished.
 
-def quickly(
-    work: Callable[[], object], seconds: float = QUICK_S, *, when_late: Callable[[], object] = lambda: None
-) -> bool:
-    """Run work in a thread, and wait so many seconds for it at most (-1: however long it takes). Whether it has ended.
-
-    All but a disk that hangs ends it at once. What the work raises is lost. ``when_late`` is called in the thread when
-    work that was not waited for has ended.
+    The calling thread is blocked meanwhile. Work that does not finish in time goes on, and its exceptions are lost.
     """
-    ended, decided = threading.Lock(), threading.Lock()
-    ended.acquire()
-
-    def end(_: object) -> None:
-        ended.release()
-        if not decided.acquire(blocking=False):
-            when_late()
-
+    finished = threading.Event()
     try:
-        trio.lowlevel.start_thread_soon(work, end)
+        trio.lowlevel.start_thread_soon(work, lambda _: finished.set())
     except RuntimeError:  # there is no thread to be had
         with suppress(Exception):
             work()
         return True
-    # The thread is the first to come to ``decided`` if it has ended just now.
-    return ended.acquire(timeout=seconds) or not decided.acquire(blocking=False)
+    return finished.wait(timeout)
 
 
 class Threads:

@@ -17,11 +17,10 @@ gc.disable()  # while tests are collected: they stay, and each collection would 
 
 from support.examples import EXAMPLES, PROFILE  # noqa: E402
 
-from chain.session import trace  # noqa: E402
 from chain.tools import named_files  # noqa: E402
 from cli.input import file_names  # noqa: E402
 
-for module in (file_names, named_files, trace):
+for module in (file_names, named_files):
     module.PATIENCE_S = 1e6  # a busy machine is no disk that hangs; tests of one set what they need
 
 _settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

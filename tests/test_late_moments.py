@@ -8,7 +8,7 @@ from io import FileIO
 from pathlib import Path
 
 import pytest
-from support import LateFile, MemoryFile, check_invariants, open_session, settings
+from support import BackgroundFile, MemoryFile, check_invariants, open_session, settings
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
@@ -61,9 +61,9 @@ async def test_a_todo_line_that_the_disk_does_not_take_when_nothing_runs_comes_b
         assert "No space left" in answer.message
 
 
-async def test_a_store_that_is_late_is_waited_for_once_before_each_request_and_once_before_each_tool() -> None:
+async def test_a_store_that_writes_later_is_waited_for_once_before_each_request_and_once_before_each_tool() -> None:
     async def syncs(steps: int) -> int:
-        file, seen = LateFile(), []
+        file, seen = BackgroundFile(), []
 
         @tool
         async def look(ctx: ToolContext) -> str:

@@ -144,7 +144,8 @@ class ModelCalls:
         tail, overrides = request.tail, request.overrides
         window = self._window.tokens
         journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window))
-        # A now line that came while the disk was slow finds the model not asked yet.
+        await journal.wait_written()
+        # A now line that came meanwhile finds the model not asked yet.
         await trio.lowlevel.checkpoint_if_cancelled()
         run.step.is_asking = True
         try:

@@ -159,6 +159,7 @@ class ToolCalls:
         run.step.tools = "running"
         started.emit()
         on_start()
+        await self._shared.journal.wait_written()
         # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
         begun = trio.current_time()

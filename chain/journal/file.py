@@ -1,23 +1,25 @@
-"""The file under a journal: appended to and synced, and all of it written or nothing.
+"""The file under a journal: an append writes all of its data or nothing, and a sync brings it to the disk.
 
-A network file system may hang in a write, and a thread can be left waiting where the loop cannot: after ``QUICK_S``
-``append`` returns, and what it was to write is *late*. Slow writes use this time up together, and it comes back as time
-passes without a wait, so that a step with many of them is not held up for each. What is late and all that comes
-meanwhile is written in its order. If it cannot be written, it is too late to refuse it, so that is final, as a failed
-sync is.
+Appends are written in the caller's thread, which is trio's: the kernel copies them to its page cache, in microseconds.
+Syncs run in a worker thread, since each waits for the disk.
+
+A disk that hangs, as a network file system may:
+
+- A sync that hangs, the usual case, holds up its worker thread and whoever waits for the acknowledgements of the
+  journal. The loop goes on.
+- A write that hangs (the page cache is full of data that cannot be written), and an attachment, which is synced at
+  once, hold up the loop until the file system answers. Signals still end the program where such a call can be
+  interrupted: it is restarted only after Python's signal handlers have run (``cli/ending.py``). In an uninterruptible
+  wait, as of NFS, no signal but SIGKILL has an effect, and in some not even that.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import threading
-import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
@@ -25,7 +27,7 @@ import trio
 
 from chain.journal.beside import keep_beside
 from chain.journal.lock import lock
-from chain.threads import QUICK_S, Threads, quickly
+from chain.threads import Threads
 
 _THREADS = Threads("journals")
 
@@ -33,15 +35,12 @@ _THREADS = Threads("journals")
 class JournalFile(Protocol):
     """The file layer under a journal."""
 
-    def keep(self, digest: str, content: bytes) -> bool | None:
-        """Bring a file beside the journal to the disk before what is appended next. As ``append``."""
+    def keep(self, digest: str, content: bytes) -> None:
+        """Store an attachment before what is appended next. Raises ``OSError``."""
         ...
 
-    def append(self, data: bytes) -> bool | None:
-        """Write all of ``data`` at the end, or nothing. Raises ``OSError``.
-
-        True: it takes long, and is not written yet; the next sync waits for it, and raises what comes of it.
-        """
+    def append(self, data: bytes) -> None:
+        """Append all of ``data``, or nothing. Raises ``OSError``."""
         ...
 
     async def sync(self) -> None:
@@ -67,77 +66,14 @@ class DiskFile:
         self._size = os.fstat(self._fd).st_size
         # A record that a crash left without its end must not be joined to the next.
         self._is_torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
-        self._lock = threading.Lock()
-        """Guards what follows, which the thread that writes shares."""
         self._path = path
-        self._left: list[bytes | Callable[[], None]] = []
-        self._is_writing = self._is_late = self._is_closed = False
-        self._error: OSError | None = None
-        self._caught_up = trio.Event()
-        self._patience_s, self._waited_at = QUICK_S, time.monotonic()
 
-    def keep(self, digest: str, content: bytes) -> bool:
-        """Bring a file beside this one to the disk. True: it is late, and what is appended meanwhile comes after it."""
-        return self._do(partial(keep_beside, self._path, digest, content))
+    def keep(self, digest: str, content: bytes) -> None:
+        """Write an attachment next to the journal and fsync it."""
+        keep_beside(self._path, digest, content)
 
-    def append(self, data: bytes) -> bool:
-        """Write all of ``data``, or cut the file back to what it was. True: it is late, and follows in its turn."""
-        return self._do(data)
-
-    def _do(self, work: bytes | Callable[[], None]) -> bool:
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            self._left.append(work)
-            if self._is_writing:
-                return True
-            self._is_writing = True
-        begun = time.monotonic()
-        timeout = self._patience_s = min(self._patience_s + begun - self._waited_at, QUICK_S)
-        try:
-            self._token = trio.lowlevel.current_trio_token()
-        except RuntimeError:
-            timeout = -1  # there is no loop to hold up
-        quickly(self._write_left, timeout)
-        self._waited_at = time.monotonic()
-        self._patience_s = max(self._patience_s - (self._waited_at - begun), 0)
-        with self._lock:
-            if self._is_writing:
-                self._is_late, self._caught_up = True, trio.Event()
-                return True
-            error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return False
-
-    def _write_left(self) -> None:
-        """Write what is left, in its order, until nothing is or the disk fails."""
-        while True:
-            with self._lock:
-                if self._error is not None or not self._left:
-                    self._left.clear()
-                    self._is_writing = False
-                    if self._is_closed:
-                        os.close(self._fd)
-                    if self._is_late:
-                        self._is_late = False
-                        with suppress(trio.RunFinishedError):
-                            self._token.run_sync_soon(self._caught_up.set)
-                    return
-                left = list(self._left)
-                self._left.clear()
-            try:
-                for kind, group in groupby(left, key=type):
-                    if kind is bytes:
-                        self._write(b"".join(each for each in group if isinstance(each, bytes)))
-                    else:
-                        for work in group:
-                            assert not isinstance(work, bytes)
-                            work()
-            except OSError as error:
-                self._error = error
-
-    def _write(self, data: bytes) -> None:
+    def append(self, data: bytes) -> None:
+        """Append ``data`` atomically: on an error, truncate the file to its previous length."""
         if self._is_torn:
             # What is left of a record becomes a row of its own that a reader passes over, also if all of it is there.
             data = b"\0\n" + data
@@ -162,10 +98,6 @@ class DiskFile:
 
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""
-        if self._is_late:
-            await self._caught_up.wait()
-        if self._error is not None:
-            raise self._error
         try:
             syncs = _SYNCS.get()
         except LookupError:
@@ -174,11 +106,8 @@ class DiskFile:
         await syncs.sync(self._fd)
 
     def close(self) -> None:
-        """Close the file, which also gives up the lock; one that is being written when that has ended."""
-        with self._lock:
-            self._is_closed = True
-            if not self._is_writing:
-                os.close(self._fd)
+        """Close the file, which also releases the lock."""
+        os.close(self._fd)
 
 
 @dataclass(eq=False, slots=True)

@@ -1,12 +1,10 @@
 """The journal of a session: one append-only file of JSON lines, written as things happen.
 
-Two promises are kept here. A record is in the file, whole, before ``record`` returns: a process that is killed loses
-nothing of it. And an acknowledgement is given only once the file is on the disk, so that a line that the user saw
-acknowledged survives the machine as well. Waiting for the disk is a worker thread's job; all acknowledgements that come
-up meanwhile share the next wait, so a pasted burst costs one.
-
-The first promise has a limit: a file that hangs makes a record *late* (``JournalFile.append``). No model call and no
-tool begins before late records are written (``written``), and no line that came meanwhile is acknowledged.
+Two promises are kept here. A record is in the file, whole, before ``record`` returns (in a store behind a network:
+before ``wait_written`` returns), so a process that is killed loses no record. And an acknowledgement is given only once
+the file is on the disk, so that a line that the user saw acknowledged survives the machine as well. Waiting for the
+disk is a worker thread's job; all acknowledgements that come up meanwhile share the next wait, so a pasted burst costs
+one.
 
 Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
 queued, so nobody hears of a delivery before the line itself.
@@ -90,8 +88,12 @@ class Journal:
         path: Path | None = None,
         seq: int = 0,
         note: Callable[[Record | Unknown], None] = lambda record: None,
+        writes_later: bool = False,
     ) -> None:
-        """``seq`` is that of the last record that is there already; ``note`` is called with each that is appended."""
+        """``seq`` is that of the last record that is there already; ``note`` is called with each that is appended.
+
+        ``writes_later``: the file is in a store behind a network, and written in the background.
+        """
         self.id = id
         self.path = path
         self._file = file
@@ -99,6 +101,7 @@ class Journal:
         """That of the last record."""
         self._note = note
         self._apply: Apply = lambda entry: ()
+        self._writes_later = writes_later
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, bool]] = deque()
         self._queued = 0
@@ -106,12 +109,10 @@ class Journal:
         self._wanted = Signal()
         self._is_over = False
         self._waiters = trio.lowlevel.ParkingLot()
-        self._late = self._late_synced = 0
-        """How many records were late, and how many of these are on the disk by now."""
         self._synced = 0
         """The ``seq`` up to which records are on the disk. A journal that is resumed is synced once more."""
         self.failure: str | None = None
-        """Why a sync or a late write failed: final, since what is on the disk is unknown then. A full disk is not."""
+        """Why a sync failed: final, since what is on the disk is unknown then. A full disk is not."""
         self._at_failure: list[Callable[[JournalError], None]] = []
 
     def connect(self, apply: Apply, emit: Emit) -> None:
@@ -128,14 +129,13 @@ class Journal:
         data = escape_json(_ENCODER.encode(raw)).encode() + b"\n"
         try:
             # In this order: no record names what is not there.
-            late = [self._file.keep(image.digest, b64decode(image.data)) for image in _images(record) if image.data]
-            is_late = self._file.append(data) or any(late)
+            for image in _images(record):
+                if image.data:
+                    self._file.keep(image.digest, b64decode(image.data))
+            self._file.append(data)
         except OSError as error:
             self.seq -= 1
             raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
-        if is_late:
-            self._late += 1
-            self._wanted.set()
         self._note(record)
         return Projected(self._apply(entry), self._emit)
 
@@ -165,26 +165,24 @@ class Journal:
         self._at_failure.append(action)
 
     async def flush(self) -> None:
-        """Wait until everything queued so far has been called, and late records are on the disk.
+        """Wait until every action queued so far has run. Raise ``JournalError`` if the disk failed.
 
-        Raises ``JournalError`` when the disk failed.
+        Returns at once if no acknowledgement is queued.
         """
-        await self._wait(self._queued, self._late)
-
-    async def told(self) -> None:
-        """Wait until everything queued so far has been called. Raises ``JournalError`` when the disk failed."""
-        await self._wait(self._queued, 0)
-
-    async def written(self) -> None:
-        """Wait for late records, if there are any. Raises ``JournalError`` when the disk failed."""
-        if self._late > self._late_synced:
-            await self.flush()
-
-    async def _wait(self, target: int, late: int) -> None:
-        while (self._done < target or self._late_synced < late) and self.failure is None:
+        target = self._queued
+        while self._done < target and self.failure is None:
             await self._waiters.park()
         if self.failure is not None:
             raise JournalError(self.failure)
+
+    async def wait_written(self) -> None:
+        """Wait until every record is written, before a call that has effects. Raise ``JournalError`` if that failed.
+
+        Returns at once unless the file is written in the background.
+        """
+        if self._writes_later:
+            self.acknowledge(lambda: None)
+            await self.flush()
 
     async def run(self) -> None:
         """Sync whenever it is asked for, until ``end`` is called; the task that does this outlives every run."""
@@ -203,14 +201,14 @@ class Journal:
         """Sync the records made before the call, unless they are on the disk already. Do nothing after a failure."""
         if self.failure is not None:
             return
-        covered, late, seq = self._queued, self._late, self.seq
+        covered, seq = self._queued, self.seq
         try:
             if seq > self._synced or self._done < covered:
                 await self._file.sync()
         except OSError as error:
             self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
         else:
-            self._late_synced, self._synced = max(late, self._late_synced), max(seq, self._synced)
+            self._synced = max(seq, self._synced)
             self._release(synced=covered)
 
     def _enqueue(self, action: Action, *, needs_sync: bool) -> None:

@@ -87,13 +87,13 @@ class Lease:
 
     # ------------------------------------------------------------------------------------------ what is written
 
-    def keep(self, digest: str, content: bytes) -> bool:
-        """Keep a file beside the journal. It is always late (``JournalFile``)."""
-        return self._do("keep", digest, content)
+    def keep(self, digest: str, content: bytes) -> None:
+        """Queue an attachment of the journal, to be written before what is appended next."""
+        self._do("keep", digest, content)
 
-    def append(self, data: bytes) -> bool:
-        """Append a row to the journal. It is always late."""
-        return self._do("row", data, "")
+    def append(self, data: bytes) -> None:
+        """Queue a row of the journal, to be written in the background."""
+        self._do("row", data, "")
 
     def note(self, record: Record | Unknown) -> None:
         """Tell the sender of a line what became of it, in the step that records that."""
@@ -138,13 +138,12 @@ class Lease:
                 self.tell_rest()
         self._is_closed = True
 
-    def _do(self, what: str, one: bytes | str, other: bytes | str) -> bool:
+    def _do(self, what: str, one: bytes | str, other: bytes | str) -> None:
         if self.why or self._is_closed:
             raise OSError(0, self.why or RELEASED)
         self._left += (what, one, other)
         self._asked += 1
         self._news.set()
-        return True
 
     async def sync(self) -> None:
         """Wait until all that was asked for is safe. Raises ``OSError`` if it never will be."""

@@ -123,7 +123,8 @@ class RedisStore:
             read: ReadBack | None = None
             if rows:
                 read = await trio.to_thread.run_sync(read_back, rows, files.get)
-            journal = Journal(lease, id=id, seq=0 if read is None else read.seq, note=lease.note)
+            seq = 0 if read is None else read.seq
+            journal = Journal(lease, id=id, seq=seq, note=lease.note, writes_later=True)
             yield OpenSession(journal, read, Mailbox(server, lease).serve)
 
     async def _claim(self, server: RedisServer, id: str) -> Lease:

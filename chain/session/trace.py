@@ -1,12 +1,14 @@
 """Debug traces: one JSON file a run, with every request, reply, tool call and their times.
 
 Of a request only what is new is written: the messages since the request before it in its conversation, and the tail.
-The file is whole after every step, so it can be read while the run goes on and after a crash. A disk that is full, or
-hangs, ends the trace, not the run. Keys and headers are known to the adapter alone and never come here.
+The file is whole after every step, so it can be read while the run goes on and after a crash. Steps are written in the
+trio thread, as the journal's records are. An error such as a full disk ends the trace, not the run. Keys and headers
+are known to the adapter alone and never come here.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -24,10 +26,6 @@ from chain.agent.spec import Ask
 from chain.messages import Message, to_json
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.text.plain import escape_json
-from chain.threads import quickly
-
-PATIENCE_S = 0.5
-"""How long a disk may hold up everything else before its trace is given up: a busy machine must not cost the trace."""
 
 _END = b"\n]}\n"
 
@@ -89,10 +87,9 @@ class Trace:
             return
         text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
         data = (b"\n" if self._is_first else b",\n") + escape_json(text).encode() + _END
-        fd, is_whole = self._fd, list[bool]()
-        if not quickly(lambda: is_whole.append(_append(fd, data)), PATIENCE_S, when_late=lambda: _close(fd)):
-            self._fd = None  # the thread that hangs still writes to it, and closes it
-        elif is_whole != [True]:
+        try:
+            _append(self._fd, data)
+        except OSError:
             self.close()
         self._is_first = False
 
@@ -127,26 +124,18 @@ class Trace:
         """End the file."""
         fd, self._fd = self._fd, None
         if fd is not None:
-            _close(fd)
+            with suppress(OSError):
+                os.close(fd)
 
     def _begin(self, event: events.RunStarted) -> None:
         self.close()
-        self._is_first, begun = True, list[tuple[int, Path, int]]()
+        self._is_first, self._path = True, None
+        with suppress(OSError):
+            self._path, self._fd = self._new_file(event.query)
 
-        def begin() -> None:
-            begun.append(self._new_file(event.query, self._number + 1))
-
-        def drop() -> None:
-            for _, _, fd in begun:
-                _close(fd)
-
-        if quickly(begin, PATIENCE_S, when_late=drop) and begun:
-            ((self._number, self._path, self._fd),) = begun
-        else:
-            self._path = None
-
-    def _new_file(self, query: str, number: int) -> tuple[int, Path, int]:
-        """A file with its head: its number, from this one on, its path and a descriptor. Raises ``OSError``."""
+    def _new_file(self, query: str) -> tuple[Path, int]:
+        """Create the file of the next run and write its head. Return its path and a descriptor. Raises ``OSError``."""
+        number = self._number + 1
         while (path := self._folder / f"{self._session}-{number}.json").exists():
             number += 1  # a trace of an earlier process
         head = json.dumps({"session": self._session, "run": number, "query": query}, ensure_ascii=False)
@@ -157,21 +146,16 @@ class Trace:
         except OSError:
             os.close(fd)
             raise
-        return number, path, fd
+        self._number = number
+        return path, fd
 
 
-def _close(fd: int) -> None:
-    with suppress(OSError):
-        os.close(fd)
-
-
-def _append(fd: int, data: bytes) -> bool:
-    """Put data in the place of the end. Whether there was room for it. Raises ``OSError``."""
+def _append(fd: int, data: bytes) -> None:
+    """Replace the end of the file by ``data``. Raise ``OSError`` if there is no room, and leave the file as it was."""
     whole = os.lseek(fd, -len(_END), os.SEEK_END)
-    if os.write(fd, data) == len(data):
-        return True
-    # The disk is full: the file as it was is worth more than half a step.
-    os.ftruncate(fd, whole)
-    os.lseek(fd, whole, os.SEEK_SET)
-    os.write(fd, _END)
-    return False
+    if os.write(fd, data) < len(data):
+        # The file as it was is worth more than half a step.
+        os.ftruncate(fd, whole)
+        os.lseek(fd, whole, os.SEEK_SET)
+        os.write(fd, _END)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

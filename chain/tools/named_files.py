@@ -20,7 +20,7 @@ from pathlib import Path, PurePath
 from chain.errors import ToolError
 from chain.messages import Block, Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, counted
-from chain.threads import quickly
+from chain.threads import run_with_timeout
 from chain.tools.file_text import FileText
 from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
 from chain.tools.seen import Seen, digest
@@ -104,7 +104,7 @@ def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) 
     wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_WORDS)]
     sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
     found = list(sent)
-    is_whole = not wanted or quickly(lambda: found.extend(_read_all(workspace, wanted)), PATIENCE_S)
+    is_whole = not wanted or run_with_timeout(lambda: found.extend(_read_all(workspace, wanted)), PATIENCE_S)
     if not is_whole:
         late = _Attachment("their disk does not answer")
         found = [*sent, *((id, "its files", late) for id, _ in wanted)]

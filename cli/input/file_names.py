@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from chain.threads import quickly
+from chain.threads import run_with_timeout
 
 MAX_READ = 2_000
 """Names of a folder that are looked at: a millisecond or two."""
@@ -72,7 +72,7 @@ class FileNames:
         if before == folder and time.monotonic() - at < FRESH_S:
             return names
         found: list[str] = []
-        quickly(lambda: found.extend(_names_of(self._workspace, folder)), PATIENCE_S)
+        run_with_timeout(lambda: found.extend(_names_of(self._workspace, folder)), PATIENCE_S)
         self._read = folder, time.monotonic(), tuple(found)
         return self._read[2]
 

@@ -18,8 +18,8 @@ import trio
 from support import (
     INTERRUPTED,
     SKIPPED,
+    BackgroundFile,
     FullDisk,
-    LateFile,
     MemoryFile,
     Session,
     at,
@@ -274,7 +274,7 @@ async def test_nothing_is_awaited_from_the_check_of_the_inbox_to_the_scope_that_
 @pytest.mark.parametrize("attempt", range(6))
 async def test_a_now_line_as_the_disk_has_the_request_finds_the_model_not_asked(attempt: int) -> None:
     session, asked = await now_line_soon_after(
-        ANSWER, events.LineQueued, LateFile(), (events.IterationStarted, "use A")
+        ANSWER, events.LineQueued, BackgroundFile(), (events.IterationStarted, "use A")
     )
     [entered] = session.of(events.UserInterruption)
     assert (entered.ids, entered.point, entered.remaining) == (("L2", "L3"), "N", 20 - asked)

@@ -514,6 +514,25 @@ async def test_who_watches_hears_of_what_is_on_record_though_the_worker_dies_at_
         assert (told.count("tool_result"), told.count("reply")) == (4, 4)
 
 
+async def test_a_tool_runs_only_once_its_start_is_in_the_store(place: Place) -> None:
+    store, seen = place.store, list[bool]()
+
+    @tool(name="step")
+    async def step(context: ToolContext) -> str:
+        """Take a step."""
+        with store.rows(chain.session_id) as rows:  # blocks the loop, so nothing is written meanwhile
+            records = [json.loads(row) for row in rows]
+        seen.append(any(each["type"] == "tool_started" and each["id"] == context.call_id for each in records))
+        return "stepped"
+
+    async with open_chain(
+        place.settings, workspace=place.folder, state=place.folder / "state", store=store, tools=[step]
+    ) as chain:
+        chain.start("work on it")
+        await chain.wait_idle()
+    assert seen == [True] * 4
+
+
 async def test_who_loses_a_session_that_it_has_opened_itself_stops_its_work(place: Place) -> None:
     store, steps = RedisStore(place.server.address, lease_s=1.0), Steps()
     opened = place.opened(steps, store)

@@ -693,21 +693,6 @@ async def test_a_sync_whose_caller_is_cancelled_goes_on_for_the_others(tmp_path:
     assert {"a", "b"} <= set(done)
 
 
-def test_without_a_loop_and_without_threads_a_record_is_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_thread(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with disk_file(tmp_path / "s1.jsonl") as file:
-        monkeypatch.setattr(trio.lowlevel, "start_thread_soon", no_thread)
-        assert not file.append(b"one\n")
-        with files_at_most(4), pytest.raises(OSError, match="File too large"):
-            file.append(b"two\n")
-        assert not file.append(b"three\n")
-    assert (tmp_path / "s1.jsonl").read_bytes() == b"one\nthree\n"
-
-
 async def test_a_file_that_was_removed_keeps_nothing(tmp_path: Path) -> None:
     path = tmp_path / "s1.jsonl"
     with disk_file(path) as file:

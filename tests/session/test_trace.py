@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support import MemoryFile, Recorder, Session, check_invariants, settings
 from support.disks import files_at_most
 
@@ -20,7 +15,6 @@ from chain.journal.journal import Journal
 from chain.messages import Message, user_text
 from chain.model import Request
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session import trace as trace_module
 from chain.session.trace import Trace
 
 MODEL = """
@@ -143,46 +137,3 @@ def test_a_full_disk_ends_the_trace_and_leaves_whole_what_was_written(tmp_path: 
         trace.step("two", {"text": "x" * 100})
     trace.step("three", {})
     assert [step["type"] for step in read(path)["steps"]] == ["one"]
-
-
-def test_a_disk_that_hangs_ends_the_trace_and_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = Trace(tmp_path, "s")
-    trace.on_event(events.RunStarted(id="L1", query="Do the task"))
-    with hanging(monkeypatch) as wrote:
-        trace.step("one", {})
-        trace.step("two", {})
-        assert not wrote
-
-
-def test_a_disk_that_hangs_as_a_file_is_made_costs_that_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = Trace(tmp_path, "s")
-    trace.on_event(events.RunStarted(id="L1", query="Do the task"))
-    with hanging(monkeypatch) as wrote:
-        trace.on_event(events.RunStarted(id="L2", query="Do it again"))
-        assert trace.path is None
-        assert not wrote
-
-
-@contextmanager
-def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """A disk that takes nothing, until it does at the end: the files that were written to, and are closed then."""
-    disk, closed, wrote = threading.Event(), threading.Event(), list[int]()
-    write, close = os.write, os.close
-    monkeypatch.setattr(trace_module, "PATIENCE_S", 0.01)
-
-    def hang(fd: int, data: bytes) -> int:
-        disk.wait(60)
-        wrote.append(fd)
-        return write(fd, data)
-
-    def close_written(fd: int) -> None:
-        close(fd)
-        if fd in wrote:
-            closed.set()
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "write", hang)
-        patched.setattr(os, "close", close_written)
-        yield wrote
-        disk.set()
-        assert closed.wait(60)

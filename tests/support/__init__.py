@@ -5,7 +5,7 @@ rest is imported from its module, so that a test of a parser loads no terminal.
 """
 
 from .checks import check_full_disk, check_heard, check_invariants, check_silence
-from .disks import FullDisk, LateFile, MemoryFile
+from .disks import BackgroundFile, FullDisk, MemoryFile
 from .examples import sharded, trying
 from .sessions import INTERRUPTED, SKIPPED, OneConversation, Recorder, Session, at, open_session, settings, wait_quiet
 from .users import (
@@ -35,8 +35,8 @@ __all__ = [
     "MARKED",
     "SKIPPED",
     "Acts",
+    "BackgroundFile",
     "FullDisk",
-    "LateFile",
     "MemoryFile",
     "OneConversation",
     "Recorder",

@@ -23,6 +23,8 @@ class MemoryFile:
     While it is held, nothing that is written comes to the disk.
     """
 
+    writes_later = False
+
     def __init__(self, sync_s: float = 0) -> None:
         self.data = b""
         self.beside: dict[str, bytes] = {}
@@ -40,9 +42,8 @@ class MemoryFile:
     def keep(self, digest: str, content: bytes) -> None:
         self.beside[digest] = content
 
-    def append(self, data: bytes) -> bool | None:
+    def append(self, data: bytes) -> None:
         self.data += data
-        return None
 
     def hold(self) -> None:
         """Let no sync end."""
@@ -64,16 +65,14 @@ class MemoryFile:
         """Raise ``OSError`` if the disk is broken."""
 
 
-class LateFile(MemoryFile):
-    """A store behind a network: what is appended is written by the next sync. It counts these."""
+class BackgroundFile(MemoryFile):
+    """A file in a store behind a network: what is appended is written by the next sync. It counts these."""
+
+    writes_later = True
 
     def __init__(self) -> None:
         super().__init__()
         self.syncs = 0
-
-    def append(self, data: bytes) -> bool:
-        super().append(data)
-        return True
 
     async def sync(self) -> None:
         self.syncs += 1

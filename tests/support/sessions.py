@@ -303,7 +303,7 @@ async def open_session(
         state=chosen.file.parent / "state",
         tools=(tools := tuple(tools)),
         model=recorder,
-        journal=Journal(file, id="test", seq=0 if resume is None else resume.seq),
+        journal=Journal(file, id="test", seq=0 if resume is None else resume.seq, writes_later=file.writes_later),
         resume=resume or "",
         interactive=interactive,
         traces=traces,

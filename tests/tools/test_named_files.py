@@ -199,7 +199,7 @@ def test_a_name_that_a_terminal_would_obey_is_shown_without_that(workspace: Path
 def test_a_disk_that_does_not_answer_holds_up_nothing_for_long(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(named_files, "quickly", lambda work, seconds: False)
+    monkeypatch.setattr(named_files, "run_with_timeout", lambda work, timeout: False)
     found = read(workspace, "@a.txt", "no file")
     assert found == Attachments(notes={"L1": "without its files: their disk does not answer"})
 
