@@ -85,8 +85,8 @@ class Line(_Typed):
     waiting: int = _brief(0)
     images: tuple[messages.Image, ...] = _brief(())
     """What its sender sent along."""
-    names_files: bool = _brief(True)
-    """Whether ``@`` and a path in it name a file: not in a text of a server's."""
+    is_plain: bool = _brief(False)
+    """Whether an ``@`` and a path in it name no file, because the text is a server's."""
     sent_as: str = _brief("")
     """The id that its sender gave it, if an earlier line has that id on record."""
 

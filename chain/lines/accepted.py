@@ -170,10 +170,12 @@ class Lines:
 def _line_of(record: records.Line) -> Line:
     """Return the line of a record as it was read when it was accepted."""
     line = parse_line(record.text, local=False)
-    if line.kind != record.kind:  # a query, which is not parsed
+    if record.by_rule and record.kind == "stop":
+        line = replace(line, kind="stop")
+    elif line.kind != record.kind:  # a query, which is not parsed
         line = Line(record.text, "verbatim", record.text.strip() or record.text)
     urgency = _URGENCIES.get(record.urgency, "next")
-    return replace(line, urgency=urgency, images=record.images, names_files=record.names_files)
+    return replace(line, urgency=urgency, images=record.images, names_files=not record.is_plain)
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:

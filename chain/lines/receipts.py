@@ -106,13 +106,13 @@ class Ledger:
             by_rule,
             waiting,
             line.images,
-            line.names_files,
+            not line.names_files,
             id if id != on_record else "",
         )
         self._journal.acknowledge(self._journal.record(record).emit)
         self._number = number
         accepted = self.lines.on_record[on_record]
-        accepted.line, accepted.since = line, trio.current_time()
+        accepted.since = trio.current_time()
         return accepted
 
     def begin_anew(self) -> None:

@@ -20,6 +20,7 @@ from .disks import FullDisk
 from .replays import check_replays
 from .sessions import INTERRUPTED, SKIPPED, Mark, Session
 from .small_window import ASKS
+from .states import check_states
 from .users import MARKED
 from .walk import Walk, in_order, walked
 
@@ -46,6 +47,7 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     _check_order(records)
     check_questions(session, records)
     check_readable(session)
+    check_states(session)
     if len(session.file.data) % ONE_IN == 0:
         check_replays(session)
     assert session.chain.is_running or {view.state for view in session.chain.agents} == {"finished"}

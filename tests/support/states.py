@@ -1,0 +1,79 @@
+"""The state of a running session, to be compared with the state that its journal gives."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from chain.agent.history import AgentState
+from chain.events import Event
+from chain.journal.reading import Reading
+from chain.journal.records import Entry
+from chain.lines.accepted import Accepted
+from chain.session.state import State
+
+if TYPE_CHECKING:
+    from .sessions import Session
+
+
+def fingerprint(state: State) -> object:
+    """Everything in a state that may change, and of what only grows how long it is."""
+    lines = state.lines
+    return (
+        (state.model, state.instructions, state.server_tools, state.draft, state.session, state.query),
+        (state.is_running, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
+        (tuple(state.replies), len(state.receipts), tuple(state.withdrawn), tuple(state.misfits)),
+        (dict(state.numbers), len(state.call_ids.used), set(state.refused_tools)),
+        (state.plan.tasks, state.plan.revision, state.plan.last_by),
+        (state.asked.count, tuple(state.asked.open), len(state.asked.latest)),
+        [_line(a) for a in lines.waiting],
+        [_line(a) for a in lines.undone()],
+        [_line(a) for a in list(lines.on_record.values())[-3:]],
+        (len(lines.on_record), len(lines.by_id)),
+        [_agent(agent) for agent in state.agents.values()],
+    )
+
+
+def _line(line: Accepted) -> object:
+    receipt = None if line.receipt is None else (line.receipt.state, line.receipt.point, line.receipt.reason)
+    return line.id, line.record, line.line, line.number, receipt, line.entered, line.withdrawn
+
+
+def _agent(agent: AgentState) -> object:
+    history, conversation = agent.history, agent.history.conversation
+    fill = history.fill
+    return (
+        (agent.name, agent.kind, agent.parent, agent.parent_id, agent.task, agent.is_at_work, agent.iteration),
+        (agent.usage, agent.is_summarizing, set(agent.started), dict(agent.results), set(agent.seconds)),
+        (tuple(agent.since_answer), agent.news.known, agent.news.sent),
+        (len(conversation.messages), conversation.messages[-1:], conversation.state, conversation.open_calls),
+        (fill._known, fill._since, fill._chars, fill._counts_reply),
+        (history.words.run, history.words.kept(2_000), history.compacted),
+    )
+
+
+def watch_states(session: Session) -> None:
+    """Note the state of a running session after each record that is in its journal."""
+    journal, state = session.chain._shared.journal, session.chain._session.state
+    apply = journal._apply
+
+    def watched(entry: Entry) -> Sequence[Event]:
+        told = apply(entry)
+        # A record that could not be written has the number of the one before it.
+        session.has_unwritten |= entry.seq in session.states
+        session.states[entry.seq] = fingerprint(state)
+        return told
+
+    journal.connect(watched, journal._emit)
+
+
+def check_states(session: Session) -> None:
+    """After each record the running session was what any reader makes of the journal up to there."""
+    if session.has_unwritten:
+        return
+    state = State()
+    for entry in Reading(io.BytesIO(session.file.data)):
+        state.read(entry)
+        if entry.seq in session.states:
+            assert fingerprint(state) == session.states[entry.seq], f"record {entry.seq}: {entry.record}"
