@@ -21,7 +21,6 @@ from prompt_toolkit.key_binding.bindings.named_commands import register
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from chain.threads import run_with_timeout
 from cli.screen import tty
 from cli.screen.sequences import ESC, KEY, LATE
 from cli.show.text_rows import cluster_beside
@@ -29,9 +28,6 @@ from cli.writing import write_all
 
 MAX_READ = 256 * 1024
 """Bytes that are read from the end of the history: some thousand lines, in a few milliseconds."""
-
-QUICK_S = 0.025
-"""Seconds for which the write of an entry may hold up the next key: too short to be noticed."""
 
 MAX_ENTRY = 10_000
 """Characters of the longest entry that is stored; nobody searches the history for a pasted file."""
@@ -217,7 +213,7 @@ class FileHistory(History):
     def store_string(self, string: str) -> None:
         """Append an entry, unless it is too long or the file cannot be written."""
         if len(string) <= MAX_ENTRY:
-            run_with_timeout(lambda: self._append(string), QUICK_S)
+            self._append(string)
 
     def _append(self, entry: str) -> None:
         rows = "".join(f"+{row}\n" for row in entry.split("\n"))
