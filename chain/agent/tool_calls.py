@@ -195,7 +195,14 @@ class ToolCalls:
         """
         run.step.answered[call.id] = result
         finished = records.ToolFinished(
-            call.id, self._context.name, result.is_error, seconds, result.text, result.images
+            call.id,
+            self._context.name,
+            result.is_error,
+            seconds,
+            result.text,
+            result.images,
+            result.exit_code,
+            result.summary,
         )
         projected: Projected | None = None
         try:

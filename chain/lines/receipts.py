@@ -171,7 +171,7 @@ class Ledger:
         self._number = number
         if id in self._before:
             self._make_way(self._before.pop(id))
-        self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", origin=origin)
+        self._receipts[id] = Receipt(agent=agent, id=id, text=line.text, state="queued", kind=line.kind, origin=origin)
         return accepted
 
     def restore(self, record: records.Line, last: records.Receipt | None, number: int, *, waited_s: float) -> Accepted:
@@ -193,6 +193,7 @@ class Ledger:
             point=last.point,
             waited_s=last.waited_s,
             reason=last.reason,
+            kind=record.kind,
             origin=origin,
         )
         at = trio.current_time() - waited_s
@@ -290,7 +291,14 @@ class Ledger:
             )
         )
         receipt = Receipt(
-            agent=agent, iteration=iteration, id=id, text=text, state="refused", reason=reason, origin=origin
+            agent=agent,
+            iteration=iteration,
+            id=id,
+            text=text,
+            state="refused",
+            reason=reason,
+            kind=line.kind,
+            origin=origin,
         )
         if origin not in OTHERS:  # whoever sends without end must not make it grow
             self.refused += 1

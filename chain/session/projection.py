@@ -68,8 +68,8 @@ class _Agent:
     delay_s: float = 0.0
     calls: dict[str, messages.ToolCall] = field(default_factory=dict)
     """Those that have no result yet."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """How long those of them ran whose results come with those of the others."""
+    finished: dict[str, records.ToolFinished] = field(default_factory=dict)
+    """The ends of those of them whose results come with those of the others."""
 
 
 class Projection:
@@ -120,7 +120,7 @@ class Projection:
                 input = call.input
                 return [self._event(events.ToolCall, record, at, input=input, parent_id=agent.parent_id)]
             case records.ToolFinished(id=id, text=text):
-                self._of(record.agent).seconds[id] = record.seconds
+                self._of(record.agent).finished[id] = record
                 result = messages.ToolResult(id, text, record.is_error)
                 return [self._tool_result(record.agent, result, at)] if text else []
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
@@ -140,6 +140,8 @@ class Projection:
             case records.Removed(agent=agent, names=names, why=why):
                 message = f"No longer sent: {', '.join(names)} ({why})."
                 return [events.Notice(**self._common(agent, at), message=message)]
+            case records.Question(diff=diff) if diff is not None:
+                return [self._event(events.Question, record, at, preview=diff.text)]
             case records.Unknown():
                 pass
             case _ if record.type in _NAMED:
@@ -219,7 +221,7 @@ class Projection:
     def _session(self, record: records.Session, at: float) -> list[Event]:
         told = self.rest()
         if self._is_running:  # the record of its end is missing
-            lost = records.Result("interrupted", PROGRAM_ENDED, self._of(MAIN).iteration)
+            lost = records.Result("interrupted", PROGRAM_ENDED, self._of(MAIN).iteration, program_ended=True)
             told += self.reading(Entry(0, at, lost))
         if not self._is_first:
             return [*told, events.Notice(time=at, message=f"The session was resumed; {record.model} answers.")]
@@ -287,8 +289,9 @@ class Projection:
     def _receipt(self, record: records.Receipt, at: float) -> Event:
         self._undone.pop(record.id, None)
         line = self._lines.get(record.id)
-        text, origin = ("", "prompt") if line is None else (line.text, origin_of(line))
-        receipt = self._event(events.Receipt, record, at, id=self._told_id(record.id), text=text, origin=origin)
+        text, kind, origin = ("", "", "prompt") if line is None else (line.text, line.kind, origin_of(line))
+        told = {"id": self._told_id(record.id), "text": text, "kind": kind, "origin": origin}
+        receipt = self._event(events.Receipt, record, at, **told)
         assert isinstance(receipt, events.Receipt)
         self._receipts.append(receipt)
         return receipt
@@ -351,14 +354,16 @@ class Projection:
 
     def _tool_result(self, name: str, result: messages.ToolResult, at: float) -> Event:
         agent = self._of(name)
-        call, seconds = agent.calls.pop(result.id, None), agent.seconds.pop(result.id, 0.0)
+        call, finished = agent.calls.pop(result.id, None), agent.finished.pop(result.id, None)
         return events.ToolResult(
             **self._common(name, at),
             id=result.id,
             name="" if call is None else call.name,
             text=result.text,
             is_error=result.is_error,
-            seconds=seconds,
+            seconds=0.0 if finished is None else finished.seconds,
+            exit_code=None if finished is None else finished.exit_code,
+            summary=() if finished is None else finished.summary,
             input={} if call is None else call.input,
         )
 

@@ -19,7 +19,7 @@ from chain.journal.reading import MAX_FAULTS
 from chain.journal.records import Entry, PlanChange
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Task, tasks_after
-from chain.text.wording import MAIN, ended_with_program
+from chain.text.wording import MAIN
 
 
 @dataclass(slots=True)
@@ -177,9 +177,9 @@ class Restored:
                 self.main.history.words.run += 1
                 self.withdrawn.clear()
                 self.main.iteration, self.main.usage = 0, Usage()
-            case records.Result(status=status, result=result, usage=usage):
+            case records.Result(program_ended=program_ended, usage=usage):
                 self.is_running = False
-                self.has_lost_run = ended_with_program(status, result) and not self.only_compacts
+                self.has_lost_run = program_ended and not self.only_compacts
                 self.main.usage = Usage()
                 self.usage += usage
             case records.Session() as record:

@@ -240,7 +240,9 @@ class SessionRuns:
         self._codes.add(EXIT_CODES[outcome.status])
         # A full disk must not keep the run from ending.
         told = self._journal.record_if_possible(
-            records.Result(outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached)
+            records.Result(
+                outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached, short=outcome.short
+            )
         )
         (ended,) = told.events
         assert isinstance(ended, events.Result)
@@ -324,7 +326,7 @@ class SessionRuns:
 
     def record_lost_run(self, iterations: int, usage: Usage) -> None:
         """Write the result of a run whose process has ended. Raises ``JournalError``."""
-        self._journal.record(records.Result("interrupted", PROGRAM_ENDED, iterations, usage))
+        self._journal.record(records.Result("interrupted", PROGRAM_ENDED, iterations, usage, program_ended=True))
         self.usage += usage
 
     def _plan_changes(self, change: PlanChange) -> None:
