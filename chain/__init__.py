@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from chain.redis.redis_store import RedisStore
     from chain.session.feed import Feed
     from chain.session.store import FileStore, Store
-    from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, tool
+    from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, ToolOutput, tool
 
 __all__ = ["AgentView", "Chain", "Feed", "Settings", "Submitted", "__version__", "load_settings", "open_chain"]
 __all__ += ["ChainError", "ConfigError", "ModelError", "ToolError", "UserError"]
 __all__ += ["Event", "Message", "Model", "Reply", "Request", "Task"]
 __all__ += ["FileStore", "RedisStore", "Store"]
-__all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "tool"]
+__all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "ToolOutput", "tool"]
 
 _HOMES = {
     "agent.tree": ("AgentView",),
@@ -52,7 +52,7 @@ _HOMES = {
     "redis.redis_store": ("RedisStore",),
     "session.feed": ("Feed",),
     "session.store": ("FileStore", "Store"),
-    "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "tool"),
+    "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "ToolOutput", "tool"),
 }
 """The imports above once more, as they are made when the program runs."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
-from chain.events import Answer, Event, Question, Receipt, ToolResult
+from chain.events import Answer, Event, Receipt, Result, ToolResult
 from chain.fields import read_fields
 from chain.messages import JsonObject
 
@@ -43,9 +43,8 @@ _PLAIN = frozenset({str, int, float, bool, dict})
 _HIDDEN = {
     (Receipt.type, "origin"),
     (ToolResult.type, "input"),
-    (Question.type, "always"),
-    (Question.type, "only_by_name"),
     (Answer.type, "is_for_always"),
+    (Result.type, "short"),
 }
 """What only front ends in the same process need."""
 
@@ -57,7 +56,7 @@ NAMES = {
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
     if isinstance(value, Receipt):
-        shown = ("id", "text", "state", "agent", "iteration", "point", "waited_s", "reason")
+        shown = ("id", "text", "state", "agent", "iteration", "point", "waited_s", "reason", "kind")
         return {name: getattr(value, name) for name in shown}
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
-from chain.hunks import FileDiff, read_diff
+from chain.hunks import FileDiff
 from chain.messages import Usage
 from chain.text.wording import MAIN, ROOT
 
@@ -155,6 +155,8 @@ class ToolProgress(_Event):
 class ToolResult(_Event):
     """A tool call was answered: ``text`` is what the model reads, ``seconds`` how long it ran (0: it never did).
 
+    ``exit_code`` is that of a command; a negative one is the number of the signal that killed it. ``summary`` is what a
+    single row says of the result, the most important part first; empty if the tool has none.
     ``input`` (not in the JSON) is that of a call that never started, of which no ``ToolCall`` told; else empty.
     """
 
@@ -163,6 +165,8 @@ class ToolResult(_Event):
     text: str
     is_error: bool
     seconds: float
+    exit_code: int | None = None
+    summary: tuple[str, ...] = ()
     input: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -230,7 +234,10 @@ class UserInterruption(_Event):
 
 @_event("receipt")
 class Receipt(_Event):
-    """What became of a line from ``origin`` (not in the JSON). Undelivered: ``point`` and ``waited_s`` are ``None``."""
+    """What became of a line from ``origin`` (not in the JSON). Undelivered: ``point`` and ``waited_s`` are ``None``.
+
+    ``kind`` is that of the line; empty for one that was never sent.
+    """
 
     id: str
     text: str
@@ -238,7 +245,13 @@ class Receipt(_Event):
     point: Point | None = None
     waited_s: float | None = None
     reason: str = ""
+    kind: str = ""
     origin: Origin = "prompt"
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether the line was a stop."""
+        return self.kind == "stop" and self.state == "handled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +289,9 @@ class PlanChanged(_Event):
 class Question(_Event):
     """The user is asked whether a call may run, or which of the ``options``; other texts answer as well.
 
-    ``preview`` shows what the call would do (a diff, a command), ``protections`` are short names of what fences it in.
-    Not in the JSON: ``always`` is what the answer "always" allows, every call of the tool or only this subject, and
+    ``preview`` shows what the call would do (a command, or ``diff`` as a text), ``protections`` are short names of what
+    fences it in. ``subject`` is the path, command or host that an approval is about, on one row and cut where it is
+    long. ``always`` is what the answer "always" allows, every call of the tool or only this subject, and
     ``only_by_name`` the part of a path for which it allows this call alone.
     """
 
@@ -291,11 +305,8 @@ class Question(_Event):
     protections: tuple[str, ...] = ()
     always: Literal["tool", "subject"] = "tool"
     only_by_name: str = ""
-
-    @property
-    def diff(self) -> FileDiff | None:
-        """What the call would change in a file, if the preview shows that."""
-        return read_diff(self.preview)
+    subject: str = ""
+    diff: FileDiff | None = None
 
 
 @_event("answer")
@@ -409,7 +420,8 @@ class Result(_Event):
 
     ``exit_code`` is the whole process's so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
     (lines that a script or a pipe never sent, as they were written) are what was settled since the result before, each
-    line once; all else is the run's.
+    line once; all else is the run's. ``program_ended``: the process ended before the run did, and nobody knows when.
+    ``short`` (not in the JSON) is what the result of a stop says after the reply, without the list of what was found.
     """
 
     status: Status
@@ -425,6 +437,8 @@ class Result(_Event):
     exit_code: int = 0
     receipts: tuple[Receipt, ...] = ()
     unsent: tuple[str, ...] = ()
+    program_ended: bool = False
+    short: str = ""
 
 
 Piece: TypeAlias = TextDelta | ThinkingDelta | ToolProgress

@@ -48,12 +48,14 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What became of the tool call with the same id."""
+    """What became of the tool call with the same id. ``exit_code`` and ``summary`` are for people, and never sent."""
 
     id: str
     text: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
+    exit_code: int | None = field(default=None, compare=False)
+    summary: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from chain import events
 from chain.chain import Chain, Submitted
 from chain.errors import UserError
 from chain.exit_codes import WRONG_USAGE
+from chain.lines.parse import parse_line
 from chain.tasks import during
 from chain.text.wording import MAIN
 from cli.ending import leaving_at_signal
@@ -257,7 +258,8 @@ class _Headless:
         self._record(answer)
         if line.id and answer.what == "nothing":
             # There was nothing to do, but the sender that gave the line an id waits for its receipt.
-            self._output.put(events.Receipt(id=line.id, text=line.text, state="handled"))
+            kind = parse_line(line.text).kind
+            self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 
     def _record(self, answer: Submitted) -> None:
         """Record the chain's answer to a line; events tell what a run does."""

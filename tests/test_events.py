@@ -10,11 +10,16 @@ from support.tellers import MAIN
 from chain import events
 from chain.event_json import from_json, to_json
 from chain.events import AdjustmentView, Event, TaskView
+from chain.hunks import FileDiff, Hunk
 from chain.messages import Usage
 
 RECEIPT = events.Receipt(
     agent="explore", iteration=2, id="L1", text="use B", state="delivered", point="D", waited_s=1.5, reason=""
 )
+ASKED = events.Question(
+    id="Q1", kind="approval", text="t", options=("a", "b"), tool_call_id="t1", name="edit_file", always="subject",
+    subject="a.py", diff=FileDiff("a.py", (Hunk(1, 1, ("-x", "+y"), "+"),)),
+)  # fmt: skip
 QUEUED = replace(MAIN.queued("focus on B"), kind="guidance", adjustment=AdjustmentView("focus_query", "B"))
 LINE = ("id", "text", "kind", "urgency", "target_agent", "waiting", "origin")
 LANDED = replace(MAIN.interruption(id="L1"), tools_skipped=("shell",))
@@ -30,7 +35,7 @@ EXAMPLES: list[tuple[Event, str]] = [
     (events.ToolProgress(id="t1", name="shell", text="t"), "tool_progress: id name text"),
     (
         events.ToolResult(id="t1", name="shell", text="t", is_error=False, seconds=0.5),
-        "tool_result: id name text is_error seconds",
+        "tool_result: id name text is_error seconds exit_code summary",
     ),
     (QUEUED, "line_queued: id text kind urgency target_agent waiting origin adjustment"),
     (
@@ -42,11 +47,11 @@ EXAMPLES: list[tuple[Event, str]] = [
         "user_interruption: ids message point prompt_source target_agent parent_id waited_s remaining tools_skipped "
         "trace_path",
     ),
-    (RECEIPT, "receipt: id text state point waited_s reason"),
+    (RECEIPT, "receipt: id text state point waited_s reason kind"),
     (events.PlanChanged(tasks=(TaskView(1, "t", "DONE"),), by="user"), "plan_changed: tasks by"),
     (
-        events.Question(id="Q1", kind="choice", text="t", options=("a", "b"), tool_call_id="t1", name="shell"),
-        "question: id kind text options tool_call_id name preview protections",
+        ASKED,
+        "question: id kind text options tool_call_id name preview protections always only_by_name subject diff",
     ),
     (events.Answer(id="Q1", text="t", decision="allowed", by="user"), "answer: id text decision by"),
     (
@@ -73,7 +78,7 @@ EXAMPLES: list[tuple[Event, str]] = [
     (
         events.Result(status="done", result="r"),
         "result: status result replies iterations usage partial phase_reached partial_results termination_reason "
-        "trace_path exit_code receipts unsent",
+        "trace_path exit_code receipts unsent program_ended",
     ),
 ]  # fmt: skip
 
@@ -143,9 +148,11 @@ def test_what_is_nested_in_an_event_is_plain() -> None:
                 "point": "D",
                 "waited_s": 1.5,
                 "reason": "",
+                "kind": "",
             }
         ],
         "unsent": ["later"],
+        "program_ended": False,
     }
 
 
@@ -160,6 +167,7 @@ def test_what_is_nested_in_an_event_is_plain() -> None:
         (LANDED, "ids", ["L1"]),
         (LANDED, "tools_skipped", ["shell"]),
         (LANDED, "trace_path", None),
+        (ASKED, "diff", {"path": "a.py", "hunks": [{"old": 1, "new": 1, "rows": ["-x", "+y"], "unended": "+"}]}),
     ],
 )  # fmt: skip
 def test_the_value_of_a_field(event: Event, field: str, value: Any) -> None:

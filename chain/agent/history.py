@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from chain.agent.conversation import Conversation
 from chain.agent.refusals import without
 from chain.agent.window import Fill, Words, first_message, messages_after
-from chain.journal.records import Compacted, Removed
+from chain.journal.records import Compacted, Removed, ToolFinished
 from chain.messages import Message, ToolCall, ToolResult, Usage
 from chain.plan import PlanNews
 from chain.text.wording import ROOT
@@ -65,7 +65,7 @@ class AgentState:
     """An agent, and how far it has come.
 
     ``started`` are the open calls whose tools have started, and ``results`` those that already have a result on record;
-    ``seconds`` is how long a tool ran whose result comes with those of the others. ``since_answer`` are the ids of the
+    ``finished`` are the ends of those whose results come with those of the others. ``since_answer`` are the ids of the
     lines that were delivered since its last reply without tool calls: a refusal gives them back. ``is_summarizing``:
     its last request asked for a summary. ``began`` is in seconds since the epoch.
 
@@ -85,7 +85,7 @@ class AgentState:
     history: History = field(default_factory=History)
     started: set[str] = field(default_factory=set)
     results: dict[str, ToolResult] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    finished: dict[str, ToolFinished] = field(default_factory=dict)
     since_answer: list[str] = field(default_factory=list)
     is_summarizing: bool = False
     news: PlanNews = field(default_factory=PlanNews)
@@ -107,4 +107,4 @@ class AgentState:
         """Note that no call is open any more."""
         self.started.clear()
         self.results.clear()
-        self.seconds.clear()
+        self.finished.clear()

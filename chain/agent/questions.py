@@ -63,8 +63,9 @@ class Asker(Asking):
     async def approve(self, preview: Preview) -> Verdict:
         """Ask whether the call may do this. Raises ``JournalError``."""
         name = self.call.name
-        each_time = ASKED_EACH_TIME if preview.only_by_name else ""
-        asked = PendingQuestion(self, "approval", f"Allow {name}{_shown(preview.subject)}{each_time}", preview=preview)
+        subject, each_time = _shown(preview.subject), ASKED_EACH_TIME if preview.only_by_name else ""
+        text = f"Allow {name}{f': {subject}' if subject else '?'}{each_time}"
+        asked = PendingQuestion(self, "approval", text, preview=preview, subject=subject)
         await self.questions.ask(asked)
         if asked.decision == "allowed":
             return Verdict(True)
@@ -96,6 +97,7 @@ class PendingQuestion:
     text: str
     options: tuple[str, ...] = ()
     preview: Preview = _NO_PREVIEW
+    subject: str = ""
     id: str = ""
     answer: str = ""
     decision: Decision = "withdrawn"
@@ -318,6 +320,8 @@ class Questions:
             preview.protections,
             preview.only_by_name,
             preview.always,
+            preview.diff,
+            asked.subject,
         )
         projected = self._journal.record(record)
         asked.id = id
@@ -359,7 +363,7 @@ def _covers(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bool:
 def _shown(subject: str) -> str:
     first, *more = spelled_out(subject).strip().splitlines() or [""]
     is_cut = more or len(first) > LONGEST_SUBJECT
-    return f": {first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}" if first else "?"
+    return f"{first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}"
 
 
 def whole_number(text: str) -> int:

@@ -69,12 +69,17 @@ class PartialResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended; the waiting lines are still where they were."""
+    """How a run ended; the waiting lines are still where they were.
+
+    ``short``: what the result says after the reply, with the number of what was found instead of the list; empty where
+    nothing was.
+    """
 
     status: Status
     result: str
     phase_reached: Phase | None = None
     partial_results: tuple[str, ...] = ()
+    short: str = ""
 
 
 class Clock:
@@ -317,19 +322,21 @@ def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed
     said = streamed.strip() if phase == "answering" else ""
     rows = [f"• {counted(earlier, 'earlier result')}"] if earlier else []
     rows += [f"• {each.tool}: {_short(each.text)}" for each in found]
-    listed = "\n".join([FOUND, *rows, f"[{len(found) + earlier} done, {skipped} skipped]"])
+    count = f"[{len(found) + earlier} done, {skipped} skipped]"
+    listed = "\n".join([FOUND, *rows, count])
     status: Status = "cancelled"
+    short: list[str] = []
     if found and phase == "answering":
         note = "Results found but response generation was cancelled."
-        status, parts = "cancelled_during_synthesis", [said, listed, note, QUESTION]
+        status, parts, short = "cancelled_during_synthesis", [said, listed, note, QUESTION], [count, note, QUESTION]
     elif found:
-        status, parts = "cancelled_with_partial", [listed, QUESTION]
+        status, parts, short = "cancelled_with_partial", [listed, QUESTION], [count, QUESTION]
     elif phase == "tools":
         parts = ["Cancelled before any results. What would you like to do?"]
     else:
         parts = [said, QUESTION] if said else [f"Cancelled. {QUESTION}"]
     text = "\n\n".join(part for part in parts if part)
-    return Outcome(status, text, phase, tuple(each.text for each in found))
+    return Outcome(status, text, phase, tuple(each.text for each in found), "\n".join(short))
 
 
 def _short(text: str) -> str:

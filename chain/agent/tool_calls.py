@@ -209,15 +209,20 @@ class ToolCalls:
                 told.emit()
             else:
                 shown = call.input if input is None and not has_started else {}
-                text, is_error = result.text, result.is_error
-                event = self._event(
-                    events.ToolResult, run, call, text=text, is_error=is_error, seconds=seconds, input=shown
-                )
-                self._shared.emit(event)
+                text, is_error, exit_code, summary = result.text, result.is_error, result.exit_code, result.summary
+                facts = {"is_error": is_error, "seconds": seconds, "exit_code": exit_code, "summary": summary}
+                self._shared.emit(self._event(events.ToolResult, run, call, text=text, input=shown, **facts))
 
     def _record_finished(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> Projected:
         """Record that a call has ended, with the result unless it follows at once with those of the other calls."""
-        ended = records.ToolFinished(call.id, self._context.name, result.is_error, seconds)
+        ended = records.ToolFinished(
+            call.id,
+            self._context.name,
+            result.is_error,
+            seconds,
+            exit_code=result.exit_code,
+            summary=result.summary,
+        )
         # The results of a reply are appended together. Until then this one would be lost with the program.
         if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
             with suppress(JournalError):  # the disk may still have room without it

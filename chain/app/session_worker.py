@@ -27,7 +27,7 @@ from chain.redis.lease import LEASE_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
 from chain.signal import Signal
-from chain.text.wording import GO_ON, MAIN, ended_with_program
+from chain.text.wording import GO_ON, MAIN
 from chain.tools.tool import Tool
 
 LOOK_S = 1.0
@@ -199,7 +199,7 @@ class Worker:
                     nursery.cancel_scope.cancel()
 
     def _hear_end(self, lease: Lease, event: Event) -> None:
-        if isinstance(event, Result) and not ended_with_program(event.status, event.result):
+        if isinstance(event, Result) and not event.program_ended:
             with suppress(OSError):
                 lease.end_run()
 

@@ -147,7 +147,7 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
     with nullcontext() if places is None else closing(places):
         box = Sandbox(rules, found, places)
         if box.missing:
-            raise settings.error("tools.shell.sandbox", box.missing.removeprefix("tools.shell.sandbox is "))
+            raise settings.error("tools.shell.sandbox", box.missing)
         return box.held, box.gaps, box.closed(workspace)
 
 

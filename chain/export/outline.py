@@ -14,7 +14,7 @@ from typing import TypeAlias
 from chain import events
 from chain.events import Event
 from chain.text.phrases import Remarkable, duration
-from chain.text.wording import MAIN, ended_with_program
+from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
 """Agents inside each other that are drawn so; deeper ones, which no configuration of sense makes, go to the run."""
@@ -332,7 +332,7 @@ class _OutlineBuilder:
         run.status = event.status
         for agent in self._working.values():
             agent.until, agent.ended = at, event.time
-        if ended_with_program(event.status, event.result):
+        if event.program_ended:
             _lose(run)
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:

@@ -21,6 +21,7 @@ from chain.events import (
     Status,
     TaskView,
 )
+from chain.hunks import FileDiff
 from chain.messages import Overrides, StopReason, Usage
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
@@ -188,7 +189,8 @@ class ToolStarted(_Typed):
 class ToolFinished(_Typed):
     """A tool that had started has a result: ``text`` and ``images``, where other calls of the reply have none yet.
 
-    All results of a reply are in the message that comes when the last one is there.
+    All results of a reply are in the message that comes when the last one is there. ``exit_code`` and ``summary`` are
+    as in ``ToolOutput``.
     """
 
     id: str
@@ -197,6 +199,8 @@ class ToolFinished(_Typed):
     seconds: float
     text: str = _brief("")
     images: tuple[messages.Image, ...] = _brief(())
+    exit_code: int | None = _brief(None)
+    summary: tuple[str, ...] = _brief(())
 
 
 @_record("question")
@@ -216,6 +220,10 @@ class Question(_Typed):
     """What a pattern must have in it."""
     always: Literal["tool", "subject"] = _brief("tool")
     """What the answer "always" would allow beside the call."""
+    diff: FileDiff | None = _brief(None)
+    """What the call would change in a file, instead of a preview."""
+    subject: str = _brief("")
+    """The path, command or host that an approval is about, on one row and cut where it is long."""
 
 
 @_record("answer")
@@ -427,13 +435,19 @@ class ServerTools(_Typed):
 
 @_record("result")
 class Result(_Typed):
-    """A run ended; ``phase_reached`` is how far one had come that the user ended."""
+    """A run ended; ``phase_reached`` is how far one had come that the user ended.
+
+    ``program_ended``: its process had ended before; the result is written when the session is resumed.
+    """
 
     status: Status
     result: str
     iterations: int
     usage: Usage = field(default_factory=Usage)
     phase_reached: Phase | None = _brief(None)
+    program_ended: bool = _brief(False)
+    short: str = _brief("")
+    """As in ``Outcome``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ class Line:
     """Pictures that its sender sends along, beside those that it names."""
     names_files: bool = True
     """Whether ``@`` and a path in it name a file: not in a text of a server's."""
+    is_mistyped: bool = False
+    """Whether ``problem`` names a command of the plan that the line looks like."""
 
     @property
     def skips_tools(self) -> bool:
@@ -146,8 +148,6 @@ _GUIDANCE = re.compile(r"(focus on|skip|also check|ignore|prefer)\s+(\S.*)", re.
 _NUMBER = re.compile(r"#?(\d{1,9})(?:\s+(.*))?", re.S)
 _HEAD = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
 
-DID_YOU_MEAN = "did you mean "
-"""How the problem of a line begins that is mistyped."""
 _VERBS = ("add", "complete", "done", "fail", "list", "show", "clear")
 _LONG = 5
 """Letters of a word in which one letter in place of another is a slip. Of a short word it makes another one."""
@@ -183,7 +183,9 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
         return Line(text, "redirect", "", marker, problem=problem)
     line = _parse_marked(inner)
     if local and line.kind == "redirect" and (meant := _meant_command(inner.strip())):
-        line = replace(line, kind="todo", problem=f"{DID_YOU_MEAN}{meant}? With a space before it, it is text")
+        line = replace(
+            line, kind="todo", problem=f"did you mean {meant}? With a space before it, it is text", is_mistyped=True
+        )
     line = replace(line, text=text)
     if line.kind == "follow-up":
         return line

@@ -189,7 +189,14 @@ class Ledger:
             )
         )
         receipt = Receipt(
-            agent=agent, iteration=iteration, id=id, text=text, state="refused", reason=reason, origin=origin
+            agent=agent,
+            iteration=iteration,
+            id=id,
+            text=text,
+            state="refused",
+            reason=reason,
+            kind=line.kind,
+            origin=origin,
         )
         if origin not in OTHERS:  # whoever sends without end must not make it grow
             self.refused += 1

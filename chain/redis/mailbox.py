@@ -18,7 +18,7 @@ from chain import event_json
 from chain.errors import SessionError, UserError
 from chain.events import Event, Piece, Receipt
 from chain.lines.accepted import BEFORE
-from chain.lines.parse import Urgency
+from chain.lines.parse import Urgency, parse_line
 from chain.redis.lease import AGAIN_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.scripts import key
@@ -125,18 +125,19 @@ class Mailbox:
             lease.read(entry)
             match row:
                 case {"type": "line", "text": str(text)}:
+                    kind = parse_line(text, local=False).kind
                     said = chain.submit(
                         text, urgency=_urgency(row), id=id, local=False, origin="door", to=row.get("to", "")
                     )
                     if said.what == "refused":
                         # It was accepted when it was sent, or a crash of the server forgot a line that we have read.
-                        lost = Receipt(id=id, text=text, state="returned", reason=said.message)
+                        lost = Receipt(id=id, text=text, state="returned", reason=said.message, kind=kind)
                         known = (each for each in chain.receipts if each.id == id and each.state != "refused")
                         lease.settle_as(next(known, lost))
                     elif said.what in ("handled", "nothing") or not said.id:
                         lease.settle(id, state="handled", reason=said.message)
                     if said.what == "nothing":  # no event says so
-                        self._tell([Receipt(id=id, text=text, state="handled", reason=said.message)])
+                        self._tell([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
                     return
                 case {"type": "answer", "question": str(question), "text": str(text)}:
                     said = chain.answer(question, text, origin="door")

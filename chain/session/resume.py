@@ -156,7 +156,7 @@ class Resuming:
         self._readdress()
         if was_running:
             main = state.main
-            journal.record(records.Result("interrupted", PROGRAM_ENDED, main.iteration, main.usage))
+            journal.record(records.Result("interrupted", PROGRAM_ENDED, main.iteration, main.usage, program_ended=True))
         return returned
 
     def _settle(self, accepted: Accepted, withdrawn: Sequence[str], *, was_ended: bool) -> bool:

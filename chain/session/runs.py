@@ -236,7 +236,9 @@ class SessionRuns:
         self._codes.add(EXIT_CODES[outcome.status])
         # A full disk must not keep the run from ending.
         told = self._journal.record_if_possible(
-            records.Result(outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached)
+            records.Result(
+                outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached, short=outcome.short
+            )
         )
         (ended,) = told.events
         assert isinstance(ended, events.Result)

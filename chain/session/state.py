@@ -48,7 +48,7 @@ from chain.journal.records import Entry, PlanChange
 from chain.lines.accepted import Accepted, Lines, adjustment_view
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
-from chain.text.wording import MAIN, PROGRAM_ENDED, UNREADABLE, ended_with_program, fault, instructions_read
+from chain.text.wording import MAIN, PROGRAM_ENDED, UNREADABLE, fault, instructions_read
 
 _E = TypeVar("_E")
 
@@ -147,7 +147,7 @@ class State:
                 return [self._event(events.ToolCall, record, at, input=input, parent_id=agent.parent_id)]
             case records.ToolFinished(id=id, text=text):
                 agent = self.agent(record.agent)
-                agent.seconds[id] = record.seconds
+                agent.finished[id] = record
                 if text:
                     result = messages.ToolResult(id, text, record.is_error, record.images)
                     told = self._tool_result(agent, result, at)
@@ -164,7 +164,8 @@ class State:
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
                 return [self._change_plan(record, at)]
             case records.Question():
-                question = self._event(events.Question, record, at)
+                preview = record.preview if record.diff is None else record.diff.text
+                question = self._event(events.Question, record, at, preview=preview)
                 self.asked.add(record, question)
                 return [question]
             case records.Answer(id=id, text=text):
@@ -274,7 +275,7 @@ class State:
             receipts=tuple(self.receipts),
         )
         self.is_running = False
-        self.has_lost_run = ended_with_program(status, record.result) and not self.only_compacts
+        self.has_lost_run = record.program_ended and not self.only_compacts
         self.main.iteration, self.main.usage = 0, Usage()
         self.usage += record.usage
         self.receipts.clear()
@@ -331,10 +332,8 @@ class State:
 
     def _receipt(self, record: records.Receipt, at: float) -> Event:
         found = self.lines.leave([record.id])
-        text, origin, id = ("", "prompt", record.id)
-        for accepted in found:
-            text, origin, id = accepted.record.text, accepted.origin, accepted.id
-        receipt = self._event(events.Receipt, record, at, id=id, text=text, origin=origin)
+        known = [{"id": a.id, "text": a.record.text, "kind": a.record.kind, "origin": a.origin} for a in found]
+        receipt = self._event(events.Receipt, record, at, **(known[0] if known else {"text": ""}))
         for accepted in found:
             accepted.receipt = receipt
         self.receipts.append(receipt)
@@ -453,7 +452,7 @@ class State:
     def _open(self, record: records.Session, entry: Entry) -> list[Event]:
         told = self.undone()
         if self.is_running:  # the record of its end is missing
-            lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration)
+            lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration, program_ended=True)
             told += self._read(Entry(0, entry.time, lost))
         is_first = self.session is None
         self.apply(entry)
@@ -491,13 +490,16 @@ class State:
     def _tool_result(self, agent: AgentState, result: messages.ToolResult, at: float) -> Event:
         call = agent.open_call(result.id)
         is_reported = call is None or result.id in agent.started
+        finished = agent.finished.get(result.id)
         return events.ToolResult(
             **self._common(agent.name, at),
             id=result.id,
             name="" if call is None else call.name,
             text=result.text,
             is_error=result.is_error,
-            seconds=agent.seconds.get(result.id, 0.0),
+            seconds=0.0 if finished is None else finished.seconds,
+            exit_code=None if finished is None else finished.exit_code,
+            summary=() if finished is None else finished.summary,
             input={} if is_reported or call is None else call.input,
         )
 

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 from chain import events
 from chain.events import Status, TaskState
-from chain.lines.parse import is_stop
 from chain.text.plain import sanitize
-from chain.text.wording import FOUND, MAIN, STOPPED_BY_RULE, beginning, counted
+from chain.text.wording import MAIN, beginning, counted
 
 MAX_INPUT = 160
 """Characters of a call's input beside its name."""
 
 BOXES: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
-_EXIT = re.compile(r"exit code (\d+)")
-_KILLED = re.compile(r"killed by \S+|killed by signal \d+|stopped after .+, its time limit")
-_LEFT_BEHIND = re.compile(r"\d+ background process(?:es)? ended with the command")
-_COUNT = re.compile(r"\[\d+ done, \d+ skipped\]")
 
 _POINTS = {
     "A": "before the first model call",
@@ -116,11 +109,6 @@ def answer_line(answer: events.Answer | None) -> str:
     return sanitize(text[0].upper() + text[1:])
 
 
-def is_stop_receipt(event: events.Receipt) -> bool:
-    """Whether the line was a stop. A receipt has no kind, and no other event describes a stop, so its text is read."""
-    return event.state == "handled" and (event.reason == STOPPED_BY_RULE or is_stop(event.text))
-
-
 def settled(event: events.Receipt) -> str:
     """What became of a line that did not reach the model, without its text; empty where other events say it."""
     why = f" ({event.reason.strip()})" if event.reason else ""
@@ -129,7 +117,7 @@ def settled(event: events.Receipt) -> str:
             return f"{event.state.capitalize()}{why}"
         case "unsent":
             return f"Never sent{why}"
-        case "handled" if is_stop_receipt(event):
+        case "handled" if event.is_stop:
             return "The user stopped"
         case "handled":
             return f"{'Not done' if why else 'Done'}{why}"
@@ -202,41 +190,3 @@ def beyond_replies(event: events.Result) -> str:
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()
-
-
-def without_partial_results(text: str) -> str:
-    """What a stop says without the list of what was found, where each result was shown: its count stays."""
-    rows = text.split("\n")
-    end = next((n for n, row in enumerate(rows) if _COUNT.fullmatch(row)), None)
-    if end is None:
-        return text
-    begin = next((n for n, row in enumerate(rows[:end]) if row.startswith(FOUND)), end)
-    return "\n".join([*rows[:begin], *(row for row in rows[end:] if row)])
-
-
-@dataclass(frozen=True, slots=True)
-class CommandEnd:
-    """How a command ended: ``end`` is empty where it went well.
-
-    ``parts`` is what there is to say of it: ``end``, what the sandbox refused, how much ended with it, and the last
-    row that it wrote.
-    """
-
-    end: str
-    parts: tuple[str, ...]
-
-
-def command_end(text: str) -> CommandEnd:
-    """How a command ended, from the text of its result: the last rows of that say it."""
-    rows = [row.strip() for row in text.split("\n") if row.strip()]
-    end = left_behind = ""
-    refused = rows.pop() if rows and rows[-1].startswith("[sandbox: ") else ""
-    if rows and (code := _EXIT.fullmatch(rows[-1])):
-        end = "" if code[1] == "0" else f"exit {code[1]}"
-        rows.pop()
-    elif rows and _KILLED.fullmatch(rows[-1]):
-        end = rows.pop()
-    if rows and _LEFT_BEHIND.fullmatch(rows[-1]):
-        left_behind = rows.pop()
-    said = rows[-1] if rows else ""
-    return CommandEnd(end, tuple(part for part in (end, refused, left_behind, said) if part))

@@ -72,11 +72,6 @@ def counted(n: int, thing: str, things: str = "") -> str:
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"
 
 
-def ended_with_program(status: str, result: str) -> bool:
-    """Whether the program ended before the run did, whose end was recorded by whoever resumed the session."""
-    return status == "interrupted" and result == PROGRAM_ENDED
-
-
 def how_often(names: Iterable[str]) -> str:
     """Names, each once and with how often it is there: ``read_file, 3 × shell``."""
     return ", ".join(name if n == 1 else f"{n} × {name}" for name, n in Counter(names).items())

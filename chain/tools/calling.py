@@ -109,9 +109,9 @@ async def run(
         return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
     if not isinstance(output, ToolOutput):
         output = ToolOutput(text)
-    if output.is_error:
-        return replace(failed(call, shortened(text, rules.result_limit)), images=output.images)
-    return ToolResult(call.id, shortened(text, rules.result_limit) if text.strip() else NO_OUTPUT, images=output.images)
+    text = shortened(text, rules.result_limit)
+    result = failed(call, text) if output.is_error else ToolResult(call.id, text if text.strip() else NO_OUTPUT)
+    return replace(result, images=output.images, exit_code=output.exit_code, summary=output.summary)
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:

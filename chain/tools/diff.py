@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import islice
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from chain.errors import ToolError
-from chain.hunks import FileDiff, Hunk, HunkRow
+from chain.hunks import FileDiff, Hunk
 from chain.text.wording import first_of
 from chain.tools.file_text import MAX_NUMBERS, FileText
 from chain.tools.lookalikes import folded, names_of_forms
@@ -253,19 +253,18 @@ def _hunks(before: Sequence[str], after: Sequence[str], *, hide_cr: bool) -> Ite
         # An empty side is named by the line before it.
         old = here + (end > here)
         new = first.new - lead + (last.new_end - first.new + end - last.old_end + lead > 0)
-        rows: list[HunkRow] = []
+        rows: list[str] = []
         for block in group:
             rows += [_row(" ", line, hide_cr) for line in before[here : block.old]]
             rows += [_row("-", line, hide_cr) for line in before[block.old : block.old_end]]
             rows += [_row("+", line, hide_cr) for line in after[block.new : block.new_end]]
             here = block.old_end
         rows += [_row(" ", line, hide_cr) for line in before[here:end]]
-        yield Hunk(old, new, tuple(rows))
+        sides = (("-", before), ("+", after)) if end == len(before) else ()  # where one file ends, the other does
+        yield Hunk(old, new, tuple(rows), "".join(sign for sign, lines in sides if lines and lines[-1][-1] != "\n"))
 
 
-def _row(sign: Literal[" ", "-", "+"], line: str, hide_cr: bool) -> HunkRow:
-    if not line.endswith("\n"):
-        return HunkRow(sign, line, ends=False)
+def _row(sign: str, line: str, hide_cr: bool) -> str:
     if line.endswith("\r\n"):
-        return HunkRow(sign, f"{line[:-2]}{'' if hide_cr else '␍'}")
-    return HunkRow(sign, line[:-1])
+        return f"{sign}{line[:-2]}{'' if hide_cr else '␍'}"
+    return sign + line.removesuffix("\n")

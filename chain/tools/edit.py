@@ -26,7 +26,7 @@ from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file
 from chain.tools.protected import Protected
 from chain.tools.replace import Changed, replace
 from chain.tools.seen import digest
-from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
 _THREADS = Threads("edit")
 
@@ -67,7 +67,7 @@ class _Edits:
     async def preview_write(self, ctx: ToolContext, path: str, content: str) -> Preview | None:
         return await self._preview(ctx, path, Whole(content))
 
-    async def write(self, ctx: ToolContext, path: str, content: str) -> str:
+    async def write(self, ctx: ToolContext, path: str, content: str) -> ToolOutput:
         """Write a text file of the workspace: a new one, with the folders it needs, or all of one that exists.
 
         `path` is relative to the workspace. One that exists must have been read before; its mode, its byte order mark
@@ -82,7 +82,7 @@ class _Edits:
 
     async def edit(
         self, ctx: ToolContext, path: str, old_string: str, new_string: str, replace_all: bool = False
-    ) -> str:
+    ) -> ToolOutput:
         """Replace a text in a file of the workspace that was read before.
 
         `path` is relative to the workspace. `old_string` must be in the file exactly, with its spaces and ends of line,
@@ -93,15 +93,14 @@ class _Edits:
     async def _preview(self, ctx: ToolContext, path: str, edit: Edit) -> Preview | None:
         return (await _THREADS.run(partial(_plan, ctx, self.protected, path, edit), abandon_on_cancel=True)).preview
 
-    async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> str:
+    async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> ToolOutput:
         async with ctx.seen.editing:
             plan = await _THREADS.run(partial(_carried_out, ctx, self.protected, path, edit))
             ctx.seen.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
-        if plan.status is None:
-            return f"Created {plan.change.diff.head}."
-        return (
-            f"Changed {plan.change.diff.head}." if plan.change.diff.hunks else f"{plan.shown} has this content already."
-        )
+        diff = plan.change.diff
+        if plan.preview is None:
+            return ToolOutput(f"{plan.shown} has this content already.", summary=("has this content already",))
+        return ToolOutput(f"{'Created' if plan.status is None else 'Changed'} {diff.head}.", summary=(diff.counts,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ class _PlannedEdit:
         if self.status is not None and not self.change.diff.hunks:
             return None
         diff = self.change.diff
-        return Preview(diff.text, diff.path, self.digest, only_by_name=self.only_by_name)
+        return Preview("", diff.path, self.digest, only_by_name=self.only_by_name, diff=diff)
 
 
 def _carried_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:

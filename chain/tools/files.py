@@ -31,7 +31,7 @@ from chain.tools.file_text import FileText
 from chain.tools.file_tree import MAX_AROUND, MAX_NAMED, Tree, TreeEntry, around, walk
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
-from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, ToolOutput, tool
 
 if TYPE_CHECKING:
     from chain.text.search import Pattern
@@ -66,7 +66,7 @@ at all, and no abandoned search goes on for longer."""
 
 
 @tool(kind="search", read_only=True)
-async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> str:
+async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> ToolOutput:
     """List the files under a folder of the workspace, each with its lines, words and bytes.
 
     `path` is relative to the workspace, and "." is the workspace itself. Folders such as .git are left out. `pattern`
@@ -79,7 +79,7 @@ async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", orde
 
 
 @tool(kind="read", read_only=True)
-async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0, column: int = 1) -> str:
+async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0, column: int = 1) -> ToolOutput:
     """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
 
     `path` is relative to the workspace. `offset` is the first line to show, counted from 1, and `limit` the number of
@@ -90,15 +90,15 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
         raise ToolError("offset counts lines from 1, column characters from 1, and limit must not be negative.")
     most = min(MAX_SHOWN, ctx.room)
     read = partial(_read, ctx.workspace, path, offset, column, limit, most)
-    text, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
+    output, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
         # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
         ctx.seen.digests[real] = read_digest
-    return text
+    return output
 
 
 @tool(kind="search", read_only=True)
-async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
+async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> ToolOutput:
     """Search the text files under a folder of the workspace, or one file, line by line.
 
     `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is relative to the workspace.
@@ -115,7 +115,7 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> str:
     return await _search(ctx, compiled, tree)
 
 
-def _list(workspace: Path, path: str, pattern: str, order: Order) -> str:
+def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
     tree = walk(workspace, path)
     # A pattern with a / is for the path, any other for the name.
     fits = re.compile(fnmatch.translate(pattern)).match
@@ -135,8 +135,8 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> str:
     count = _counted(len(tree.entries), "file")
     if pattern != "*":
         count = f"{_counted(len(entries), 'file')} named {as_text(PurePath(pattern))}, of {count}"
-    folders = f" in {tree.folders + 1} folders" if tree.folders else ""
-    return "\n".join([f"{shown}: {count}{folders}", *rows, *tree.notes()])
+    count += f" in {tree.folders + 1} folders" if tree.folders else ""
+    return ToolOutput("\n".join([f"{shown}: {count}", *rows, *tree.notes()]), summary=(count,))
 
 
 def _counted(n: int, thing: str) -> str:
@@ -193,8 +193,8 @@ def _counts(raw: bytes, text: FileText) -> str:
     return ", ".join(_counted(count, thing) for count, thing in counts)
 
 
-def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[str, Path, str]:
-    """The text of a result, the file's real path, and its digest, if all of it was read."""
+def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[ToolOutput, Path, str]:
+    """A result, the file's real path, and its digest, if all of it was read."""
     real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
@@ -207,14 +207,18 @@ def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most
         counts = f"{size} bytes" if size > MAX_WHOLE else _counts(raw, text)
         head = "; ".join([f"{shown}: {counts}", *text.notes])
         if size <= MAX_WHOLE:
-            return _part(head, StringIO(text.body), offset, column, limit, most), real, digest(raw)
+            whole, lines = StringIO(text.body), len(text.lines)
+            found, part = _part(head, whole, offset, column, limit, most)
+            summary = f"{part} of {lines}" if part else _counted(lines, "line")
+            return ToolOutput(found, summary=(summary,)), real, digest(raw)
         file.seek(len(text.mark))
         with TextIOWrapper(file, text.codec, "replace", newline="\n") as large:
-            return _part(head, large, offset, column, limit, most), real, ""
+            found, part = _part(head, large, offset, column, limit, most)
+            return ToolOutput(found, summary=(f"{part} of {size} bytes",)), real, ""
 
 
-def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> str:
-    """The head and as many lines as fit into ``most`` characters; it says which those are, unless they are all."""
+def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> tuple[str, str]:
+    """The head and as many lines as fit into ``most`` characters; and in words which those are, unless they are all."""
     shown, room, rest = list[str](), most, ""
     is_there = _pass_over(text, offset, column)
     while is_there and not rest and (piece := text.readline(room + len("\r\n") + 1)):
@@ -229,11 +233,13 @@ def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: i
             room -= len(line) + 1
     if not shown and (offset > 1 or column > 1):
         raise ToolError(f"There is no line {offset}{f' with a column {column}' if column > 1 else ''}. {head}.")
+    part, last = "", offset + len(shown) - 1
     if rest or offset > 1 or column > 1:
-        head += f"; lines {offset} to {offset + len(shown) - 1} are shown"
+        part = f"line {offset}" if last == offset else f"lines {offset} to {last}"
+        head += f"; lines {offset} to {last} are shown"
         head += f" from column {column}" if column > 1 else ""
         head += f", read on with {rest}" if rest else ""
-    return "\n".join([head, *shown])
+    return "\n".join([head, *shown]), part
 
 
 def _pass_over(text: TextIO, offset: int, column: int) -> bool:
@@ -264,7 +270,7 @@ class _Matches:
     skipped: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
-async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> str:
+async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
     files = [entry for entry in tree.entries if entry.parts is not None]
     found = _Matches()
     with trio.move_on_after(SEARCH_S):
@@ -282,7 +288,8 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> str:
     if left := [entry.shown for entry in files[seen:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
     rows += [f"Not searched {why}: {first_of(names, MAX_NAMED)}." for why, names in skipped.items()]
-    return "\n".join([*rows, *tree.notes()])
+    summary = "1 match" if lines == 1 else f"{lines} matches"
+    return ToolOutput("\n".join([*rows, *tree.notes()]), summary=(summary,))
 
 
 def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], found: _Matches) -> None:

@@ -7,9 +7,9 @@ A tool is usually written as::
         \"\"\"Count the words of a text file.\"\"\"
 
 Its first parameter is the context, the others are the input that the model gives, and its docstring is the description
-that the model reads. It returns the text of the result and raises ``ToolError`` when it cannot; any other exception is
-reported to the model as well, and the loop goes on. A function that cannot be a tool is a ``TypeError`` where it is
-defined.
+that the model reads. It returns the text of the result, or a ``ToolOutput``, and raises ``ToolError`` when it cannot;
+any other exception is reported to the model as well, and the loop goes on. A function that cannot be a tool is a
+``TypeError`` where it is defined.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from typing import Any, Literal, Protocol, TypeAlias, get_type_hints, overload, 
 import trio
 
 from chain.errors import ToolError
+from chain.hunks import FileDiff
 from chain.lines.parse import Adjustment
 from chain.messages import Image
 from chain.plan import Plan
 from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
-
-ToolFunction: TypeAlias = Callable[..., Awaitable[str]]
 
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
 """What a tool is for, as front ends show it. One that delegates hands its task to another agent."""
@@ -59,11 +58,20 @@ class Steering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result with ``images`` beside its text, or an error with some."""
+    """A result, or an error, with more than its text: ``images`` for the model, and what only people are shown.
+
+    ``exit_code`` is that of a command; a negative one is the number of the signal that killed it. ``summary`` is what a
+    single row says of the result, the most important part first.
+    """
 
     text: str
     images: tuple[Image, ...] = ()
     is_error: bool = False
+    exit_code: int | None = None
+    summary: tuple[str, ...] = ()
+
+
+ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
@@ -90,10 +98,11 @@ class Preview:
     """What a call would do, for the question whether it may.
 
     ``text`` is what people read, ``subject`` what an allowance is matched with (a path, a command, a host), and
-    ``digest`` changes with what the call would start from. Approval holds as long as a new preview is equal to the one
-    that was shown. ``always`` is what the answer "always" allows: the tool, or this subject alone. ``protections`` are
-    short names of what fences the call in. ``only_by_name`` is the part of a path that an allowance must have in its
-    pattern to cover the call, such as ``.git``; empty where any may. The answer "always" then allows this call alone.
+    ``digest`` changes with what the call would start from. For a change of a file, ``diff`` is shown instead of
+    ``text``. Approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer
+    "always" allows: the tool, or this subject alone. ``protections`` are short names of what fences the call in.
+    ``only_by_name`` is the part of a path that an allowance must have in its pattern to cover the call, such as
+    ``.git``; empty where any may. The answer "always" then allows this call alone.
     """
 
     text: str
@@ -102,6 +111,7 @@ class Preview:
     always: Literal["tool", "subject"] = "tool"
     protections: tuple[str, ...] = ()
     only_by_name: str = ""
+    diff: FileDiff | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +258,7 @@ class FunctionTool:
         """The JSON schema of the input: an object without unknown keys."""
         return _schema_of(self._input_model)
 
-    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str | ToolOutput:
         """Check the input against the schema and run the tool. Raises ``ToolError`` for input that does not fit."""
         return await self.function(context, **self.check(input))
 

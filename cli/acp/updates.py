@@ -156,7 +156,7 @@ class UpdateBuilder:
         if event.kind == "choice" and known is not None:
             return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
         call = known or _AnnouncedCall(self._kind_of(event.name))
-        diff = event.diff if call.kind == "edit" else None
+        diff = event.diff
         call.content = shown_calls.preview_content(diff, event.preview, self.workspace)
         self._calls[event.tool_call_id] = call
         fields = {

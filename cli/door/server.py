@@ -20,6 +20,7 @@ import trio
 from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
+from chain.lines.parse import parse_line
 from chain.signal import Signal
 from cli.door import peers, sockets
 from cli.door.connection import Connection, error_row
@@ -177,7 +178,8 @@ class Door:
             self._senders,
         )
         if said.what == "nothing":  # no event says so
-            client.tell(events.Receipt(id=row.id, text=row.text, state="handled", reason=said.message))
+            kind = parse_line(row.text).kind
+            client.tell(events.Receipt(id=row.id, text=row.text, state="handled", reason=said.message, kind=kind))
 
     def _answer(self, client: Connection, id: str, text: str) -> None:
         if client.answerer is None:

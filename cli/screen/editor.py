@@ -39,7 +39,7 @@ from cli.screen.protocol import Listener, Screen
 from cli.screen.shown_text import ShownText
 from cli.screen.toolkit import FileHistory, HeldOutput, KeyParser, WholeTextCompleter, screen_size
 from cli.show.text_rows import cut
-from cli.show.toolbar import nearly_full
+from cli.show.toolbar import ToolbarPart
 
 _THREADS = Threads("editor")
 
@@ -273,9 +273,8 @@ class _Terminal:
     def _toolbar(self) -> StyleAndTextTuples:
         width = self._output.get_size().columns
         menu = self._menu(width)
-        row = self._status(width, with_names=not menu)
-        begin, end = nearly_full(row) or (len(row), len(row))
-        return [*menu, ("", row[:begin]), ("class:nearly-full", row[begin:end]), ("", row[end:])]
+        parts = self._status(width, with_names=not menu)
+        return [*menu, *((f"class:{style}" if style else "", text) for style, text in parts)]
 
     def _menu(self, width: int) -> StyleAndTextTuples:
         """The commands, or files, that begin like what is typed, a row each, the chosen one among those that fit."""
@@ -298,15 +297,15 @@ class _Terminal:
         styles = ["class:chosen" if first + n == chosen else "class:menu" for n in range(len(shown))]
         return [(style, f"{cut(row, width, '')}\n") for style, row in zip(styles, rows, strict=True)]
 
-    def _status(self, width: int, *, with_names: bool) -> str:
+    def _status(self, width: int, *, with_names: bool) -> Sequence[ToolbarPart]:
         state = self._buffer.complete_state
         if with_names and state is not None and len(state.completions) > 1:
             typed = state.original_document.text_before_cursor
             # Once what they have in common was put in, a completion is only what follows that.
             names = [typed[: len(typed) + choice.start_position] + choice.text for choice in state.completions]
-            return cut("  ".join(names), width, "")
+            return [("", cut("  ".join(names), width, ""))]
         if self._keyboard.listener is None:
-            return "starting"
+            return [("", "starting")]
         *others, typed = self._draft.lines(self._buffer.text)
         return self._keyboard.listener.toolbar(
             width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._page.answer_keys

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeAlias
 
+from cli.show.toolbar import ToolbarPart
+
 Acceptance: TypeAlias = Literal["accepted", "answered", "keep", "replace", "later", "gone"]
 """What happened to a line: accepted, as it is or as an answer; kept in the editor to be corrected, or to be replaced by
 the next key, as what was not meant so; kept there to be sent again later as it is; kept there since the question that
@@ -59,7 +61,7 @@ class Listener(Protocol):
     def target(self, typed: str) -> str:
         """The agent that the line would go to; empty for the main one."""
 
-    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> str:
+    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
         """The row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``.
 
         ``keys`` answer the question ``at`` which it was begun, without Enter.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chain import events
-from chain.text.phrases import command_end, duration
+from chain.text.phrases import duration
 from cli.show.place import RowPlace, rows_of
 from cli.show.signs import MINUS
 from cli.show.text_rows import columns, flat
 
 COMMAND = "shell"
-"""The tool whose results say at their end how a command ended."""
+"""The tool that runs commands."""
 LISTING = "list_files"
 """The tool whose only argument may be left out."""
 LEAST_S = 1.0
@@ -26,9 +25,7 @@ MAX_CHARS = 400
 _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
 """The names of the arguments that a call is known by; models write the more important one first."""
 _QUOTED = ("pattern", "query")
-_COUNTS = re.compile(r"((\d+) lines?), \d+ words?, \d+ bytes?(?:;.*?)??(?:; lines (\d+) to (\d+) are shown.*)?")
 _OPENINGS = frozenset("{[")
-_MATCHES = re.compile(r"(\d+) matching lines? in .+ searched\.")
 
 
 def subject(name: str, input: Mapping[str, Any]) -> str:
@@ -49,42 +46,30 @@ def head(name: str, about: str) -> str:
     return f"{flat(name)}{'  ' if name == COMMAND and about else ' ' if about else ''}{about}"
 
 
-def facts(event: events.ToolResult, about: str = "") -> list[str]:
-    """What there is to say of a result, the most important first."""
+def facts(event: events.ToolResult) -> list[str]:
+    """Return the parts of a result's summary, the most important first; of one without a summary its first row."""
+    if event.summary or event.exit_code is not None:
+        return [flat(part) for part in event.summary]
     rows = [row for row in rows_of(event.text) if row.strip()]
-    if event.name == COMMAND:
-        return [flat(part) for part in command_end(event.text).parts]
-    if not rows:
-        return []
-    if found := _MATCHES.fullmatch(rows[-1].strip()):
-        return ["1 match" if found[1] == "1" else f"{found[1]} matches"]
     # A row that only opens a bracket says nothing, as of JSON.
-    first = flat(rows[0] if rows[0].strip() not in _OPENINGS else " ".join(rows)[:MAX_CHARS])
-    before, here, rest = first.partition(about) if about else ("", "", "")
-    if here and len(before.split()) <= 1 and rest[:1] in (":", " ") and rest.strip(" :."):
-        first = rest.strip(" :.")
-    if (counts := _COUNTS.fullmatch(first)) is None:
-        return [first]
-    whole, lines, begin, end = counts.groups()
-    if begin is None:
-        return [whole]
-    return [f"line {begin} of {lines}" if begin == end else f"lines {begin} to {end} of {lines}"]
+    has_words = rows and rows[0].strip() not in _OPENINGS
+    return [flat(rows[0] if has_words else " ".join(rows)[:MAX_CHARS])] if rows else []
 
 
 def has_failed(event: events.ToolResult) -> bool:
     """Whether a call failed, as people see it: a command that ends with an error gives the model a result."""
-    return event.is_error or (event.name == COMMAND and bool(command_end(event.text).end))
+    return event.is_error or event.exit_code not in (None, 0)
 
 
 def is_refusal(event: events.ToolResult) -> bool:
-    """Whether a call failed with a text that says why; a command that ran says so in its last row."""
-    return event.is_error and not (event.name == COMMAND and command_end(event.text).end)
+    """Whether a call failed with a text that says why, and has no summary of what it did."""
+    return event.is_error and not event.summary
 
 
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
     """The row of a call that has ended, two at most of an error; ``more`` is what else there is to say of it."""
     dot = f" {place.sign('·')} "
-    did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in facts(event, about)]
+    did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in facts(event)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
     if is_refusal(event):
         # The reason of a refusal ends with what would allow the call, so the argument leaves room for that, and for the

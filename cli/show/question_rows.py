@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from chain import events
-from chain.hunks import read_diff
 from chain.text.phrases import answered
 from chain.text.wording import ASKED_EACH_TIME, counted
 from cli.show.aliases import bare_command
@@ -54,12 +53,14 @@ _LESSER_FENCES = {
 saying; where neither does, they are all there is to say."""
 
 
-def preview_rows(text: str, width: int, mark: str, more: str = "↪", *, whole: bool = False) -> list[Row]:
-    """The rows of a preview, each at most ``width`` columns; cut in the middle unless it is to be ``whole``.
+def preview_rows(
+    question: events.Question, width: int, mark: str, more: str = "↪", *, whole: bool = False
+) -> list[Row]:
+    """The rows of a question's preview, each at most ``width`` columns; cut in the middle unless it is to be ``whole``.
 
     ``mark`` begins the row that says how much is missing, and ``more`` one that goes on with the row above.
     """
-    diff = read_diff(text)
+    text, diff = question.preview, question.diff
     lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
     lines = lines if diff is None else list(diff.shown())
     left = 0 if whole else max(len(lines) - HEAD_ROWS - TAIL_ROWS, 0)
@@ -93,14 +94,12 @@ def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
 
 def title(question: events.Question) -> str:
     """What is asked, on one row or more. What a call is about is said here or by the preview, not twice."""
-    text = question.text
-    if question.kind == "approval" and shows_preview(question):
-        each_time = ASKED_EACH_TIME if text.endswith(ASKED_EACH_TIME) else ""
-        about = text.removesuffix(each_time).removeprefix(f"Allow {question.name}: ")
+    text, about = question.text, question.subject
+    if about and shows_preview(question):
         # Only what is a row of its own there, and the first: of a long preview the middle is not shown.
         first = question.preview.strip().partition("\n")[0].removeprefix("$ ")
         if f"{first} ".startswith(about.removesuffix("…") + (" " if about[-1:] != "…" else "")):
-            text = f"Allow {question.name}?{each_time}"
+            text = f"Allow {question.name}?{ASKED_EACH_TIME if question.only_by_name else ''}"
     return f"{question.id} {visible(text)}"
 
 
@@ -125,7 +124,7 @@ def hint(question: events.Question, *, by_key: bool = True) -> str:
     """How to answer; ``by_key``: one key does, without Enter, so that a reason must not begin with one."""
     if question.kind == "choice":
         return CHOICE_HINT
-    always = [f"a allow {_what_always_allows(question)}"] if _has_always(question) else []
+    always = [] if question.only_by_name else [f"a allow {_what_always_allows(question)}"]
     reason = REASON_HINT if by_key else REASON_HINT.replace(" (a space first)", "")
     return " · ".join(["y allow once", *always, reason])
 
@@ -134,7 +133,7 @@ def answer_keys(question: events.Question | None) -> str:
     """The keys that answer a question by themselves; none for a choice, whose numbers may have two digits."""
     if question is None or question.kind == "choice":
         return ""
-    return "yan" if _has_always(question) else "yn"
+    return "yn" if question.only_by_name else "yan"
 
 
 def unclear(question: events.Question, text: str) -> str:
@@ -153,11 +152,7 @@ def unclear(question: events.Question, text: str) -> str:
     is_slip = (len(said) < SHORTEST_REASON and said.isascii()) or said.isdecimal() or bool(bare_command(said))
     if said in _ANSWERS or not is_slip:
         return ""
-    return UNCLEAR if _has_always(question) else UNCLEAR_EACH_TIME
-
-
-def _has_always(question: events.Question) -> bool:
-    return not question.only_by_name and not question.text.endswith(ASKED_EACH_TIME)
+    return UNCLEAR_EACH_TIME if question.only_by_name else UNCLEAR
 
 
 def _what_always_allows(question: events.Question) -> str:
@@ -169,9 +164,9 @@ def _what_always_allows(question: events.Question) -> str:
 def answer_parts(answer: events.Answer) -> tuple[str, str]:
     """The sign of an answer, and what became of the question."""
     sign = {"allowed": "✓", "answered": "✓", "refused": "✗"}.get(answer.decision, "↩")
-    # The answer to a choice is its text, and goes without saying that it is one.
-    words = answered(answer)
-    return sign, f"{answer.id}{words.removeprefix('answered') if answer.decision == 'answered' else f' {words}'}"
+    if answer.decision == "answered":  # the text goes without saying that it is one
+        return sign, f"{answer.id}{f': {answer.text}' if answer.text else ''}"
+    return sign, f"{answer.id} {answered(answer)}"
 
 
 def visible(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chain import events
 from chain.events import Event
-from chain.text.phrases import beyond_replies, without_partial_results
+from chain.text.phrases import beyond_replies
 from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
 from cli.show.spacing import ANSWER, WORK, Part
@@ -67,9 +67,7 @@ class StreamedReplies:
         if not isinstance(event, events.Result) or event.status == "error":
             return parts
         # Replies were shown as they came; only what a stop adds to one is left to show.
-        left = beyond_replies(event)
-        if self._counts:
-            left = without_partial_results(left)
+        left = (self._counts and event.short) or beyond_replies(event)
         return [*parts, (ANSWER, in_rows(left, place.room))]
 
     def aside(self, parts: list[Part]) -> list[Part]:

@@ -14,7 +14,7 @@ from chain import events
 from chain.events import Event
 from chain.text import phrases
 from chain.text.phrases import BOXES, duration
-from chain.text.wording import MAIN, counted, ended_with_program
+from chain.text.wording import MAIN, counted
 from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import INDENT, RowPlace, hanging, rows_of
@@ -57,14 +57,16 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.Receipt(state="delivered", reason=reason) if reason:
             return place.note("↪", flat(reason), "dim")
         case events.Receipt():
-            settled = user_lines.settled_parts(event)
-            return [] if settled is None else [place.signed(*settled)]
+            if (settled := user_lines.settled_parts(event)) is None:
+                return []
+            sign, words, style = settled
+            return [place.signed(sign, f"{words}{user_lines.one_row(event.text)}", style)]
         case events.PlanChanged():
             return _plan(event, place)
         case events.Question():
             title = f"{place.sign('❓')} {place.who}{question_rows.title(event)}"
             shown = [place.paint("bold", row) for row in in_rows(title, place.room)]
-            shown += painted_preview(event.preview, place) if question_rows.shows_preview(event) else []
+            shown += painted_preview(event, place) if question_rows.shows_preview(event) else []
             shown += [place.paint("dim", f"  {row}") for row in in_rows(question_rows.fence(event), place.room - 2)]
             return [*shown, *(row for each in question_rows.options(event) for row in in_rows(each, place.room))]
         case events.Answer():
@@ -97,9 +99,9 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             assert_never(event)
 
 
-def painted_preview(text: str, place: RowPlace, *, whole: bool = False) -> list[str]:
+def painted_preview(question: events.Question, place: RowPlace, *, whole: bool = False) -> list[str]:
     """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
-    found = question_rows.preview_rows(text, place.room, place.sign("…"), place.sign("↪"), whole=whole)
+    found = question_rows.preview_rows(question, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     found = [(style, row.replace(MINUS, place.sign(MINUS)) if style == "plain" else row) for style, row in found]
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
     return [place.paint(_PREVIEW[style], row) if style in _PREVIEW else row for style, row in fitting]
@@ -165,7 +167,7 @@ def _used(event: events.Result, context: Context) -> list[str]:
     parts = [counted(event.usage.total_tokens, "token")]
     if event.usage.cost_usd is not None:
         parts.append(phrases.cost(event.usage.cost_usd))
-    if context.began is not None and not ended_with_program(event.status, event.result):  # when nobody knows
+    if context.began is not None and not event.program_ended:  # when nobody knows
         parts.append(duration(event.time - context.began))
     return parts
 

@@ -6,16 +6,15 @@ one by one, the least important first; the right end stays, since the user is ab
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from chain import events
 from chain.events import Event
 from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
-from chain.text.phrases import duration, is_stop_receipt
+from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
 from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, flat
@@ -25,17 +24,12 @@ LONGEST_PARSED = 2_000
 is a redirect."""
 LONGEST_NAME = 24
 """Columns of a tool's or agent's name, which may have 64 characters: the rest of the row matters more."""
+ToolbarPart: TypeAlias = tuple[str, str]
+"""A style (``nearly-full``, or none) and a text."""
 NEARLY_FULL = 80
 """Percent of the window from which on how full it is stands out."""
 GAP = 2
 """The least columns between the two sides."""
-
-
-def nearly_full(row: str) -> tuple[int, int] | None:
-    """Where in the row stands how full the window is, if it is nearly full."""
-    found = _FILLED.search(row)
-    return found.span() if found is not None and int(found[1]) >= NEARLY_FULL else None
-
 
 _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context", "local"})
 
@@ -43,9 +37,6 @@ _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context"
 def answers_question(text: str) -> bool:
     """Whether a text that was begun at a question answers it; a line with a meaning of its own keeps that."""
     return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
-
-
-_FILLED = re.compile(r"\bctx (\d{1,5})%")
 
 
 class _Signs(NamedTuple):
@@ -97,6 +88,7 @@ class Toolbar:
         self._window: int | None = None
         self._context = ""
         """How full the main agent's conversation is."""
+        self._is_nearly_full = False
         self._plan = plan
         self.is_running = False
         """Whether a run has begun whose result has not come yet."""
@@ -163,7 +155,7 @@ class Toolbar:
                 self._step = _ToolbarStep("answering", event.time)
             case events.Retry():
                 self._step = _ToolbarStep("retry", event.time, event.time + event.delay_s)
-            case events.Receipt() if is_stop_receipt(event):
+            case events.Receipt(is_stop=True):
                 self._is_stopping = self.is_running
             case _:
                 pass
@@ -171,9 +163,10 @@ class Toolbar:
     def _fill(self, tokens: int, window: int | None) -> None:
         self._window = window
         if window:
-            self._context = f"ctx {round(100 * tokens / window)}%"
+            percent = round(100 * tokens / window)
+            self._context, self._is_nearly_full = f"ctx {percent}%", percent >= NEARLY_FULL
         elif tokens:
-            self._context = f"ctx {tokens:,}"
+            self._context, self._is_nearly_full = f"ctx {tokens:,}", False
 
     def target(self, agent: str) -> str:
         """An agent as the prompt shows it; empty for the main one, and for none."""
@@ -200,7 +193,7 @@ class Toolbar:
         others: int = 0,
         holds_rows: bool = False,
         keys: str = "",
-    ) -> str:
+    ) -> list[ToolbarPart]:
         """The row, at most ``width`` columns of it.
 
         ``to`` is who what is in the editor goes to, ``waiting`` how many lines wait for whichever agent, ``at`` the
@@ -222,14 +215,21 @@ class Toolbar:
             right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)
-        for parts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows):
-            left = self._signs.dot.join(part for part in parts if part)
-            if not right and columns(left) <= width:
-                return left
-            room = width - columns(left) - columns(right)
-            if right and room >= (GAP if left else 0):
-                return f"{left}{' ' * room}{right}"
-        return cut(right, width, self._signs.cut)
+        for texts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows):
+            left = self._joined(texts)
+            room = width - sum(columns(text) for _, text in left) - columns(right)
+            if room >= (GAP if left and right else 0):
+                return [*left, ("", f"{' ' * room}{right}")] if right else left
+        return [("", cut(right, width, self._signs.cut))]
+
+    def _joined(self, texts: Iterable[str]) -> list[ToolbarPart]:
+        """The parts of a left side, with dots between them."""
+        parts: list[ToolbarPart] = []
+        for text in filter(None, texts):
+            dot = self._signs.dot if parts else ""
+            is_fill = self._is_nearly_full and text is self._context
+            parts += [("", dot), ("nearly-full", text)] if is_fill else [("", f"{dot}{text}")]
+        return parts
 
     def _queue(self, waiting: int, own: int) -> str:
         """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""

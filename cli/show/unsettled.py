@@ -14,7 +14,7 @@ from chain.events import Event
 from chain.text import phrases
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
-from cli.show import call_rows, question_rows, user_lines
+from cli.show import call_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import RowPlace
 from cli.show.rows import rows, task_rows
@@ -175,8 +175,7 @@ class Unsettled:
                 self._calls[call].is_said = True
             return None
         is_users = event.by == "user"
-        said = question_rows.answer_parts(event)[1]
-        words = said.removeprefix(event.id).strip()
+        words = phrases.answered(event)
         if not is_own or call in self._calls:
             # What a call that runs asked for is said after whether it may run.
             note = self._notes.get(call, "")
@@ -186,11 +185,10 @@ class Unsettled:
         if event.decision not in ("allowed", "refused"):
             return None
         if event.decision == "allowed":
-            self._notes[call] = said if is_users else words
+            self._notes[call] = f"{event.id} {words}" if is_users else words
         elif is_users:  # else its result says why it was refused, and what would allow it
-            asked = question.text.removeprefix(f"Allow {question.name}").strip(" :?")
             self._notes[call] = words
-            self._refused[call] = call_rows.head(question.name, flat(asked))
+            self._refused[call] = call_rows.head(question.name, flat(question.subject))
         return []
 
     def _plan(self, event: events.PlanChanged, place: RowPlace) -> list[str] | None:
@@ -275,11 +273,9 @@ def _waiting_line(event: events.LineQueued, place: RowPlace) -> list[str]:
 def _settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
     """The row of a line that never came to the model, whole: until now it stood in the rows below."""
     event = replace(event, text=user_lines.folded(event.text, place.room))
-    settled = user_lines.settled_parts(event)
-    if settled is None:
+    if (settled := user_lines.settled_parts(event)) is None:
         return []
-    sign, text, style = settled
-    words = text.removesuffix(user_lines.one_row(event.text))
+    sign, words, style = settled
     return place.spans([(style, f"{place.sign(sign)} {words}{event.text}")])
 
 

@@ -108,16 +108,16 @@ def _guidance(event: events.LineQueued, sign: Sign, most: int | None = None) -> 
 
 
 def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
-    """A sign, a text and a style for a line that did not reach the model; others are shown by their own events."""
-    words, text = flat(phrases.settled(event)), one_row(event.text)
+    """Return a sign, the words before the text, and a style, for a line that did not reach the model; else ``None``."""
+    words = flat(phrases.settled(event))
     if not words:
         return None
-    if phrases.is_stop_receipt(event):
-        return "⏹", text, "yellow"
+    if event.is_stop:
+        return "⏹", "", "yellow"
     sign, style = "↩", "dim" if event.state == "dropped" else "yellow"
     if event.state == "handled":
         sign, style = ("✗", "yellow") if event.reason else ("✓", "green")
-    return sign, f"{words}: {text}", style
+    return sign, f"{words}: ", style
 
 
 def as_typed(text: str) -> str:

@@ -19,7 +19,7 @@ from cli.terminal import startup
 from cli.terminal.invocation import Invocation
 
 if TYPE_CHECKING:
-    from chain import Tool, ToolContext
+    from chain import Tool, ToolContext, ToolOutput
     from cli.show.renderer import Renderer
 
 QUERY = "Analyze product data for SKU123"
@@ -149,7 +149,7 @@ def _slowed(tool: Tool, pause: Pause) -> Tool:
     function = tool.function
 
     @functools.wraps(function)
-    async def after_a_pause(context: ToolContext, **input: object) -> str:
+    async def after_a_pause(context: ToolContext, **input: object) -> str | ToolOutput:
         await pause()
         return await function(context, **input)
 

@@ -32,6 +32,7 @@ from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Screen
 from cli.show.text_rows import in_rows
+from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
 from cli.terminal.chains import Chains
 from cli.terminal.display import Display
@@ -215,7 +216,7 @@ class _Program:
     def target(self, typed: str) -> str:
         return self._session.target(typed)
 
-    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> str:
+    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
         return self._session.toolbar(width, typed, at, others, keys)
 
     def give_back(self, text: str) -> None:

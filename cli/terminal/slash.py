@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chain import Chain, Settings, Task
     from chain import sessions as kept
     from chain.chain import AgentView
-    from chain.events import Origin
+    from chain.events import Origin, Question
 
 MOST_SESSIONS = 10
 """Sessions that ``/resume`` shows: more would fill the screen, and are found with ``chain sessions list``."""
@@ -63,13 +63,13 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, and ``edit`` to put into the editor.
 
-    ``keeps``: what was typed stays there, as it was not understood. ``preview`` is what a call would do, ``agent`` one
-    whose work is shown whole. ``thinking``: whether thoughts are shown whole from now on. With an ``opening`` the text
+    ``keeps``: what was typed stays there, as it was not understood. Of ``question`` the preview is shown whole, of
+    ``agent`` the work. ``thinking``: whether thoughts are shown whole from now on. With an ``opening`` the text
     is for when that session is open.
     """
 
     text: str = ""
-    preview: str = ""
+    question: Question | None = None
     agent: str = ""
     edit: str | None = None
     keeps: bool = False
@@ -311,7 +311,7 @@ class Commands:
             known = [each.id for each in asked]
             latest = f"the only question is {known[0]}" if len(known) == 1 else f"the latest are {', '.join(known)}"
             raise _NotUnderstood(f"there is no {flat(id)[:20]}; {latest}")
-        return CommandAnswer(f"{question.id} {question.text}", preview=question.preview)
+        return CommandAnswer(f"{question.id} {question.text}", question=question)
 
     def _thinking(self, argument: str) -> CommandAnswer:
         if argument.casefold() not in ("", *_SWITCH):

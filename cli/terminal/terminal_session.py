@@ -17,7 +17,7 @@ import trio
 from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
 from chain.errors import UserError
-from chain.lines.parse import DID_YOU_MEAN, is_stop, parse_line
+from chain.lines.parse import is_stop, parse_line
 from chain.signal import Signal
 from chain.text.wording import MAIN, counted
 from chain.threads import Threads
@@ -27,7 +27,7 @@ from cli.show import question_rows
 from cli.show.aliases import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.rows import painted_preview
-from cli.show.toolbar import Toolbar, answers_question
+from cli.show.toolbar import Toolbar, ToolbarPart, answers_question
 from cli.show.transcripts import Transcripts
 from cli.terminal.display import Display
 from cli.terminal.recipients import Recipients, take_back
@@ -202,10 +202,10 @@ class TerminalSession:
         if self.report(answer, text, to):
             return "accepted"
         # A command, or a line that is not well-formed, is not refused for want of room.
-        problem = parse_line(line).problem
-        if problem.startswith(DID_YOU_MEAN):
+        parsed = parse_line(line)
+        if parsed.is_mistyped:
             return "replace"
-        return "keep" if had_room or answer.what == "local" or problem else "later"
+        return "keep" if had_room or answer.what == "local" or parsed.problem else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
         """Answer a question. What may have been meant as a key is asked back, and never refuses a call."""
@@ -259,7 +259,8 @@ class TerminalSession:
         if answer.thinking is not None:
             self._display.shows_thinking = self._renderer.shows_thinking = answer.thinking
         self._update_queue()
-        rows = painted_preview(answer.preview, self._renderer.place, whole=True)
+        asked = answer.question
+        rows = [] if asked is None else painted_preview(asked, self._renderer.place, whole=True)
         if answer.agent not in ("", MAIN):
             looks = self._display.looks
             rows += self._transcripts.rows(answer.agent, self._screen.width, color=looks.color, ascii=looks.ascii)
@@ -295,7 +296,7 @@ class TerminalSession:
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
 
-    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> str:
+    def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
         """The row below the prompt; any thread may call it."""
         to = self._recipients.of(typed)
         if to.is_addressed:

@@ -106,6 +106,7 @@ def test_a_stop_in_the_answer_shows_the_text_so_far_what_was_found_and_a_note() 
     assert ending.status == "cancelled_during_synthesis"
     assert ending.result.startswith(f"The answer is\n\n{LIST}\n\n{NOTE}")
     assert QUESTION in ending.result
+    assert ending.short.splitlines() == [LIST.splitlines()[-1], f"{NOTE}.", QUESTION]
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])

@@ -25,7 +25,6 @@ from chain.export.outline import (
 )
 from chain.journal.reading import Reading
 from chain.session.state import retell
-from chain.text.wording import PROGRAM_ENDED
 
 
 def rows_of(story: Outline) -> list[str]:
@@ -182,14 +181,17 @@ def test_nothing_that_is_told_is_lost_and_nothing_stands_twice(told: list[events
 
 
 def test_of_what_ended_with_the_program_nobody_knows_how_long_it_took() -> None:
-    def lost(at: float, result: str, status: events.Status = "interrupted") -> list[events.Event]:
+    def lost(at: float, *, is_lost: bool = True) -> list[events.Event]:
         begun = [
             events.RunStarted(time=at, id="L1", query="go"),
             events.IterationStarted(time=at, iteration=1, max_iterations=9),
         ]
-        return [*begun, events.Result(time=at + 3600.0, iteration=1, iterations=1, status=status, result=result)]
+        end = events.Result(
+            time=at + 3600.0, iteration=1, iterations=1, status="interrupted", result="x", program_ended=is_lost
+        )
+        return [*begun, end]
 
-    told = [*lost(1.0, PROGRAM_ENDED), *lost(5000.0, PROGRAM_ENDED, "done")]
+    told = [*lost(1.0), *lost(5000.0, is_lost=False)]
     story = outline_of(told)
     assert [run.took for run in story.runs] == ["an unknown time", "1 h 0 min"]
     assert [step.took for run in story.runs for step in run.steps] == ["an unknown time", "1 h 0 min"]
@@ -199,7 +201,7 @@ def test_of_what_ended_with_the_program_nobody_knows_how_long_it_took() -> None:
     page = "".join(html(story))
     assert "more than 1 h 0 min" in page
     assert "iteration 1: an unknown time" in page
-    begun, result = lost(1.0, PROGRAM_ENDED)[:2], lost(1.0, PROGRAM_ENDED)[2]
+    *begun, result = lost(1.0)
     child = [
         events.ToolCall(time=2.0, iteration=1, id="t1", name="explore", input={}),
         events.AgentStarted(time=3.0, name="explore-1", kind="explore", task="look", parent_id="t1"),

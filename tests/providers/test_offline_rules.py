@@ -13,7 +13,6 @@ from support.steered import Steered
 
 from chain import yamlfile
 from chain.app.prompt_files import text_of_prompt
-from chain.errors import ToolError
 from chain.interruption import prompt as interruption
 from chain.interruption.prompt import Arrival, Situation
 from chain.interruption.prompt_file import PromptFile
@@ -22,7 +21,7 @@ from chain.messages import Message, ToolCall, ToolResult, tool_results, user_tex
 from chain.model import Request, ToolSpec
 from chain.plan import Plan
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.tools import files, plan_tools
+from chain.tools import calling, files, plan_tools
 from chain.tools.registry import Registry
 from chain.tools.tool import ToolContext
 
@@ -84,10 +83,7 @@ class Driver:
 
     async def call(self, call: ToolCall) -> ToolResult:
         context = ToolContext(self.workspace, self.plan, call.id, Steered(), lambda text: None)
-        try:
-            return ToolResult(call.id, await REGISTRY.get(call.name).run(context, call.input))
-        except ToolError as error:
-            return ToolResult(call.id, str(error), is_error=True)
+        return await calling.run(REGISTRY.get(call.name), call, context, calling.Rules())
 
     @property
     def calls(self) -> list[list[str]]:

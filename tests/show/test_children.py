@@ -72,7 +72,7 @@ def test_a_childs_work_is_a_row_at_its_start_and_one_at_its_end(width: int) -> N
         ([ONE.tool(), ONE.result(), ONE.interruption()], [IN.replace("before a tool", "after read_file")]),
         ([ONE.tool(), ONE.result(), ONE.iteration(2), ONE.interruption()], [IN]),
         ([ONE.receipt("returned", reason="it was stopped")], ["  ↩ explore-1: Returned (it was stopped): use B"]),
-        ([ONE.receipt("handled", "stop")], ["  ⏹ explore-1: stop"]),
+        ([ONE.receipt("handled", "stop", kind="stop")], ["  ⏹ explore-1: stop"]),
         ([ONE.question()], ["  ❓ explore-1: Q1 Run this command?", "    ls -la"]),
         ([ONE.answer()], ["  ✓ explore-1: Q1 allowed"]),
         ([ONE.retry()], ["  ↻ explore-1: Asking again in 1.0 s (attempt 2): overloaded"]),

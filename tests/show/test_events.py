@@ -12,12 +12,11 @@ from support.tellers import MAIN
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
-from chain.hunks import FileDiff, Hunk, HunkRow
+from chain.hunks import FileDiff, Hunk
 from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.text.plain import sanitize
-from chain.text.wording import STOPPED_BY_RULE
 from cli.show.renderer import Renderer
 from cli.show.signs import in_ascii
 from cli.show.text_rows import LONGEST_SHOWN
@@ -41,8 +40,8 @@ def interruption(**changes: Any) -> events.UserInterruption:
     return replace(MAIN.interruption(id="L1"), **{"iteration": 3, "waited_s": 3.21, **changes})
 
 
-def receipt(state: events.State, text: str = "use B", reason: str = "") -> events.Receipt:
-    return events.Receipt(id="L1", text=text, state=state, reason=reason)
+def receipt(state: events.State, text: str = "use B", reason: str = "", kind: str = "redirect") -> events.Receipt:
+    return events.Receipt(id="L1", text=text, state=state, reason=reason, kind=kind)
 
 
 def tool(name: str = "search_files", **input: Any) -> events.ToolCall:
@@ -106,8 +105,7 @@ RESULT = events.Result(
         (receipt("unsent"), ["↩ Never sent: use B"]),
         (receipt("dropped"), ["↩ Dropped: use B"]),
         (receipt("handled", "todo: add x"), ["✓ Done: todo: add x"]),
-        (receipt("handled", "stop"), ["⏹ stop"]),
-        (receipt("handled", "halt at once", STOPPED_BY_RULE), ["⏹ halt at once"]),
+        (receipt("handled", "halt at once", "by rule", "stop"), ["⏹ halt at once"]),
         (receipt("queued"), []),
         (receipt("delivered"), []),
         (receipt("refused"), []),
@@ -363,12 +361,12 @@ def test_ascii_has_no_other_sign() -> None:
 
 
 def test_how_a_file_changes_is_counted_in_ascii_too() -> None:
-    diff = FileDiff("a.py", (Hunk(1, 1, (HunkRow("-", "x"), HunkRow("+", "y"))),)).text
+    diff = FileDiff("a.py", (Hunk(1, 1, ("-x", "+y")),))
     asked = events.Question(
         id="Q1", kind="approval", text="Allow edit_file: a.py", options=(), tool_call_id="c1", name="edit_file",
-        preview=diff,
+        preview=diff.text, subject="a.py", diff=diff,
     )  # fmt: skip
-    ended = events.ToolResult(id="c1", name="edit_file", text="Changed a.py +1 −1.", is_error=False, seconds=0)
+    ended = events.ToolResult(id="c1", name="edit_file", text="x", is_error=False, seconds=0, summary=(diff.counts,))
     renderer = Renderer(color=False, ascii=True, updates=True)
     rows = "\n".join(row for event in (asked, ended) for row in renderer.lines(event))
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
+from chain.hunks import FileDiff, Hunk
 from chain.text.wording import ASKED_EACH_TIME
 from cli.show.question_rows import (
     answer_keys,
@@ -26,7 +27,7 @@ TEXT = st.text(alphabet="ab $>-↪\n\t全", max_size=60)
 
 @given(TEXT, st.integers(12, 20), st.sampled_from(["↪", "->"]))
 def test_a_preview_can_be_put_together_again_from_its_rows(text: str, width: int, more: str) -> None:
-    rows = [row for _, row in preview_rows(text, width, "…", more, whole=True)]
+    rows = [row for _, row in preview_rows(asked(preview=text), width, "…", more, whole=True)]
     lines: list[str] = []
     for row in rows:
         is_new = row.startswith("  ")
@@ -39,17 +40,23 @@ def test_a_preview_can_be_put_together_again_from_its_rows(text: str, width: int
     ("text", "what"), [("\n".join(map(str, range(1, 100))), "lines"), ("1" + "x" * 2_000 + "99", "rows")]
 )
 def test_of_a_long_preview_the_beginning_and_the_end_are_shown(text: str, what: str) -> None:
-    rows = [row for _, row in preview_rows(text, 40, "…")]
+    question = asked(preview=text)
+    rows = [row for _, row in preview_rows(question, 40, "…")]
     (note,) = [row for row in rows if f" more {what}; /diff shows all" in row]
-    left_out = len(preview_rows(text, 40, "…", whole=True)) - (len(rows) - 1)
+    left_out = len(preview_rows(question, 40, "…", whole=True)) - (len(rows) - 1)
     assert note == f"  … {left_out} more {what}; /diff shows all"
     assert rows[0].startswith("  1")
     assert rows[-1].endswith("99")
 
 
 def test_a_row_of_a_difference_that_goes_on_has_its_colour() -> None:
-    diff = "a.txt +1 −0\n@@ -0,0 +1 @@\n+" + "x" * 30
-    assert preview_rows(diff, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]
+    question = asked(diff=FileDiff("a.txt", (Hunk(0, 1, ("+" + "x" * 30,)),)))
+    assert preview_rows(question, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]
+
+
+def test_a_command_that_reads_like_a_difference_is_not_shown_as_one() -> None:
+    rows = preview_rows(asked(preview="a.txt +1 −0\n@@ -0,0 +1 @@\n+x"), 40, "…")
+    assert {style for style, _ in rows} == {"plain"}
 
 
 def asked(name: str = "write_file", text: str = "Allow write_file: x", **more: Any) -> events.Question:
@@ -60,9 +67,9 @@ def test_always_is_not_offered_where_it_would_hold_for_one_call_alone() -> None:
     assert "a allow every write_file until you leave" in hint(asked())
     assert "a allow this exact command until you leave" in hint(asked("shell", "Allow shell: ls", always="subject"))
     assert answer_keys(asked()) == "yan"
-    for each_time in (asked(text=f"Allow write_file: x{ASKED_EACH_TIME}"), asked(only_by_name=".git")):
-        assert "a allow" not in hint(each_time)
-        assert answer_keys(each_time) == "yn"
+    each_time = asked(only_by_name=".git")
+    assert "a allow" not in hint(each_time)
+    assert answer_keys(each_time) == "yn"
 
 
 def test_a_reason_needs_a_space_first_only_where_one_key_answers() -> None:
@@ -92,19 +99,19 @@ def test_a_number_answers_a_choice_without_options() -> None:
 
 def test_what_is_approved_is_never_left_out_by_chance() -> None:
     """What a call is about stands in the title unless it begins the rows below it."""
-    products = asked("deploy", "Allow deploy: prod", preview="Restarts all products")
+    products = asked("deploy", "Allow deploy: prod", subject="prod", preview="Restarts all products")
     assert title(products) == "Q1 Allow deploy: prod"
-    assert title(asked("pay", "Allow pay: 5", preview="2025\n5")) == "Q1 Allow pay: 5"
+    assert title(asked("pay", "Allow pay: 5", subject="5", preview="2025\n5")) == "Q1 Allow pay: 5"
 
 
 def test_what_a_call_is_about_is_said_once() -> None:
     diff = "a.txt +1 −0\n@@ -0,0 +1 @@\n+x"
-    assert title(asked(text="Allow write_file: a.txt", preview=diff)) == "Q1 Allow write_file?"
-    assert title(asked("shell", "Allow shell: ls", preview="ls")) == "Q1 Allow shell: ls"
-    each_time = asked(text=f"Allow write_file: a.txt{ASKED_EACH_TIME}", preview=diff)
+    assert title(asked(text="Allow write_file: a.txt", subject="a.txt", preview=diff)) == "Q1 Allow write_file?"
+    assert title(asked("shell", "Allow shell: ls", subject="ls", preview="ls")) == "Q1 Allow shell: ls"
+    each_time = asked(text="Allow write_file: .git", subject="a.txt", only_by_name=".git", preview=diff)
     assert title(each_time) == f"Q1 Allow write_file?{ASKED_EACH_TIME}"
     # What the preview does not show stays.
-    assert title(asked(text="Allow write_file: b.txt", preview=diff)) == "Q1 Allow write_file: b.txt"
+    assert title(asked(text="Allow write_file: b.txt", subject="b.txt", preview=diff)) == "Q1 Allow write_file: b.txt"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Events in, the row below the prompt out."""
 
 import unicodedata
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ USAGE = events.UsageReport(
 PLAN = events.PlanChanged(tasks=(TaskView(1, "a", "DONE"), TaskView(2, "b", "PENDING"), TaskView(3, "c", "PENDING")),
                           by="user")  # fmt: skip
 RESULT = events.Result(status="done", result="5", time=110.0)
-STOP = events.Receipt(id="L2", text="stop", state="handled", time=105.0)
+STOP = events.Receipt(id="L2", text="halt", state="handled", kind="stop", time=105.0)
 RETRY = events.Retry(attempt=1, delay_s=4.5, reason="overloaded", time=102.0)
 
 
@@ -69,7 +70,8 @@ def row_of(
 ) -> str:
     """All that wait, wait for the target, unless it is said otherwise."""
     to = Recipient(target, typed, waiting if ahead is None else ahead, is_addressed)
-    return bar.row(**{"width": 80, "now": 106.0, "to": to, "waiting": waiting, **changes})
+    parts = bar.row(**{"width": 80, "now": 106.0, "to": to, "waiting": waiting, **changes})
+    return "".join(text for _, text in parts)
 
 
 def sides(*happened: Event, **changes: Any) -> tuple[str, str]:
@@ -231,6 +233,13 @@ def test_a_session_may_begin_with_a_plan() -> None:
     assert "plan 1/3" in row_of(toolbar, now=0.0)
     toolbar.update(events.PlanChanged(tasks=(), by="user"))
     assert "plan" not in row_of(toolbar, now=0.0)
+
+
+@pytest.mark.parametrize(("tokens", "marked"), [(79_000, []), (80_000, ["ctx 80%"])])
+def test_a_window_that_is_nearly_full_is_marked(tokens: int, marked: list[str]) -> None:
+    bar = toolbar(RUN, replace(USAGE, context_tokens=tokens, context_window=100_000))
+    parts = bar.row(width=80, now=106.0, to=Recipient("main", ""), waiting=0)
+    assert [text for style, text in parts if style == "nearly-full"] == marked
 
 
 def test_a_stop_of_one_agent_is_told_by_its_name() -> None:

@@ -11,9 +11,10 @@ import trio
 from trio.testing import MockClock
 
 from chain import events
+from chain.hunks import FileDiff, Hunk
 from chain.messages import Block, Text, ToolCall
 from chain.tools.ask import ask_user_question
-from chain.tools.tool import Preview, Tool, ToolContext, tool
+from chain.tools.tool import Preview, Tool, ToolContext, ToolOutput, tool
 
 from .clock import pass_time
 from .models import Step
@@ -27,14 +28,14 @@ FIRST = "Compare the reports of this year, and mend what is wrong in them.\nBegi
 SECOND = "Now write it down for the team"
 THIRD = "And translate it"
 
-DIFF = """\
-reports/march.md +2 −1
-@@ -1,3 +1,4 @@
- # March
--The total is 1,204.
-+The total is 1,240.
-+Checked against the ledger.
- Signed: the office"""
+CHANGED = (
+    " # March",
+    "-The total is 1,204.",
+    "+The total is 1,240.",
+    "+Checked against the ledger.",
+    " Signed: the office",
+)
+DIFF = FileDiff("reports/march.md", (Hunk(1, 1, CHANGED),))
 
 TABLE = """\
 I have read **both folders**. They differ in three places:
@@ -64,14 +65,14 @@ async def read_reports(ctx: ToolContext, folder: str, seconds: float = 2.0) -> s
 
 
 async def _shown(ctx: ToolContext, path: str, new: str) -> Preview:
-    return Preview(DIFF, path, path)
+    return Preview("", path, path, diff=DIFF)
 
 
 @tool(needs_approval=True, preview=_shown)
-async def mend(ctx: ToolContext, path: str, new: str) -> str:
+async def mend(ctx: ToolContext, path: str, new: str) -> ToolOutput:
     """Change a report."""
     await pass_time(0.4)
-    return f"Changed {path} +2 −1."
+    return ToolOutput(f"Changed {DIFF.head}.", summary=(DIFF.counts,))
 
 
 @tool(read_only=True, timeout_s=500)

@@ -45,7 +45,7 @@ def _agent(agent: AgentState) -> object:
     fill = history.fill
     return (
         (agent.name, agent.kind, agent.parent, agent.parent_id, agent.task, agent.is_at_work, agent.iteration),
-        (agent.usage, agent.is_summarizing, set(agent.started), dict(agent.results), set(agent.seconds)),
+        (agent.usage, agent.is_summarizing, set(agent.started), dict(agent.results), set(agent.finished)),
         (tuple(agent.since_answer), agent.news.known, agent.news.sent),
         (len(conversation.messages), conversation.messages[-1:], conversation.state, conversation.open_calls),
         (fill._known, fill._since, fill._chars, fill._counts_reply),

@@ -69,8 +69,10 @@ class Teller:
             target_agent=self.name, parent_id=self.call, waited_s=1.2, remaining=3,
         )  # fmt: skip
 
-    def receipt(self, state: events.State, text: str = "use B", reason: str = "", id: str = "L2") -> events.Receipt:
-        return events.Receipt(agent=self.name, id=id, text=text, state=state, reason=reason)
+    def receipt(
+        self, state: events.State, text: str = "use B", reason: str = "", id: str = "L2", kind: str = "redirect"
+    ) -> events.Receipt:
+        return events.Receipt(agent=self.name, id=id, text=text, state=state, reason=reason, kind=kind)
 
     def question(self, preview: str = "ls -la") -> events.Question:
         return events.Question(

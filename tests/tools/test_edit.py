@@ -19,6 +19,7 @@ from support.steered import Steered
 from chain import events
 from chain.app.toolbox import configured_tools, tool_groups
 from chain.errors import ToolError
+from chain.hunks import FileDiff, Hunk
 from chain.messages import ToolCall
 from chain.plan import Plan
 from chain.tools import calling, edit, files
@@ -40,13 +41,14 @@ class Agent:
         self.context = ToolContext(workspace, Plan(), "call_1", Steered(), print, seen or Seen())
 
     async def read(self, path: str = "docs/a.txt", **input: Any) -> str:
-        return await read_file.run(self.context, {"path": path, **input})
+        return (await read_file.run(self.context, {"path": path, **input})).text
 
     async def write(self, path: str, content: str) -> str:
-        return await write_file.run(self.context, {"path": path, "content": content})
+        return (await write_file.run(self.context, {"path": path, "content": content})).text
 
     async def edit(self, old: str, new: str, path: str = "docs/a.txt", **input: Any) -> str:
-        return await edit_file.run(self.context, {"path": path, "old_string": old, "new_string": new, **input})
+        call = {"path": path, "old_string": old, "new_string": new, **input}
+        return (await edit_file.run(self.context, call)).text
 
     async def preview(self, using: Any, **input: Any) -> Preview | None:
         return await calling.preview(using, ToolCall("t1", using.name, input), self.context, calling.Rules())
@@ -80,6 +82,12 @@ async def test_an_edit_replaces_its_text_and_says_how_much(agent: Agent) -> None
     await agent.read()
     assert await agent.edit("beta\n", "two\nthree\n") == "Changed docs/a.txt +2 −1."
     assert (agent.workspace / "docs/a.txt").read_text() == "alpha\ntwo\nthree\ngamma\n"
+
+
+async def test_its_summary_is_how_much_changed(agent: Agent) -> None:
+    new = {"path": "new", "content": "one\n"}
+    assert (await write_file.run(agent.context, new)).summary == ("+1 −0",)
+    assert (await write_file.run(agent.context, new)).summary == ("has this content already",)
 
 
 async def test_everywhere_if_asked(agent: Agent) -> None:
@@ -394,16 +402,17 @@ async def test_the_preview_is_the_difference_and_changes_nothing(agent: Agent) -
     before = everything(agent.workspace)
     found = await agent.preview(edit_file, path="docs/a.txt", old_string="beta", new_string="two")
     assert found is not None
-    assert found.text == "docs/a.txt +1 −1\n@@ -1,3 +1,3 @@\n alpha\n-beta\n+two\n gamma"
+    assert found.diff is not None
+    assert found.diff.text == "docs/a.txt +1 −1\n@@ -1,3 +1,3 @@\n alpha\n-beta\n+two\n gamma"
     assert found.subject == "docs/a.txt"
     assert everything(agent.workspace) == before
-    assert await agent.edit("beta", "two") == f"Changed {found.text.splitlines()[0]}."
+    assert await agent.edit("beta", "two") == f"Changed {found.diff.head}."
 
 
 async def test_the_preview_of_a_new_file_makes_neither_it_nor_its_folders(agent: Agent) -> None:
     found = await agent.preview(write_file, path="x/y.txt", content="one\n")
     assert found is not None
-    assert (found.text, found.subject) == ("x/y.txt +1 −0\n@@ -0,0 +1 @@\n+one", "x/y.txt")
+    assert (found.diff, found.subject) == (FileDiff("x/y.txt", (Hunk(0, 1, ("+one",)),)), "x/y.txt")
     assert not (agent.workspace / "x").exists()
 
 
@@ -430,7 +439,8 @@ async def test_the_subject_is_where_a_link_leads(agent: Agent) -> None:
     found = await agent.preview(write_file, path="docs/link", content="x\n")
     assert found is not None
     assert found.subject == "src/b.txt"
-    assert found.text.startswith("src/b.txt +1 −1\n")
+    assert found.diff is not None
+    assert found.diff.path == "src/b.txt"
 
 
 async def test_what_changes_nothing_needs_no_approval_and_what_fails_says_why(agent: Agent) -> None:

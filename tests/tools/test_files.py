@@ -42,7 +42,7 @@ def workspace(tmp_path: Path) -> Path:
 
 async def use(workspace: Path, tool: Any, said: list[str] | None = None, **input: Any) -> str:
     report = (said if said is not None else []).append
-    return str(await tool.run(ToolContext(workspace, Plan(), "call_1", Steered(), report), input))
+    return str((await tool.run(ToolContext(workspace, Plan(), "call_1", Steered(), report), input)).text)
 
 
 async def refused(workspace: Path, tool: Any, **input: Any) -> str:
@@ -165,7 +165,7 @@ async def test_a_folder_that_becomes_a_link_while_a_search_runs_does_not_lead_ou
         said.append(text)
 
     context = ToolContext(workspace, Plan(), "call_1", Steered(), report)
-    found = await search_files.run(context, {"pattern": "outside|Title"})
+    found = (await search_files.run(context, {"pattern": "outside|Title"})).text
     assert said, "the search took a second look at the disk after the folder was swapped"
     assert found.splitlines()[0] == "readme.md:1: # Title"
     assert "1 matching line in 1 of 5 files" in found
@@ -271,6 +271,24 @@ async def test_a_file_is_read_with_its_counts_first(workspace: Path) -> None:
     assert await use(workspace, read_file, path="empty") == "empty: 0 lines, 0 words, 0 bytes"
 
 
+@pytest.mark.parametrize(
+    ("tool", "input", "summary"),
+    [
+        (read_file, {"path": "readme.md"}, "3 lines"),
+        (read_file, {"path": "readme.md", "limit": 2}, "lines 1 to 2 of 3"),
+        (read_file, {"path": "readme.md", "offset": 3}, "line 3 of 3"),
+        (search_files, {"pattern": "beta"}, "2 matches"),
+        (search_files, {"pattern": "beta two|Beta"}, "1 match"),
+        (list_files, {"path": "docs"}, "3 files in 2 folders"),
+    ],
+)
+async def test_a_summary_says_how_much_there_is(
+    workspace: Path, tool: Any, input: dict[str, Any], summary: str
+) -> None:
+    output = await tool.run(ToolContext(workspace, Plan(), "call_1", Steered(), print), input)
+    assert output.summary == (summary,)
+
+
 async def test_a_part_says_which_lines_it_has_and_how_to_read_on(workspace: Path) -> None:
     (workspace / "ten").write_text("".join(f"{n}\n" for n in range(1, 11)))
     head = "ten: 10 lines, 10 words, 21 bytes"
@@ -288,7 +306,7 @@ async def test_a_long_file_ends_at_a_line_and_says_so(workspace: Path) -> None:
     assert shown[0].endswith("; lines 1 to 240 are shown, read on with offset=241")
     assert len(shown) == 241
     context = ToolContext(workspace, Plan(), "call_1", Steered(), print, result_limit=5_000)
-    less = str(await read_file.run(context, {"path": "long", "offset": 11})).splitlines()
+    less = (await read_file.run(context, {"path": "long", "offset": 11})).text.splitlines()
     assert less[0].endswith("; lines 11 to 50 are shown, read on with offset=51")
     assert len(less) == 41
 

@@ -111,7 +111,7 @@ async def commands(work: Path, rules: ShellRules, paths: list[str], monkeypatch:
         said = await tool.run(dataclasses.replace(context, notice=notices.append), {"command": tried})
     finally:
         await guard.close()
-    return said, "\n".join(notices)
+    return said.text, "\n".join(notices)
 
 
 @pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")

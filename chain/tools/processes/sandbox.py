@@ -119,12 +119,12 @@ class Sandbox:
 
     @property
     def missing(self) -> str:
-        """Why no command is run where the sandbox is strict; empty if commands are."""
+        """What ``tools.shell.sandbox`` is and why no command is run then; empty if commands are."""
         lacking = self.rules.wanted - set(self.held)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
         lacks = ", and ".join(f"{sentence} ({name})" for name, sentence in self._sentences.items() if name in lacking)
-        return f"tools.shell.sandbox is strict, but on this machine {lacks}; set it to auto to use what there is"
+        return f"strict, but on this machine {lacks}; set it to auto to use what there is"
 
     def closed(self, workspace: Path) -> str:
         """What a command cannot change although it may write around it, in a sentence; empty if there is nothing."""

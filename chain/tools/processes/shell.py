@@ -24,7 +24,7 @@ import trio
 
 from chain.errors import ToolError, UserError
 from chain.signal import Signal
-from chain.text.wording import counted, first_of
+from chain.text.wording import beginning, counted, first_of
 from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.paths import as_text, existing
@@ -36,7 +36,7 @@ from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.protected import changed_files
 from chain.tools.seen import digest
-from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
 TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
@@ -52,6 +52,9 @@ PROGRESS_S = 0.1
 
 LOOK_S = 1.0
 """Seconds for each inspection of what is protected, before and after a command."""
+
+LONGEST_ROW = 400
+"""Characters of the last row of the output that the summary of a result has: more than people see of it."""
 
 MAX_FILES = 3
 """Files that a notice names: a new repository has a dozen examples of hooks."""
@@ -122,7 +125,7 @@ class _Shell:
         """What people are asked about; raises ``ToolError`` for what would not be run."""
         return (await self._check(ctx, command, timeout_s, workdir)).shown
 
-    async def run(self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = ".") -> str:
+    async def run(self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = ".") -> ToolOutput:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
 
         It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
@@ -152,9 +155,9 @@ class _Shell:
         may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
         refused = now.sandbox.refusal(command, output.text()) if may_have_failed else ""
         if ended.code is None:
-            raise ToolError(_result(output, f"stopped after {timeout_s:g} s, its time limit", refused))
+            return _result(output, None, "", f"stopped after {timeout_s:g} s, its time limit", refused)
         left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
-        return _result(output, left if ended.left else "", _end(ended.code), refused)
+        return _result(output, ended.code, left if ended.left else "", _end(ended.code), refused)
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
         """What it would run with. Raises ``ToolError`` for what is not to be run."""
@@ -171,7 +174,7 @@ class _Shell:
             raise ToolError(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S:,.0f} s, not {timeout_s:g}.")
         box, folder = await _THREADS.run(lambda: self._sandbox(ctx.workspace, workdir), abandon_on_cancel=True)
         if why := box.missing:
-            raise ToolError(f"The command was not run: {why}.")
+            raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
         return _Conditions(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder))
 
     def _sandbox(self, workspace: Path, workdir: str) -> tuple[Sandbox, Path]:
@@ -279,10 +282,15 @@ async def _with_reports(
     return ended
 
 
-def _result(output: Output, *ends: str) -> str:
+def _result(output: Output, code: int | None, left: str, end: str, refused: str) -> ToolOutput:
+    """The result of a command; an error for one that was stopped, which has no exit code."""
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
-    return "\n".join([*rows, *filter(None, [output.note, *ends])])
+    whole = "\n".join([*rows, *filter(None, [output.note, left, end, refused])])
+    last = beginning(text.rstrip().rpartition("\n")[2].strip(), LONGEST_ROW)
+    short = end if code is None or code < 0 else f"exit {code}" if code else ""
+    summary = (short, refused, left, last)
+    return ToolOutput(whole, is_error=code is None, exit_code=code, summary=tuple(part for part in summary if part))
 
 
 def _end(code: int) -> str:

@@ -28,7 +28,7 @@ from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.processes.shell import COMMANDS, shell_tools
 from chain.tools.protected import Protected
 from chain.tools.registry import Registry
-from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext
+from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext, ToolOutput
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 
@@ -60,7 +60,12 @@ class Shell:
         return dataclasses.replace(context, notice=self.notices.append)
 
     async def run(self, command: str, **input: Any) -> str:
-        return await self.tool.run(self._context(), {"command": command, **input})
+        return (await self.output(command, **input)).text
+
+    async def output(self, command: str, **input: Any) -> ToolOutput:
+        output = await self.tool.run(self._context(), {"command": command, **input})
+        assert isinstance(output, ToolOutput)
+        return output
 
     async def preview(self, command: str, **input: Any) -> Preview:
         shown = await calling.preview(
@@ -103,6 +108,21 @@ async def test_its_result_is_the_output_and_how_it_ended(shell_: Shell, command:
     assert await shell_.run(command) == result
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "summary"),
+    [
+        ("echo one; echo two", 0, ("two",)),
+        ("true", 0, ()),
+        ("echo bad; exit 3", 3, ("exit 3", "bad")),
+        ("kill -9 $$", -9, ("killed by SIGKILL",)),
+        ("sleep 1000 & echo up", 0, (f"1 {LEFT_ONE}", "up")),
+    ],
+)
+async def test_how_it_ended_is_data_too(shell_: Shell, command: str, code: int, summary: tuple[str, ...]) -> None:
+    output = await shell_.output(command)
+    assert (output.exit_code, output.summary, output.is_error) == (code, summary, False)
+
+
 async def test_what_is_left_is_counted_without_a_namespace_too(shell_: Shell) -> None:
     shell_.found = NOTHING
     assert await shell_.run("sleep 1000 & sleep 1000 & true & wait $!") == f"2 {LEFT_MORE}\nexit code 0"
@@ -112,9 +132,9 @@ async def test_time_that_runs_out_is_an_error_with_the_output_so_far(
     shell_: Shell, mock_clock: trio.testing.MockClock
 ) -> None:
     context = dataclasses.replace(shell_._context(), report=lambda text: mock_clock.jump(60))
-    with pytest.raises(ToolError) as caught:
-        await shell_.tool.run(context, {"command": "echo begun; sleep 1000", "timeout_s": 60})
-    assert str(caught.value) == "begun\nstopped after 60 s, its time limit"
+    output = await shell_.tool.run(context, {"command": "echo begun; sleep 1000", "timeout_s": 60})
+    end = "stopped after 60 s, its time limit"
+    assert output == ToolOutput(f"begun\n{end}", is_error=True, summary=(end, "begun"))
 
 
 async def test_the_folder_is_one_of_the_workspace(shell_: Shell) -> None:
@@ -448,6 +468,8 @@ def test_a_command_that_was_to_reach_an_address_and_said_nothing_names_the_netwo
 @needs_writes
 async def test_a_command_that_the_sandbox_made_fail_ends_with_what_it_refused(shell_: Shell) -> None:
     why = "[sandbox: writes denied; see chain help tools]"
+    output = await shell_.output("touch ../x || false")
+    assert output.summary[:2] == ("exit 1", why)
     assert (await shell_.run("touch ../x")).endswith(f": Permission denied\nexit code 1\n{why}")
     assert (await shell_.run("touch ../x 2>&1 | tail -1")).endswith(f": Permission denied\nexit code 0\n{why}")
     (shell_.workspace / "log").write_text("Permission denied\n")
