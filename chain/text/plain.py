@@ -35,4 +35,6 @@ def sanitize(text: str) -> str:
 
 def escape_json(text: str) -> str:
     """Return JSON with escapes for what ends a row for some readers, steers a terminal, or is half a surrogate pair."""
+    if text.isascii() and "\x7f" not in text:
+        return text  # a JSON encoder escapes all other ASCII, and most records are ASCII
     return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
