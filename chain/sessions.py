@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from chain.events import Event
-from chain.journal.beside import Kept
+from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.messages import Image, JsonObject, sent_form
 from chain.session.listing import Summary as Summary
@@ -87,7 +87,7 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
         yield from written(outline_of(told_again(store, id, report)))
 
 
-def json_document(id: str, rows: Iterable[bytes], kept: Kept) -> Iterator[str]:
+def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Iterator[str]:
     """The document, in pieces, from the rows of a journal: ``session``, then ``records``, one a row.
 
     The images that are ``kept`` beside the journal are in it. A row that is no record, such as a torn one, is left out.
@@ -106,7 +106,7 @@ def json_document(id: str, rows: Iterable[bytes], kept: Kept) -> Iterator[str]:
     yield "\n]}\n"
 
 
-def _record(row: bytes, kept: Kept) -> JsonObject | None:
+def _record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
     try:
         raw = json.loads(row)
     except (ValueError, RecursionError):
@@ -120,7 +120,7 @@ def _record(row: bytes, kept: Kept) -> JsonObject | None:
     return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
 
 
-def _whole(block: Any, kept: Kept) -> Any:  # noqa: ANN401 - the JSON edge
+def _whole(block: Any, kept: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
     """A block with the content of its image, if it is one that is kept beside the journal."""
     match block:
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:

@@ -102,18 +102,19 @@ async def open_chain(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, ReadBack) else None
+        session_state = State() if read is None else read.state
         if isinstance(resume, str) and resume:
             held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
-            journal, read, serve = held.journal, held.read, held.serve
-            id, opened = journal.id, None if read is None else read.state.session
+            journal, session_state, read, serve = held.journal, held.state, held.read, held.serve
+            id, opened = journal.id, session_state.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
         elif journal is None:
             held = await stack.enter_async_context((store or FileStore(state)).begin(workspace))
-            journal, serve = held.journal, held.serve
+            journal, session_state, serve = held.journal, held.state, held.serve
         if read is not None:
-            place = "" if read.state.session is None else read.state.session.whereabouts
+            place = "" if session_state.session is None else session_state.session.whereabouts
         elif whereabouts is not None:
             place = whereabouts(workspace)
         spec = spec.located(place)
@@ -122,7 +123,6 @@ async def open_chain(
         if traces is not None:
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
             audience.listen(trace.on_event)
-        session_state = State() if read is None else read.state
         ledger = Ledger(journal, session_state.lines, audience.emit)
         shared = Shared(
             journal,

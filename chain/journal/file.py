@@ -25,7 +25,7 @@ from typing import Protocol
 
 import trio
 
-from chain.journal.beside import keep_beside
+from chain.journal.attachments import store_attachment
 from chain.journal.lock import lock
 from chain.threads import Threads
 
@@ -35,7 +35,7 @@ _THREADS = Threads("journals")
 class JournalFile(Protocol):
     """The file layer under a journal."""
 
-    def keep(self, digest: str, content: bytes) -> None:
+    def store_attachment(self, digest: str, content: bytes) -> None:
         """Store an attachment before what is appended next. Raises ``OSError``."""
         ...
 
@@ -63,14 +63,15 @@ class DiskFile:
         except OSError:
             os.close(self._fd)
             raise
-        self._size = os.fstat(self._fd).st_size
+        self.size = os.fstat(self._fd).st_size
+        """Its length in bytes."""
         # A record that a crash left without its end must not be joined to the next.
-        self._is_torn = self._size > 0 and os.pread(self._fd, 1, self._size - 1) != b"\n"
+        self._is_torn = self.size > 0 and os.pread(self._fd, 1, self.size - 1) != b"\n"
         self._path = path
 
-    def keep(self, digest: str, content: bytes) -> None:
+    def store_attachment(self, digest: str, content: bytes) -> None:
         """Write an attachment next to the journal and fsync it."""
-        keep_beside(self._path, digest, content)
+        store_attachment(self._path, digest, content)
 
     def append(self, data: bytes) -> None:
         """Append ``data`` atomically: on an error, truncate the file to its previous length."""
@@ -85,16 +86,16 @@ class DiskFile:
             self._cut_back()
             raise
         self._is_torn = False
-        self._size += len(data)
+        self.size += len(data)
 
     def _cut_back(self) -> None:
         try:
-            os.ftruncate(self._fd, self._size)
+            os.ftruncate(self._fd, self.size)
         except OSError:
             # It cannot be cut (chattr +a). How much of the record is there does not matter.
             size = os.fstat(self._fd).st_size
-            self._is_torn = self._is_torn or size > self._size
-            self._size = size
+            self._is_torn = self._is_torn or size > self.size
+            self.size = size
 
     async def sync(self) -> None:
         """Bring the file to the disk, in a worker thread."""

@@ -131,7 +131,7 @@ class Journal:
             # In this order: no record names what is not there.
             for image in _images(record):
                 if image.data:
-                    self._file.keep(image.digest, b64decode(image.data))
+                    self._file.store_attachment(image.digest, b64decode(image.data))
             self._file.append(data)
         except OSError as error:
             self.seq -= 1

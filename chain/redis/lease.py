@@ -87,7 +87,7 @@ class Lease:
 
     # ------------------------------------------------------------------------------------------ what is written
 
-    def keep(self, digest: str, content: bytes) -> None:
+    def store_attachment(self, digest: str, content: bytes) -> None:
         """Queue an attachment of the journal, to be written before what is appended next."""
         self._do("keep", digest, content)
 

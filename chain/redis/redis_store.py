@@ -9,8 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
-from dataclasses import asdict, dataclass
-from io import BytesIO
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,8 +22,9 @@ from chain.redis.lease import LEASE_S, Lease, claim, kept_up
 from chain.redis.mailbox import Mailbox, entries
 from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connected, read_address
 from chain.redis.scripts import key
-from chain.session.listing import Summary, one_of, summary_of
+from chain.session.listing import Summary, from_text, one_of, state_of, summary_of, to_text
 from chain.session.resume import ReadBack, read_back
+from chain.session.state import State
 from chain.session.store import OpenSession
 from chain.tasks import unwrapped
 
@@ -125,7 +125,8 @@ class RedisStore:
                 read = await trio.to_thread.run_sync(read_back, rows, files.get)
             seq = 0 if read is None else read.seq
             journal = Journal(lease, id=id, seq=seq, note=lease.note, writes_later=True)
-            yield OpenSession(journal, read, Mailbox(server, lease).serve)
+            state = State() if read is None else read.state
+            yield OpenSession(journal, state, read, Mailbox(server, lease).serve)
 
     async def _claim(self, server: RedisServer, id: str) -> Lease:
         for pause in CLAIM_PAUSES_S:
@@ -398,16 +399,17 @@ async def _summary(server: RedisServer, id: str) -> Summary:
         (b"ZSCORE", scripts.SESSIONS, id),
         (b"XREVRANGE", key(id, "journal"), b"+", b"-", b"COUNT", 1),
     )
-    at = os.fsdecode(workspace or b"")
-    now = {"changed": float(changed or 0) / 1000, "is_open": int(until or 0) > _ms(time_)}
     place = last[0][0].decode() if last else ""
-    found = json.loads(known or b"{}")
-    if found.pop("place", None) == place and found.keys() == Summary.__dataclass_fields__.keys():
-        return Summary(**{**found, **now, "open_lines": tuple(found["open_lines"])})
-    rows = BytesIO(b"".join(await _rows(server, id)))
-    made = summary_of(id, rows, now["changed"], is_open=bool(now["is_open"]), workspace=at)
-    kept = json.dumps({**asdict(made), "place": place})
-    if place and len(kept) <= MAX_KEPT:
-        with suppress(SessionError):  # it may be full, or not to be written to by whoever looks
-            await server.run(scripts.SUMMARIZE, id, kept)
-    return made
+    found = from_text(known or b"", place)
+    if found is None:
+        found = summary_of(id, state_of(await _rows(server, id)))
+        kept = to_text(found, place)
+        if place and len(kept) <= MAX_KEPT:
+            with suppress(SessionError):  # it may be full, or read-only for this user
+                await server.run(scripts.SUMMARIZE, id, kept)
+    return replace(
+        found,
+        changed=float(changed or 0) / 1000,
+        workspace=found.workspace or os.fsdecode(workspace or b""),
+        is_open=int(until or 0) > _ms(time_),
+    )

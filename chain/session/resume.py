@@ -28,7 +28,7 @@ from chain.agent.children import Children
 from chain.agent.history import AgentState
 from chain.agent.spec import Shared
 from chain.journal import records
-from chain.journal.beside import Kept
+from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import Accepted
@@ -76,7 +76,7 @@ class Resumed:
     draft: str = ""
 
 
-def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
+def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> ReadBack:
     """Read a journal, and the images that are ``kept`` beside it."""
     reading, state = Reading(rows), State()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
@@ -85,7 +85,7 @@ def read_back(rows: Iterable[bytes], kept: Kept | None = None) -> ReadBack:
     return ReadBack(state, past, reading.complaints + state.complaints, reading.seq)
 
 
-def with_kept_images(entry: Entry, kept: Kept) -> Entry:
+def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
     """The entry with its images as they are kept beside the journal; those that are gone have no data."""
 
     def found(image: Image) -> Image:

@@ -100,6 +100,12 @@ class State:
         """The lines whose messages have left the conversation in the last run, in the order of their delivery."""
         self.usage = Usage()
         """What the runs used that have a result."""
+        self.runs = 0
+        """How many runs began."""
+        self.first_query = ""
+        """The text of the first line that was the query of a run."""
+        self.changed = 0.0
+        """The time of the last record, in seconds since the epoch."""
         self.misfits: list[int] = []
         """The records that do not follow from those before them, since some of these are lost."""
         self.trace_path: Callable[[], str | None] = lambda: None
@@ -129,6 +135,7 @@ class State:
         Raise ``ConversationError`` or ``IndexError`` if it does not follow from those before it.
         """
         record, at = entry.record, entry.time
+        self.changed = at
         match record:
             case records.Message():
                 return self._message(record, entry)
@@ -245,6 +252,7 @@ class State:
 
     def _start_run(self, record: records.RunBegun, at: float) -> Event:
         self.is_running, self.only_compacts, self.query = True, record.only_compacts, record.id
+        self.runs += 1
         self.has_lost_run = self.was_ended = False
         self.withdrawn.clear()
         self.replies.clear()
@@ -253,6 +261,7 @@ class State:
         main.iteration, main.reported_iteration, main.usage = 0, 0, Usage()
         for query in self.lines.leave([record.id]):
             id, line = query.id, query.line
+            self.first_query = self.first_query or query.record.text
             # "[USER ADDED] " is for the model.
             message = line.text.strip() if line.kind == "context" else line.message
         return events.RunStarted(time=at, id=id, query=message)

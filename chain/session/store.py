@@ -1,7 +1,4 @@
-"""Where sessions are kept: what a session needs of a store, and the one that is a folder of journals.
-
-Whoever opens a session, lists it or reads it again has a ``Store``, and does not know which one it is.
-"""
+"""Where sessions are stored: the interface of a store, and the store that is a folder of journals."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ import trio
 from chain.agent.questions import Answerer
 from chain.errors import SessionError
 from chain.events import Origin, Receipt
-from chain.journal.beside import delete_beside, kept_beside, sync_folder
+from chain.journal.attachments import delete_attachments, read_attachment, sync_folder
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.lock import lock
@@ -31,16 +28,17 @@ from chain.session.feed import Feed, Listener
 from chain.session.intake import Submitted
 from chain.session.listing import Summary, find_journal, readable
 from chain.session.resume import ReadBack, Resumed, read_back
+from chain.session.state import State
 from chain.threads import Threads
 
 _THREADS = Threads("reading sessions")
 
 ROWS_AT_ONCE = 100
-"""Rows that are read before the thread finds out that nobody wants them any more: a few milliseconds' work."""
+"""Rows that are read between two checks for cancellation: a few milliseconds' work."""
 
 
 class Reachable(Protocol):
-    """What a store that others reach needs of a chain, to bring it their lines and to tell them what happens."""
+    """What a store needs of a chain to deliver lines that others send, and to publish events."""
 
     @property
     def waiting(self) -> Sequence[Accepted]: ...  # noqa: D102 - as in ``Chain``, like all that follows
@@ -72,13 +70,14 @@ Serve: TypeAlias = Callable[[Reachable], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for its only writer: its journal, and what that says if it is an old one.
+    """A session that is open for its only writer: its journal, its state, and what was ``read`` of an old one.
 
     ``serve`` brings the chain what others send through the store, and tells them what happens, until it is cancelled;
     ``None`` for a store through which nobody sends.
     """
 
     journal: Journal
+    state: State
     read: ReadBack | None = None
     serve: Serve | None = None
 
@@ -86,47 +85,47 @@ class OpenSession:
 class Store(Protocol):
     """Where sessions are kept.
 
-    An id is the whole one, its beginning, or its end where that is no accident. What is not ``async`` may take as long
-    as a disk or a network does. All raise ``SessionError`` where the store cannot be used, and for an id that means no
-    session, or several.
+    An id may be given as its beginning, or as its end of at least four characters. The methods that are not ``async``
+    block on a disk or a network. All raise ``SessionError`` if the store cannot be used, or if an id means no session
+    or several.
     """
 
     def check(self) -> None:
-        """Whether sessions can be kept here."""
+        """Raise ``SessionError`` if sessions cannot be stored here."""
 
     def begin(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
-        """A new session that works in a folder. Whoever has one open is its only writer, until the block is left."""
+        """Create a session for a workspace and hold its write lock for the duration of the block."""
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
-        """An old one, to go on with. Raises ``SessionError`` also where somebody has it open."""
+        """Open a session again, likewise. Raise ``SessionError`` also if another process has it open."""
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """The sessions, the one that changed last first; of this workspace only, and at most the ``latest``."""
+        """Return the sessions, the one that changed last first; of this workspace only, and at most ``latest``."""
 
     def find(self, id: str) -> Summary:
-        """One of them."""
+        """Return the summary of a session."""
 
     def whole_id(self, id: str) -> str:
-        """The id of one in full."""
+        """Return an id in full."""
 
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
-        """The rows of its journal."""
+        """Open the rows of a journal for the block."""
 
     def kept(self, id: str, digest: str) -> bytes | None:
-        """The content of a file beside its journal; ``None`` if it is no longer there."""
+        """Return the content of an attachment; ``None`` if it is gone."""
 
     def delete(self, id: str) -> None:
-        """Remove it for good. Raises ``SessionError`` also where somebody has it open."""
+        """Delete a session. Raise ``SessionError`` also if another process has it open."""
 
 
 class FileStore:
-    """Sessions in files, for one machine: a folder of journals below the ``state`` folder, made when it is needed."""
+    """Sessions in files, for one machine: a folder of journals in the ``state`` folder, created when it is needed."""
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "sessions"
 
     def check(self) -> None:
-        """Make the folder, if there is none, with access for nobody else."""
+        """Create the folder if there is none, readable by the user alone."""
         try:
             _make_folder(self._folder)
             if self._folder.stat().st_mode & 0o077:
@@ -139,7 +138,7 @@ class FileStore:
 
     @asynccontextmanager
     async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
-        """A new session."""
+        """Create a session."""
         self.check()
         path = self._new_path()
         try:
@@ -158,63 +157,74 @@ class FileStore:
                 f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
                 file=path,
             ) from None
-        try:
-            yield OpenSession(Journal(file, id=path.stem, path=path))
-        finally:
-            file.close()
+        with _opened(path, file) as opened:
+            yield opened
 
     def _new_path(self) -> Path:
         return self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """An old one. It is read in a worker thread, since a long one takes seconds."""
+        """Open a session again. Its journal is read in a worker thread, since a long one takes seconds."""
         self.check()
         path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
-        try:
-            yield OpenSession(Journal(file, id=path.stem, path=path, seq=read.seq), read)
-        finally:
-            file.close()
+        with _opened(path, file, read) as opened:
+            yield opened
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """The sessions. What is torn, foreign or of another version is left out."""
+        """Return the sessions. Files that are no journals are left out."""
         return listing.summaries(self._folder, latest=latest, workspace=workspace)
 
     def find(self, id: str) -> Summary:
-        """One of them."""
+        """Return the summary of a session."""
         path = find_journal(self._folder, id)
         with readable(path):
-            return listing.summary(path)
+            return listing.summary_at(path)
 
     def whole_id(self, id: str) -> str:
-        """The id of one in full."""
+        """Return an id in full."""
         return find_journal(self._folder, id).stem
 
     @contextmanager
     def rows(self, id: str) -> Iterator[Iterable[bytes]]:
-        """The rows of its journal."""
+        """Open the rows of a journal for the block."""
         path = find_journal(self._folder, id)
         with readable(path), path.open("rb") as rows:
             yield rows
 
     def kept(self, id: str, digest: str) -> bytes | None:
-        """The content of a file beside its journal."""
-        return kept_beside(find_journal(self._folder, id), digest)
+        """Return the content of an attachment; ``None`` if it is gone."""
+        return read_attachment(find_journal(self._folder, id), digest)
 
     def delete(self, id: str) -> None:
-        """Remove it for good."""
+        """Delete a session."""
         path = find_journal(self._folder, id)
         try:
             with path.open("rb") as file:
-                # Held until the name is gone, so that nobody opens the session meanwhile.
+                # Locked until the name is gone, so that nobody opens the session meanwhile.
                 lock(file.fileno())
-                delete_beside(path)
+                delete_attachments(path)
+                listing.summary_path(path).unlink(missing_ok=True)
                 path.unlink()
             sync_folder(self._folder)
         except BlockingIOError:
             raise SessionError(f"the session {path.stem} is open in another process; end that first") from None
         except OSError as error:
             raise SessionError(f"cannot be deleted: {error.strerror or error}", file=path) from None
+
+
+@contextmanager
+def _opened(path: Path, file: DiskFile, read: ReadBack | None = None) -> Iterator[OpenSession]:
+    """Open the session in a file for the block, then save its summary and close the file."""
+    state, seq = (State(), 0) if read is None else (read.state, read.seq)
+    journal = Journal(file, id=path.stem, path=path, seq=seq)
+    journal.connect(state.apply, emit=lambda event: None)
+    try:
+        yield OpenSession(journal, state, read)
+    finally:
+        if state.session is not None:
+            listing.save_summary(path, state, file.size)
+        file.close()
 
 
 def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
@@ -229,7 +239,7 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
         with readable(path), path.open("rb") as rows, _not_collected():
-            return path, file, read_back(_while_wanted(rows), partial(kept_beside, path))
+            return path, file, read_back(_while_wanted(rows), partial(read_attachment, path))
     except BaseException as error:
         file.close()
         if isinstance(error, SessionError):
@@ -239,9 +249,9 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
 
 @contextmanager
 def _not_collected() -> Iterator[None]:
-    """Keep the garbage collector from what is made inside the block: nearly all of it stays, and none is in a circle.
+    """Disable the garbage collector for the block, and then exempt what was made in it: nearly all of it stays.
 
-    It stops every thread while it looks through that: 0.2 s for a session of 10,000 iterations, more than once.
+    A collection stops every thread: for 0.2 s in a session of 10,000 iterations, more than once.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -254,7 +264,7 @@ def _not_collected() -> Iterator[None]:
 
 
 def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:
-    """The rows, until whoever waits for the thread is cancelled."""
+    """Yield the rows in a worker thread. Raise ``trio.Cancelled`` once the task that waits for it is cancelled."""
     for number, row in enumerate(rows):
         if number % ROWS_AT_ONCE == 0:
             trio.from_thread.check_cancelled()
@@ -262,7 +272,7 @@ def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, and bring their names to the disk; those that are there stay as they are."""
+    """Create a folder and its parents where they are missing, and fsync each parent."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)

@@ -72,7 +72,7 @@ async def play(editor: Editor, gate: Gate, home: Path, acts: list[tuple[str, ...
 
 
 def final_states(home: Path) -> dict[str, str]:
-    [journal] = (home / "home/state/sessions").iterdir()
+    [journal] = (home / "home/state/sessions").glob("*.jsonl")
     records: list[dict[str, Any]] = [json.loads(row) for row in journal.read_text().splitlines()]
     states = {record["id"]: "" for record in records if record["type"] == "line"}
     return states | {record["id"]: record["state"] for record in records if record["type"] == "receipt"}

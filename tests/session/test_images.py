@@ -24,7 +24,7 @@ from chain.app.open import open_chain
 from chain.errors import JournalError
 from chain.journal import json as record_json
 from chain.journal import records
-from chain.journal.beside import folder_beside, keep_beside, kept_beside
+from chain.journal.attachments import attachments_folder, read_attachment, store_attachment
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.messages import NO_IMAGE, Image, Message, Text, sent_form
@@ -74,7 +74,7 @@ class Kept:
 
     @property
     def file(self) -> Path:
-        return folder_beside(self.journal) / DIGEST
+        return attachments_folder(self.journal) / DIGEST
 
 
 async def test_an_image_goes_along_as_one_and_the_request_is_valid(workspace: Path) -> None:
@@ -104,7 +104,7 @@ async def test_the_journal_holds_its_digest_alone(workspace: Path) -> None:
 
 async def test_no_record_names_an_image_that_could_not_be_kept(workspace: Path) -> None:
     class NoRoom(FullDisk):
-        def keep(self, digest: str, content: bytes) -> None:
+        def store_attachment(self, digest: str, content: bytes) -> None:
             raise OSError(28, "No space left on device")
 
     async with open_session(RULES, file=NoRoom()) as session:
@@ -163,22 +163,22 @@ def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path, monke
         sync(fd)
 
     monkeypatch.setattr(os, "fsync", note)
-    keep_beside(journal, DIGEST, PIXEL)
-    folder = folder_beside(journal)
+    store_attachment(journal, DIGEST, PIXEL)
+    folder = attachments_folder(journal)
     assert synced == [(folder, len(PIXEL)), (folder, 0), (tmp_path, 0)], "the content, then its name, then the folder's"
-    before = (folder_beside(journal) / DIGEST).stat()
-    keep_beside(journal, DIGEST, PIXEL)
-    assert (folder_beside(journal) / DIGEST).stat().st_ino == before.st_ino
-    assert kept_beside(journal, DIGEST) == PIXEL
-    assert [path.name for path in folder_beside(journal).iterdir()] == [DIGEST]
-    assert kept_beside(journal, "../s.jsonl") is None
+    before = (attachments_folder(journal) / DIGEST).stat()
+    store_attachment(journal, DIGEST, PIXEL)
+    assert (attachments_folder(journal) / DIGEST).stat().st_ino == before.st_ino
+    assert read_attachment(journal, DIGEST) == PIXEL
+    assert [path.name for path in attachments_folder(journal).iterdir()] == [DIGEST]
+    assert read_attachment(journal, "../s.jsonl") is None
 
 
 def test_nothing_is_left_of_a_file_for_which_there_is_no_room(tmp_path: Path) -> None:
     journal = tmp_path / "s.jsonl"
     with files_at_most(len(PIXEL) - 1), pytest.raises(OSError, match="File too large"):
-        keep_beside(journal, DIGEST, PIXEL)
-    assert list(folder_beside(journal).iterdir()) == []
+        store_attachment(journal, DIGEST, PIXEL)
+    assert list(attachments_folder(journal).iterdir()) == []
 
 
 # ---------------------------------------------------------------------------------------- sent along with a line
@@ -202,11 +202,11 @@ async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> 
     from chain.session.resume import with_kept_images
 
     journal = tmp_path / "s.jsonl"
-    keep_beside(journal, DIGEST, PIXEL)
+    store_attachment(journal, DIGEST, PIXEL)
     line = records.Line("L1", "see", "redirect", "next", "main", images=(Image("image/png", DIGEST, "it"),))
     read = with_kept_images(
         record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}),
-        partial(kept_beside, journal),
+        partial(read_attachment, journal),
     )
     assert isinstance(read.record, records.Line)
     assert b64decode(read.record.images[0].data) == PIXEL
@@ -244,7 +244,7 @@ async def test_a_disk_without_room_for_the_image_takes_no_record(
     with closing(DiskFile(path, is_new=True)) as file:
         journal = Journal(file, path=path)
         with monkeypatch.context() as patched:
-            patched.setattr("chain.journal.file.keep_beside", full)
+            patched.setattr("chain.journal.file.store_attachment", full)
             with pytest.raises(JournalError):
                 journal.record(message_record())
         assert (path.read_bytes(), journal.seq) == (b"", 0)

@@ -16,6 +16,7 @@ from chain.journal import records
 from chain.journal.journal import Journal
 from chain.messages import Image, Message, Text
 from chain.redis.redis_store import RedisStore
+from chain.session import listing
 from chain.session.store import FileStore, Store
 
 PIXEL = b"\x89PNG\r\n\x1a\nnot much of an image"
@@ -42,6 +43,22 @@ async def written(journal: Journal, *more: records.Record, workspace: Path | str
     await journal.sync()
     assert journal.failure is None
     return journal.id
+
+
+async def test_a_summary_file_is_saved_when_a_session_closes_and_deleted_with_it(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    id = await begun(store)
+    journal = tmp_path / "sessions" / f"{id}.jsonl"
+    path = listing.summary_path(journal)
+    saved = path.read_bytes()
+    path.unlink()
+    assert store.find(id).query == "First row"
+    assert path.read_bytes() == saved
+    async with store.resume(id) as held:
+        held.journal.record(records.Receipt("L1", "dropped", "main", 0))
+    assert b'"open_lines": []' in path.read_bytes()
+    store.delete(id)
+    assert list(journal.parent.iterdir()) == []
 
 
 async def begun(store: Store, *more: records.Record, workspace: Path | str = "/somewhere") -> str:

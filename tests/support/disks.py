@@ -39,7 +39,7 @@ class MemoryFile:
         """Whether its syncs take time."""
         return self._sync_s > 0
 
-    def keep(self, digest: str, content: bytes) -> None:
+    def store_attachment(self, digest: str, content: bytes) -> None:
         self.beside[digest] = content
 
     def append(self, data: bytes) -> None:

@@ -23,6 +23,7 @@ def fingerprint(state: State) -> object:
     return (
         (state.model, state.instructions, state.server_tools, state.draft, state.session, state.query),
         (state.is_running, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
+        (state.runs, state.first_query, state.changed),
         (tuple(state.replies), len(state.receipts), tuple(state.withdrawn), tuple(state.misfits)),
         (dict(state.numbers), len(state.call_ids.used), set(state.refused_tools)),
         (state.plan.tasks, state.plan.revision, state.plan.last_by),
