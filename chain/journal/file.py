@@ -1,4 +1,4 @@
-"""The file under a journal: an append writes all of its data or nothing, and a sync brings it to the disk.
+"""The file under a journal: an append writes all of its data or nothing, and a sync flushes it to the disk.
 
 Appends are written in the caller's thread, which is trio's: the kernel copies them to its page cache, in microseconds.
 Syncs run in a worker thread, since each waits for the disk.
@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import trio
 
-from chain.journal.attachments import store_attachment
+from chain.journal.attachments import store_attachment, sync_folder
 from chain.journal.lock import lock
 from chain.threads import Threads
 
@@ -36,23 +34,23 @@ class JournalFile(Protocol):
     """The file layer under a journal."""
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        """Store an attachment before what is appended next. Raises ``OSError``."""
+        """Store an attachment before what is appended next. Raise ``OSError``."""
         ...
 
     def append(self, data: bytes) -> None:
-        """Append all of ``data``, or nothing. Raises ``OSError``."""
+        """Append all of ``data``, or nothing. Raise ``OSError``."""
         ...
 
     async def sync(self) -> None:
-        """Bring all that was appended before the call to the disk. Raises ``OSError``."""
+        """Flush all that was appended before the call to the disk. Raise ``OSError``."""
         ...
 
 
 class DiskFile:
-    """A journal file on a disk, locked against a second writer for as long as it is open.
+    """A journal file on a disk, locked against a second writer while it is open.
 
-    Raises ``OSError``: ``FileExistsError`` where one that is to be new is there already, ``BlockingIOError`` for one
-    that another process writes.
+    Raise ``OSError`` if it cannot be opened: ``FileExistsError`` for a new one if there is such a file,
+    ``BlockingIOError`` if another process has it open.
     """
 
     def __init__(self, path: Path, *, is_new: bool = False) -> None:
@@ -60,12 +58,14 @@ class DiskFile:
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | new, 0o600)
         try:
             lock(self._fd)
+            if is_new:
+                sync_folder(path.parent)
         except OSError:
             os.close(self._fd)
             raise
         self.size = os.fstat(self._fd).st_size
         """Its length in bytes."""
-        # A record that a crash left without its end must not be joined to the next.
+        # The next record must not be joined to one that a crash left without its end.
         self._is_torn = self.size > 0 and os.pread(self._fd, 1, self.size - 1) != b"\n"
         self._path = path
 
@@ -76,7 +76,7 @@ class DiskFile:
     def append(self, data: bytes) -> None:
         """Append ``data`` atomically: on an error, truncate the file to its previous length."""
         if self._is_torn:
-            # What is left of a record becomes a row of its own that a reader passes over, also if all of it is there.
+            # What is left of a record becomes a row that a reader skips, even if only its end of line was missing.
             data = b"\0\n" + data
         left = memoryview(data)
         try:
@@ -92,78 +92,30 @@ class DiskFile:
         try:
             os.ftruncate(self._fd, self.size)
         except OSError:
-            # It cannot be cut (chattr +a). How much of the record is there does not matter.
+            # The file is append-only (chattr +a). What is there of the record counts as torn.
             size = os.fstat(self._fd).st_size
             self._is_torn = self._is_torn or size > self.size
             self.size = size
 
     async def sync(self) -> None:
-        """Bring the file to the disk, in a worker thread."""
-        try:
-            syncs = _SYNCS.get()
-        except LookupError:
-            syncs = _Syncs()
-            _SYNCS.set(syncs)
-        await syncs.sync(self._fd)
+        """Flush the file in a worker thread. It cannot be cancelled, since its outcome has to be known."""
+        with trio.CancelScope(shield=True):
+            try:
+                await _THREADS.run(partial(_sync_file, self._fd))
+            except RuntimeError as error:  # no thread can be started
+                raise OSError(str(error)) from None
 
     def close(self) -> None:
         """Close the file, which also releases the lock."""
         os.close(self._fd)
 
 
-@dataclass(eq=False, slots=True)
-class _Wanted:
-    """A file that somebody wants on the disk."""
-
-    fd: int
-    done: trio.Event = field(default_factory=trio.Event)
-    error: OSError | None = None
-
-
-class _Syncs:
-    """Brings the files of all journals to the disk: those that are asked for in one step, in one thread.
-
-    Threads take turns with the interpreter, so a thousand that sync would slow down everything else.
-    """
-
-    def __init__(self) -> None:
-        self._wanted: list[_Wanted] = []
-
-    async def sync(self, fd: int) -> None:
-        """Bring a file to the disk. Raises ``OSError``. It cannot be cancelled: its outcome has to be known."""
-        mine = _Wanted(fd)
-        self._wanted.append(mine)
-        with trio.CancelScope(shield=True):
-            if self._wanted[0] is mine:
-                await trio.lowlevel.checkpoint()  # whoever asks in this step goes along
-                group, self._wanted = self._wanted, []
-                try:
-                    await _THREADS.run(partial(_sync_all, group))
-                except RuntimeError as error:  # there is no thread to be had
-                    for each in group:
-                        each.error = OSError(str(error))
-                finally:
-                    for each in group:
-                        each.done.set()
-            else:
-                await mine.done.wait()
-        if mine.error is not None:
-            raise mine.error
-
-
-_SYNCS: trio.lowlevel.RunVar[_Syncs] = trio.lowlevel.RunVar("syncs")
-
-
-def _sync_all(group: Iterable[_Wanted]) -> None:
-    for each in group:
-        try:
-            _sync(each.fd)
-            if os.fstat(each.fd).st_nlink == 0:
-                # What is on the disk without a name is gone with this process.
-                raise OSError(errno.ENOENT, "the file was removed")
-        except OSError as error:
-            each.error = error
+def _sync_file(fd: int) -> None:
+    _sync(fd)
+    if os.fstat(fd).st_nlink == 0:
+        # A file without a name is gone when this process ends.
+        raise OSError(errno.ENOENT, "the file was removed")
 
 
 _sync = getattr(os, "fdatasync", os.fsync)
-"""Not every system can leave out what a reader does not need, such as the time of the change."""
+"""macOS has no ``fdatasync``."""

@@ -140,18 +140,9 @@ class FileStore:
     async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session."""
         self.check()
-        path = self._new_path()
+        path = self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
         try:
-            try:
-                file = DiskFile(path, is_new=True)
-            except FileExistsError:  # a clock that was set back, a copied machine
-                path = self._new_path()
-                file = DiskFile(path, is_new=True)
-            try:
-                sync_folder(self._folder)
-            except OSError:
-                file.close()
-                raise
+            file = DiskFile(path, is_new=True)
         except OSError as error:
             raise SessionError(
                 f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
@@ -159,9 +150,6 @@ class FileStore:
             ) from None
         with _opened(path, file) as opened:
             yield opened
-
-    def _new_path(self) -> Path:
-        return self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:

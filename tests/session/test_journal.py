@@ -5,10 +5,9 @@ import fcntl
 import json
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -615,82 +614,15 @@ async def test_a_session_never_writes_into_a_file_that_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A clock that was set back, a copied machine."""
-    tokens = iter(["abcdef", "abcdef", "012345"])
-    monkeypatch.setattr(secrets, "token_hex", lambda size: next(tokens))
+    monkeypatch.setattr(secrets, "token_hex", lambda size: "abcdef")
     monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
-    for _ in range(2):
-        async with FileStore(tmp_path).begin(tmp_path) as held:
-            held.journal.record(Unknown("session", {}))
-    found = sorted((tmp_path / "sessions").iterdir())
-    assert [path.stem for path in found] == ["20260101-000000-012345", "20260101-000000-abcdef"]
-    assert [len(records(path.read_bytes())) for path in found] == [1, 1]
-
-
-async def test_files_that_are_to_be_synced_at_once_are_synced_in_one_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[tuple[int, int]] = []
-    real = session._sync
-
-    def sync(fd: int) -> None:
-        synced.append((threading.get_ident(), fd))
-        real(fd)
-
-    monkeypatch.setattr(session, "_sync", sync)
-    with ExitStack() as stack:
-        files = [stack.enter_context(disk_file(tmp_path / f"{n}.jsonl")) for n in range(5)]
-        async with trio.open_nursery() as nursery:
-            for file in files:
-                file.append(b"one\n")
-                nursery.start_soon(file.sync)
-        assert len(synced) == 5
-        assert len({thread for thread, _ in synced}) == 1
-        await files[0].sync()
-        assert len(synced) == 6
-
-
-async def test_a_file_that_cannot_be_synced_is_nobody_elses_failure(tmp_path: Path) -> None:
-    told: list[str] = []
-
-    async def sync(file: DiskFile, name: str) -> None:
-        try:
-            await file.sync()
-        except OSError as error:
-            told.append(f"{name}: {error.strerror}")
-        else:
-            told.append(name)
-
-    with disk_file(tmp_path / "good.jsonl") as good, disk_file(tmp_path / "bad.jsonl") as bad:
-        reading, writing = os.pipe()
-        kept, bad._fd = bad._fd, writing  # a pipe has no disk
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(sync, good, "good")
-                nursery.start_soon(sync, bad, "bad")
-        finally:
-            bad._fd = kept
-            os.close(reading)
-            os.close(writing)
-    assert sorted(told) == ["bad: Invalid argument", "good"]
-
-
-async def test_a_sync_whose_caller_is_cancelled_goes_on_for_the_others(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    async def sync(file: DiskFile, name: str, scope: trio.CancelScope) -> None:
-        with scope:
-            await file.sync()
-            done.append(name)
-
-    with disk_file(tmp_path / "a.jsonl") as one, disk_file(tmp_path / "b.jsonl") as other:
-        for cancelled in range(2):
-            scopes = [trio.CancelScope(), trio.CancelScope()]
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(sync, one, "a", scopes[0])
-                nursery.start_soon(sync, other, "b", scopes[1])
-                await trio.lowlevel.checkpoint()
-                scopes[cancelled].cancel()
-    assert {"a", "b"} <= set(done)
+    async with FileStore(tmp_path).begin(tmp_path) as held:
+        held.journal.record(Unknown("session", {}))
+    with pytest.raises(SessionError, match="File exists"):
+        async with FileStore(tmp_path).begin(tmp_path):
+            pytest.fail("the file is another session's")
+    (found,) = (tmp_path / "sessions").iterdir()
+    assert len(records(found.read_bytes())) == 1
 
 
 async def test_a_file_that_was_removed_keeps_nothing(tmp_path: Path) -> None:
