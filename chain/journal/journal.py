@@ -1,15 +1,13 @@
 """The journal of a session: one append-only file of JSON lines, written as things happen.
 
-Two promises are kept here. A record is in the file, whole, before ``record`` returns (in a store behind a network:
-before ``wait_written`` returns), so a process that is killed loses no record. And an acknowledgement is given only once
-the file is on the disk, so that a line that the user saw acknowledged survives the machine as well. Waiting for the
-disk is a worker thread's job; all acknowledgements that come up meanwhile share the next wait, so a pasted burst costs
-one.
+A record is in the file, whole, before ``record`` returns (in a store behind a network: before ``wait_written``
+returns), so a process that is killed loses no record. An acknowledgement is given once the file is on the disk. Syncs
+run in a worker thread, and all acknowledgements that wait meanwhile share the next sync.
 
-Acknowledgements and what follows from them (a line was delivered, the run ended) leave in the order in which they were
-queued, so nobody hears of a delivery before the line itself.
+Acknowledgements and what follows from them (a line was delivered, the run ended) are emitted in the order in which they
+were queued.
 
-Each record that was written is applied to the state of the session, which returns its events. Whoever commits the
+Each record that was written is applied to the state of the session, which returns its events. The code that commits the
 record says when they are emitted::
 
     journal.record(...).emit()                     at once
@@ -34,14 +32,7 @@ from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
-from chain.journal.records import (
-    Entry,
-    Line,
-    Message,
-    Record,
-    ToolFinished,
-    Unknown,
-)
+from chain.journal.records import Entry, Line, Message, Record, ToolFinished, Unknown
 from chain.messages import Image
 from chain.signal import Signal
 from chain.text.plain import escape_json
@@ -51,12 +42,12 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 Action: TypeAlias = Callable[[], None]
 Emit: TypeAlias = Callable[[Event], None]
 Apply: TypeAlias = Callable[[Entry], Sequence[Event]]
-"""Applies a record to the state of the session, and returns its events."""
+"""Applies a record to the state of a session, and returns its events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """The events of a record, to be emitted by whoever committed it, when it is time."""
+    """The events of a record, for the code that commits it to emit."""
 
     events: Sequence[Event]
     _emit: Emit
@@ -90,7 +81,7 @@ class Journal:
         note: Callable[[Record | Unknown], None] = lambda record: None,
         writes_later: bool = False,
     ) -> None:
-        """``seq`` is that of the last record that is there already; ``note`` is called with each that is appended.
+        """``seq`` is that of the last record in the file; ``note`` is called with each record that is appended.
 
         ``writes_later``: the file is in a store behind a network, and written in the background.
         """
@@ -98,7 +89,6 @@ class Journal:
         self.path = path
         self._file = file
         self.seq = seq
-        """That of the last record."""
         self._note = note
         self._apply: Apply = lambda entry: ()
         self._writes_later = writes_later
@@ -112,7 +102,7 @@ class Journal:
         self._synced = 0
         """The ``seq`` up to which records are on the disk. A journal that is resumed is synced once more."""
         self.failure: str | None = None
-        """Why a sync failed: final, since what is on the disk is unknown then. A full disk is not."""
+        """Why a sync failed. That is final, since what is on the disk is unknown then."""
         self._at_failure: list[Callable[[JournalError], None]] = []
 
     def connect(self, apply: Apply, emit: Emit) -> None:
@@ -120,7 +110,7 @@ class Journal:
         self._apply, self._emit = apply, emit
 
     def record(self, record: Record | Unknown) -> Projected:
-        """Append one record; returns its events. Raises ``JournalError``, and the file is then as it was."""
+        """Append a record and return its events. Raise ``JournalError``, and the file is as it was."""
         if self.failure is not None:
             raise JournalError(self.failure)
         self.seq += 1
@@ -128,7 +118,7 @@ class Journal:
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         data = escape_json(_ENCODER.encode(raw)).encode() + b"\n"
         try:
-            # In this order: no record names what is not there.
+            # In this order: no record names an attachment that is not there.
             for image in _images(record):
                 if image.data:
                     self._file.store_attachment(image.digest, b64decode(image.data))
@@ -140,23 +130,23 @@ class Journal:
         return Projected(self._apply(entry), self._emit)
 
     def record_if_possible(self, record: Record) -> Projected:
-        """Append a record of what has happened. Where the disk is full, apply it all the same; return its events."""
+        """Append a record and return its events. If the disk is full, apply it all the same."""
         try:
             return self.record(record)
         except JournalError:
             return self.apply_unrecorded(record)
 
     def apply_unrecorded(self, record: Record) -> Projected:
-        """Apply a record that cannot be written, and return its events. A session that is resumed does not know it."""
+        """Apply a record without writing it, and return its events. It is lost when the session is resumed."""
         return Projected(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
-        """Call ``action`` once everything recorded so far is on the disk; never, if that fails."""
+        """Call ``action`` once all records so far are on the disk; never, if that fails."""
         if self.failure is None:
             self._enqueue(action, needs_sync=True)
 
     def in_order(self, action: Action) -> None:
-        """Call ``action`` after the acknowledgements that wait; at once when none does."""
+        """Call ``action`` after the acknowledgements that wait; at once if none does."""
         self._enqueue(action, needs_sync=False)
         self._release(synced=0)
 
@@ -185,7 +175,7 @@ class Journal:
             await self.flush()
 
     async def run(self) -> None:
-        """Sync whenever it is asked for, until ``end`` is called; the task that does this outlives every run."""
+        """Sync whenever an acknowledgement waits, until ``end`` is called."""
         is_last = False
         while self.failure is None and not is_last:
             await self._wanted.wait()
@@ -226,7 +216,7 @@ class Journal:
         self._waiters.unpark_all()
 
     def _fail(self, why: str) -> None:
-        """Drop the acknowledgements, which would be lies now, and let the rest go on in its order."""
+        """Drop the acknowledgements, and call the other actions in their order."""
         self.failure = why
         others = [entry for entry in self._queue if not entry[1]]
         self._done += len(self._queue) - len(others)

@@ -1,15 +1,15 @@
-"""Events on their way to one consumer, who may be slow or dead.
+"""Queues of events, one for each consumer, who may be slow or dead.
 
-The chain never waits for a consumer. What it has not read is kept for it, and running text, the one thing that comes
-without end, is joined while it waits: each reply and each tool has a stream of its own until an event of another kind.
+The chain never waits for a consumer. Running text is joined while it waits: each reply and each tool has a stream of
+its own until an event of another kind comes.
 
-A listener is called in the very step of an event, since what it does belongs to that step. What it raises stops
-nobody: it leaves the block in which the chain is open when that ends.
+A listener is called in the step of an event. Its exceptions leave the block in which the chain is open.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -20,7 +20,7 @@ from chain.events import Event, Notice, Piece, ToolProgress
 from chain.signal import Signal
 
 MAX_PROGRESS = 256 * 1024
-"""Characters of a tool's progress kept for a consumer: a reply is bounded by the model, a tool's chatter is not."""
+"""The latest characters of a tool's progress that wait for a consumer. Replies are bounded by the model."""
 
 Listener: TypeAlias = Callable[[Event], None]
 
@@ -30,31 +30,21 @@ class _Stream:
     """Running text that waits: its first piece as an event, and the text of all pieces."""
 
     first: Piece
-    pieces: list[str] = field(default_factory=list)
+    pieces: deque[str] = field(default_factory=deque)
     length: int = 0
 
     def add(self, text: str) -> None:
+        is_progress = isinstance(self.first, ToolProgress)
+        if is_progress and self.pieces and not self.pieces[-1].endswith("\n"):
+            text = f"\n{text}"  # a report is a row, or several: two must not become one row
         self.pieces.append(text)
         self.length += len(text)
-        if isinstance(self.first, ToolProgress) and self.length > 2 * MAX_PROGRESS:
-            self._keep_the_last()
+        while is_progress and self.length - len(self.pieces[0]) >= MAX_PROGRESS:
+            self.length -= len(self.pieces.popleft())
 
     def event(self) -> Piece:
-        if isinstance(self.first, ToolProgress) and self.length > MAX_PROGRESS:
-            self._keep_the_last()
-        return replace(self.first, text=self._joined)
-
-    @property
-    def _joined(self) -> str:
-        if not isinstance(self.first, ToolProgress):
-            return "".join(self.pieces)
-        # A report is a row, or several: two that wait must not become one row.
-        *pieces, last = self.pieces
-        return "".join(piece if piece.endswith("\n") else f"{piece}\n" for piece in pieces) + last
-
-    def _keep_the_last(self) -> None:
-        self.pieces = [self._joined[-MAX_PROGRESS:]]
-        self.length = MAX_PROGRESS
+        text = "".join(self.pieces)
+        return replace(self.first, text=text[-MAX_PROGRESS:] if isinstance(self.first, ToolProgress) else text)
 
 
 class Feed:
@@ -83,13 +73,13 @@ class Feed:
         self._news.set()
 
     async def batch(self) -> list[Event]:
-        """Everything that waits, or else the next event; empty once the feed is closed and all was read."""
+        """Wait for events, and return all that wait; none once the feed is closed and all were read."""
         while not self._waiting and not self.is_closed:
             await self._news.wait()
         return self.take()
 
     def take(self) -> list[Event]:
-        """Everything that waits."""
+        """Return the events that wait."""
         events = [e.event() if isinstance(e, _Stream) else e for e in self._waiting]
         self._waiting.clear()
         self._open.clear()
@@ -98,7 +88,7 @@ class Feed:
     def _join(self, event: Piece) -> None:
         key = (event.type, event.agent, str(event.iteration), event.id if isinstance(event, ToolProgress) else "")
         if not isinstance(event, ToolProgress):
-            # A reply's text and thinking alternate, and their order means something.
+            # The order of a reply's text and thinking is kept.
             self._open = {k: s for k, s in self._open.items() if k == key or isinstance(s.first, ToolProgress)}
         stream = self._open.get(key)
         if stream is None:
@@ -108,11 +98,11 @@ class Feed:
 
 
 class Broadcaster:
-    """Everyone who receives events. A feed that nobody holds any more is let go."""
+    """The feeds and listeners of a chain. It holds no reference to a feed, so an unused one is freed."""
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
-        """Not a ``WeakSet``: going over one costs more than all else that an event does."""
+        """Not a ``WeakSet``: iterating over one costs more than all else that an event does."""
         self._listeners: list[Listener] = []
         self._is_closed = False
         self._raised: dict[int, Exception] = {}
@@ -122,7 +112,7 @@ class Broadcaster:
         self._over = trio.Event()
 
     def feed(self, first: Event) -> Feed:
-        """A new feed of all events from now on, after ``first``."""
+        """Return a feed of ``first`` and all events from now on."""
         feed = Feed()
         feed.put(first)
         if self._is_closed:
@@ -135,7 +125,7 @@ class Broadcaster:
         self._listeners.append(listener)
 
     def emit(self, event: Event) -> None:
-        """Emit an event to everyone."""
+        """Emit an event to all feeds, then to all listeners."""
         # Feeds first: what a listener submits comes after the event that made it do so.
         for feed in self._held():
             feed.put(event)
@@ -162,7 +152,7 @@ class Broadcaster:
             raise ExceptionGroup("listeners failed", list(self._raised.values()))
 
     def close(self) -> None:
-        """Close the feeds, those to come as well."""
+        """Close all feeds, and those that are made later."""
         self._is_closed = True
         for feed in self._held():
             feed.close()

@@ -148,8 +148,7 @@ class Resuming:
                 executor.end_here()
             name, call, used = agent.name, agent.parent_id, agent.usage
             journal.record(records.AgentEnded(name, call, "interrupted", agent.iteration, agent.parent, used))
-        self._session.use_instructions()
-        self._session.use_server_tools()
+        self._session.use_context()
         if was_running and not state.only_compacts:
             self._session.executor.end_here()
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]

@@ -10,7 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
 import trio
 
@@ -258,42 +259,32 @@ class SessionRuns:
         """Read the project's instructions again; between two runs. Raise ``JournalError``, and nothing has changed."""
         read = await self._reads(self.state.instructions)
         if read != self.state.instructions:
-            told = self._journal.record(read)
-            self.use_instructions()
-            self._journal.in_order(told.emit)
-
-    def use_instructions(self) -> None:
-        """Give all agents the instructions that were read last; no run has taken its first step."""
-        self._change_spec(instructions=self.state.instructions.text)
+            self._use(read)
 
     async def _prepare(self, run: Run) -> None:
-        """Read the instructions and list tools for a run that was begun, unless the user ends it meanwhile."""
+        """Read the instructions and list the server tools for a run, unless the user ends it meanwhile."""
         if not run.is_ending:
-            # Where the disk is full, the run fails by itself at its first message.
+            # If the disk is full, the run fails by itself at its first message.
             with run.cut_by("stop", "interrupt"), suppress(JournalError):
                 await self.read_instructions()
-                await self._list_server_tools()
+                if self._offers is not None:
+                    offered = await self._offers.offer(self.state.server_tools)
+                    if offered != self.state.server_tools:
+                        self._use(offered)
 
-    async def _list_server_tools(self) -> None:
-        """Give the run the tools that servers offer now. Raise ``JournalError``, and nothing has changed then."""
-        if self._offers is None:
-            return
-        offered = await self._offers.offer(self.state.server_tools)
-        if offered != self.state.server_tools:
-            told = self._journal.record(offered)
-            self.use_server_tools()
-            self._journal.in_order(told.emit)
+    def _use(self, read: records.InstructionsRead | records.ServerTools) -> None:
+        told = self._journal.record(read)
+        self.use_context()
+        self._journal.in_order(told.emit)
 
-    def use_server_tools(self) -> None:
-        """Use the tools that servers offered last; no run has taken its first step."""
+    def use_context(self) -> None:
+        """Give the main agent the instructions and server tools of the state; no run has taken its first step."""
+        changed = partial(replace, instructions=self.state.instructions.text)
         if self._offers is not None:
-            self._change_spec(registry=self._offers.registry(self.state.server_tools))
-
-    def _change_spec(self, **changes: Any) -> None:  # noqa: ANN401 - the fields of a dataclass
-        """Change the spec of this run, and that of the next, which may have another model."""
+            changed = partial(changed, registry=self._offers.registry(self.state.server_tools))
         agent = self.tree.main.agent
-        agent.spec = replace(agent.spec, **changes)
-        self.spec = replace(self.spec, **changes)
+        # The spec of this run and that of the next, which may have another model.
+        agent.spec, self.spec = changed(agent.spec), changed(self.spec)
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""

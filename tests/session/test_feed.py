@@ -162,7 +162,7 @@ async def test_one_piece_that_is_too_long_is_cut_as_well() -> None:
 
 
 async def test_progress_that_fits_is_kept_whole() -> None:
-    said = "x" * (MAX_PROGRESS - 1)
+    said = "x" * (MAX_PROGRESS - 2)
 
     assert kept(await waiting(feed_of(progress(said), progress("y")))) == said + "\ny"
 
