@@ -34,7 +34,7 @@ from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
-from chain.session.standing import Standing
+from chain.session.snapshot import Snapshot
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_READ, image_of
 from chain.tools.paths import MAX_WHOLE
@@ -110,7 +110,7 @@ class Chain:
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
         """The first event of a feed that begins now."""
         self._has_wound_down = False
-        self._standing = Standing()
+        self._standing = Snapshot()
         for event in session.state.waiting():
             self._standing.update(event)
         audience.listen(self._standing.update)

@@ -16,7 +16,8 @@ chain.lines chain.plan chain.provider chain.servers
 chain.config chain.providers chain.tools
 chain.agent chain.instructions
 chain.session
-chain.chain chain.export chain.redis
+chain.chain chain.export
+chain.redis
 chain.sessions
 chain.app
 chain
@@ -70,7 +71,7 @@ ONLY_FROM = {
 PURE = """
 chain.errors chain.events chain.export chain.fields chain.hunks chain.interruption chain.journal.json
 chain.journal.reading chain.journal.records chain.lines.parse chain.messages chain.agent.conversation
-chain.agent.refusals chain.agent.window chain.plan chain.session.projection chain.text chain.values chain.config
+chain.agent.refusals chain.agent.window chain.plan chain.session.state chain.text chain.values chain.config
 chain.yamlfile cli.show cli.terminal.slash cli.input.address cli.input.file_names cli.input.moments cli.input.json_rows
 cli.input.splitter
 """

@@ -1,8 +1,7 @@
-"""The JSON of a journal's records, both ways.
+"""Converts the records of a journal to JSON and back.
 
-A journal is a file of JSON lines, one record a line: its ``type``, ``seq`` (from 1) and ``time`` (seconds since the
-epoch), then the fields of its type. Records of other types are kept as they are (``Unknown``), so that a journal of a
-newer version loses nothing.
+Each has a ``type``, ``seq`` (from 1) and ``time`` (seconds since the epoch), then the fields of its type. Records of
+unknown types are kept as ``Unknown``, so that the journal of a newer version loses nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from chain.journal.records import BRIEF, Entry, Record, Unknown
 from chain.messages import JsonObject
 
 MAX_TIME = 1e12
-"""Seconds since the epoch: thirty thousand years, and far from where a float ends."""
+"""Seconds since the epoch: thirty thousand years."""
 
 
 def to_json(record: Record | Unknown) -> JsonObject:
-    """The fields of a record as JSON, ``type`` apart."""
+    """Return the fields of a record as JSON, without its ``type``."""
     if isinstance(record, Unknown):
         return dict(record.raw)
     return {_FORM_KEYS[record.type]: record.form, **_fields(record)} if record.form else _fields(record)
 
 
 def from_json(raw: Mapping[str, Any]) -> Entry:
-    """A row of a journal. Raises ``ValueError``, with what is wrong, for one that is no record."""
+    """Return the record of a row. Raise ``ValueError`` if it is none."""
     type = raw.get("type")
     seq, time = raw.get("seq"), raw.get("time")
     if not isinstance(type, str) or not isinstance(seq, int) or not isinstance(time, int | float):
@@ -47,24 +46,20 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
         raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
 
 
-# ----------------------------------------------------------------------------------------------------------- the fields
-
 _FORM_KEYS = {"plan": "change", "request": "phase"}
-"""Of the types that have several forms, the key that names the form."""
+"""The key that names the form, for types with several forms."""
 
 _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
 
-
 _ALWAYS = object()
-"""What no value is equal to: a field that is never left out."""
+"""Equal to no value: such a field is never left out."""
 
-_SAID_AS_THEY_ARE = frozenset({str, int, float, bool, type(None)})
-"""Types whose values are JSON already."""
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
 def _names(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
-    """The fields of a dataclass, each with the value for which the JSON leaves it out."""
+    """Return the fields of a dataclass, each with the value for which the JSON leaves it out."""
     return tuple((f.name, f.default if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
 
 
@@ -74,7 +69,7 @@ def _fields(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
     for name, left_out in _names(kind):
         value = getattr(record, name)
         if value != left_out:
-            found[name] = value if type(value) in _SAID_AS_THEY_ARE else _plain(value)
+            found[name] = value if type(value) in _PLAIN_TYPES else _plain(value)
     return found
 
 

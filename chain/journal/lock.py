@@ -6,11 +6,11 @@ import fcntl
 import time
 
 PAUSES_S = (0.01, 0.05, 0.2)
-"""How long to wait, again and again, for those who only ask whether a session is open."""
+"""Pauses between attempts, while ``has_writer`` of another process holds the lock for a moment."""
 
 
 def lock(fd: int) -> None:
-    """Lock a journal for its only writer. Raises ``BlockingIOError`` if it has one; waits for who only asks."""
+    """Lock a journal for its only writer. Raise ``BlockingIOError`` if it has one."""
     for pause in PAUSES_S:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -24,9 +24,9 @@ def lock(fd: int) -> None:
 
 
 def has_writer(fd: int) -> bool:
-    """Whether another open file has the journal locked as its writer. Raises ``OSError``."""
+    """Return whether another open file has the journal locked as its writer. Raise ``OSError``."""
     try:
-        # Shared, so that two who ask do not take each other for a writer.
+        # A shared lock, so that two who ask do not take each other for a writer.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

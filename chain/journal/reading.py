@@ -1,7 +1,7 @@
-"""Reads a journal back, row by row, as far as it can be read.
+"""Reads a journal row by row.
 
-A crash may leave the last row torn, a full disk one in the middle: what is no whole record is passed over, and said.
-So is a record that is there twice, which its ``seq`` shows, as does one that is missing. Unknown types are kept.
+A crash may leave the last row torn, and a full disk one in the middle. Rows that are no whole record, and records whose
+``seq`` is not new, are skipped and reported. Records of unknown types are kept.
 """
 
 from __future__ import annotations
@@ -13,33 +13,31 @@ from chain.journal import json as record_json
 from chain.journal.records import Entry
 
 MAX_FAULTS = 5
-"""Faults that are told one by one. A file with more of them is broken as a whole, which these say as well."""
+"""Faults that are reported."""
 
 TORN = "the last record of the journal was torn, as by a crash, and was left out."
 
 _TORN_ON_PURPOSE = b"\0\n"
-"""How a row ends that a writer gave up (``DiskFile.append``)."""
+"""The end of a row that a writer gave up (``DiskFile.append``)."""
 
 
 class Reading:
-    """The entries of a journal in their order. What follows from them all is known at the end.
+    """The entries of a journal, to be iterated over once.
 
-    ``rows`` are those of the file, each with its end of line; ``seq`` is that of the last record.
+    ``rows`` are those of the file, each with its end of line. ``seq`` is that of the last record so far, ``number`` the
+    number of rows, ``faults`` says in sentences what is wrong. ``is_torn``: the last row has no end.
     """
 
     def __init__(self, rows: Iterable[bytes]) -> None:
         self.seq = 0
         self.faults: list[str] = []
-        """What is wrong with the file, in sentences."""
         self.is_torn = False
-        """Whether the last row has no end."""
-        self._rows = rows
         self.number = 0
-        """How many rows were read."""
+        self._rows = rows
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What is wrong with the file as far as it was read, in sentences with their full stops."""
+        """What is wrong with the file so far, in sentences with full stops."""
         return tuple(f"{fault}." for fault in self.faults) + ((TORN,) if self.is_torn else ())
 
     def __iter__(self) -> Iterator[Entry]:

@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from chain import event_json
+from chain.chain import Chain
 from chain.errors import SessionError, UserError
 from chain.events import Event, Piece, Receipt
 from chain.lines.accepted import BEFORE
@@ -22,7 +23,6 @@ from chain.lines.parse import Urgency, parse_line
 from chain.redis.lease import AGAIN_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.scripts import key
-from chain.session.store import Reachable
 from chain.signal import Signal
 
 AT_ONCE = 100
@@ -44,7 +44,7 @@ class Mailbox:
         self._news = Signal()
         self._answerers: dict[str, trio.CancelScope] = {}
 
-    async def serve(self, chain: Reachable) -> None:
+    async def serve(self, chain: Chain) -> None:
         """Read what is sent, and tell what happens, until the session is lost."""
         self._lease.waiting = lambda: len(chain.waiting)
         self._lease.unpaused = self._news.set
@@ -86,13 +86,13 @@ class Mailbox:
                 self._unread.append((last, _row(fields)))
             self._news.set()
 
-    async def _wake(self, chain: Reachable) -> None:
+    async def _wake(self, chain: Chain) -> None:
         """Look again whenever there may be room."""
         while not chain.is_closing:
             await chain.wait_for_change()
             self._news.set()
 
-    async def _read_all(self, chain: Reachable) -> None:
+    async def _read_all(self, chain: Chain) -> None:
         while True:
             waits_for_room = False
             for row in tuple(self._unread):
@@ -108,17 +108,17 @@ class Mailbox:
                 await trio.lowlevel.checkpoint()
             await self._news.wait()
 
-    def _has_room(self, chain: Reachable, row: Mapping[str, Any]) -> bool:
+    def _has_room(self, chain: Chain, row: Mapping[str, Any]) -> bool:
         if row.get("type") != "line" or self._needs_none(chain, row):
             return True
         return chain.has_room(row["text"], urgency=_urgency(row), local=False, to=row.get("to", ""))
 
-    def _needs_none(self, chain: Reachable, row: Mapping[str, Any]) -> bool:
+    def _needs_none(self, chain: Chain, row: Mapping[str, Any]) -> bool:
         if row.get("type") != "line":
             return True
         return chain.needs_no_room(row["text"], urgency=_urgency(row), to=row.get("to", "")) is not None
 
-    def _read(self, chain: Reachable, entry: bytes, row: Mapping[str, Any]) -> None:
+    def _read(self, chain: Chain, entry: bytes, row: Mapping[str, Any]) -> None:
         """Do what a row says. No await: what is recorded and that it was read are one step of the server."""
         lease, id = self._lease, str(row.get("id", ""))
         try:
@@ -160,7 +160,7 @@ class Mailbox:
         except OSError:
             pass  # the session is lost, and the row with it for us
 
-    def _let_answer(self, chain: Reachable, client: str, seconds: float) -> None:
+    def _let_answer(self, chain: Chain, client: str, seconds: float) -> None:
         """Wait for a client's answers for a time from now on."""
         until = trio.current_time() + min(seconds, WAIT_S)
         if (scope := self._answerers.get(client)) is not None:
@@ -169,12 +169,12 @@ class Mailbox:
             self._answerers[client] = scope = trio.CancelScope(deadline=until)
             self._nursery.start_soon(self._wait_for_answers, chain, client, scope)
 
-    async def _wait_for_answers(self, chain: Reachable, client: str, scope: trio.CancelScope) -> None:
+    async def _wait_for_answers(self, chain: Chain, client: str, scope: trio.CancelScope) -> None:
         with chain.answering(), scope:
             await trio.sleep_forever()
         self._answerers.pop(client, None)
 
-    async def _publish(self, chain: Reachable) -> None:
+    async def _publish(self, chain: Chain) -> None:
         """Tell of each event in its step, so that the server has it as soon as its record; but running text joined."""
         feed = chain.feed()
         self._lease.tell_rest = lambda: self._tell(feed.take())
@@ -225,7 +225,7 @@ def _urgency(row: Mapping[str, Any]) -> Urgency:
     return "now" if urgency == "now" else "urgent" if urgency == "urgent" else "next"
 
 
-def _drop(chain: Reachable, line: str) -> str:
+def _drop(chain: Chain, line: str) -> str:
     """Remove a line that waits; what is to be said of that."""
     for id in (line, line + BEFORE):
         try:

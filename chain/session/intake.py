@@ -1,7 +1,6 @@
-"""What becomes of a line in the step in which it comes: it starts a run, interrupts one, stops it, or is done at once.
+"""Accepts lines: a line starts a run, waits for a safe point, stops a run, or is carried out at once.
 
-Nothing here waits. Whether a run is active, which agent the line goes to and what becomes of it are decided in one step
-in trio's thread.
+Nothing here waits: all of it is decided in one step in trio's thread.
 
 A line goes to the agent that it is addressed to. Without an address, todo lines and follow-ups go to the main agent,
 since the plan and the next run are the session's; the others go to the agent whose question is open, or else to the one
@@ -28,7 +27,7 @@ from chain.text.wording import STOPPED_BY_RULE
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of a line at once.
+    """The immediate result of a line.
 
     ``started``: it is the query of a new run. ``queued``: it waits for a safe point (its receipt follows as an event).
     ``stopping``: the run will end. ``handled``: done without a model, and ``message`` says what. ``refused``:
@@ -44,7 +43,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A line with its sender's own id for it, if there is one, where it came from, and which agent it is meant for."""
+    """A line with its sender's id for it, its origin, and the name of the agent that it is addressed to, if any."""
 
     line: Line
     id: str = ""
@@ -62,7 +61,7 @@ class Intake:
         self._ledger = shared.ledger
 
     def target(self, sent: Sent) -> AgentNode:
-        """The agent that a line goes to as things stand. Raises ``UserError`` for one that is not at work."""
+        """Return the agent that a line goes to now. Raise ``UserError`` if it is addressed to none at work."""
         if sent.to:
             return self._tree.named(sent.to)
         if sent.line.kind in ("todo", "follow-up"):
@@ -73,7 +72,7 @@ class Intake:
         return self._tree.target()
 
     def has_room(self, sent: Sent) -> bool:
-        """Whether a line would neither be refused for want of room nor come between a stop and its end."""
+        """Return whether there is room for a line, and no run is about to stop."""
         if self._session.active is None:
             return True
         try:
@@ -83,7 +82,7 @@ class Intake:
         return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
     def needs_no_room(self, sent: Sent) -> Literal["stop", "now"] | None:
-        """Whether a line would be accepted by the run that is active also if the channel is full, and as what."""
+        """Return how the active run would accept a line although its inbox is full; ``None`` if it would not."""
         if self._session.active is None:
             return None
         line, is_overfull = sent.line, False
@@ -95,7 +94,7 @@ class Intake:
         return "now" if line.urgency == "now" and not is_overfull else None
 
     def refuse(self, sent: Sent, reason: str) -> Submitted:
-        """Tell the sender that a line was not accepted, and why."""
+        """Refuse a line, and publish the reason."""
         try:
             node = self.target(sent)
         except UserError:
@@ -114,7 +113,7 @@ class Intake:
         return Submitted("started", accepted.id)
 
     def carry_out(self, sent: Sent, status: str) -> Submitted:
-        """Do at once what needs no model, when no run is active; ``status`` answers who asks for it."""
+        """Carry out a line that needs no model, while no run is active; ``status`` is the answer to a status query."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent))
         except (JournalError, UserError) as error:
@@ -125,7 +124,7 @@ class Intake:
         except PlanError as error:
             message = reason = str(error)
         except JournalError as error:
-            # The line was accepted, so it is not refused but comes back.
+            # The line was accepted, so it is returned and not refused.
             self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
             return Submitted("returned", accepted.id, str(error))
         self._ledger.settle_done(accepted, reason)
@@ -140,7 +139,6 @@ class Intake:
         sent = replace(typed, line=self._by_rule(typed, node))
         line = sent.line
         if line.kind == "stop":
-            # Without an address it is not one agent that the user wants to stop.
             stopped = node if typed.to else self._tree.main
             return self._stop(stopped, sent, by_rule=typed.line.kind != "stop")
         by_rule = line.urgency != typed.line.urgency
@@ -151,22 +149,20 @@ class Intake:
         return Submitted("queued", put.id)
 
     def _by_rule(self, sent: Sent, node: AgentNode) -> Line:
-        """What the rules of an agent's handler prompt, as they are now, make of a line.
+        """Apply the rules of an agent's handler prompt, as they are now, to a line that interrupts it.
 
-        Only for an interruption: a line that starts a run is a query, which no handler prompt is asked about. A line
-        that will be refused cannot be delivered, so no rule sees it; one for which there is only no room may still be
-        a stop.
+        They are not applied to a line that will be refused, except for want of room: it may still be a stop.
         """
         if node.agent.spec.prompts.path is None or self._ledger.problem(sent.line, sent.id):
             return sent.line
         prompt = node.agent.current_prompt(node.iteration)
         line = by_rule(prompt, sent.line)
         if prompt.mistake is not None:
-            node.agent.current_prompt(node.iteration)  # a rule was too slow just now, which is reported at once
+            node.agent.current_prompt(node.iteration)  # reports a rule that was too slow
         return line
 
     def _stop(self, node: AgentNode, sent: Sent, *, by_rule: bool) -> Submitted:
-        """Stop, whatever becomes of the line: neither a full disk nor a used id keeps anybody from stopping."""
+        """Stop the run, even if the line is refused because of a full disk or a used id."""
         accepted, problem = None, self._ledger.problem(sent.line, sent.id)
         if not problem:
             try:
@@ -185,7 +181,7 @@ class Intake:
     def _accept_at_once(
         self, sent: Sent, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
     ) -> Accepted:
-        """Accept a line that has no need to wait; the next model call still waits until it is on the disk."""
+        """Accept a line that does not wait for a safe point."""
         at = node.iteration
         return self._ledger.accept(
             sent.line, node.name, id=sent.id, origin=sent.origin, effect=effect, iteration=at, by_rule=by_rule

@@ -1,7 +1,7 @@
-"""Goes on with a session whose process has ended, however that came about.
+"""Resumes a session whose process has ended.
 
-Its state is that of its journal (``state``). What a crash left out is written, in the order in which the program would
-have done it, so that a crash in the middle of that only means that the rest is written the next time::
+Its state is read from its journal (``state``). Then the records that a crash left out are written in the order in which
+the program would have written them; after another crash the rest is written the next time::
 
     open questions        withdrawn
     each agent at work    its open calls answered, the note that the program ended, its end; the deepest first
@@ -39,14 +39,14 @@ from chain.text.wording import MAIN, PROGRAM_ENDED, counted
 from chain.version import VERSION
 
 MAX_PAST = 1_000
-"""Events of the past that are told again: more rows than anybody scrolls back, and ``chain sessions show`` has all."""
+"""The latest events that are shown again; ``chain sessions show`` has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
     """A journal that was read: the state after it, its latest events, what is wrong with it, its last ``seq``.
 
-    ``past`` holds one event more than is told again, which shows that there were earlier ones.
+    ``past`` holds up to one event more than is shown again, so that one knows of earlier ones.
     """
 
     state: State
@@ -57,14 +57,13 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What is to be told of a session that was resumed.
+    """What front ends show of a session that was resumed.
 
-    ``past`` are its latest events, as its journal tells them; those of what a crash left out are among them.
-    ``changes`` are sentences: what is wrong with the journal, and what is no longer as it was. ``returned`` are lines
-    that a refusal, or the end of a run that the user ended, gave back: whoever had them again by then has lost them in
-    the crash. ``has_earlier``: there were more events than are told. ``was_cut``: the last run has ended with its
-    process, and not because the user wanted it to end; none has begun since. ``made_up`` are the events among ``past``
-    of what a crash left out, which nobody was told of before. ``draft`` is what was in the editor.
+    ``past`` are its latest events, and ``has_earlier`` says whether there were more; ``made_up`` are those of the
+    records that a crash had left out. ``changes`` are sentences: what is wrong with the journal, and what is different
+    now. ``returned`` are lines that a refusal, or a run that the user ended, gave back to an editor that the crash
+    closed. ``was_cut``: the last run ended with its process, and the user did not want it to end. ``draft`` is the text
+    that was in the editor.
     """
 
     past: Sequence[events.Event]
@@ -77,7 +76,7 @@ class Resumed:
 
 
 def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> ReadBack:
-    """Read a journal, and the images that are ``kept`` beside it."""
+    """Read a journal, with its images if ``kept`` reads them."""
     reading, state = Reading(rows), State()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
@@ -86,7 +85,7 @@ def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> Read
 
 
 def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
-    """The entry with its images as they are kept beside the journal; those that are gone have no data."""
+    """Return an entry with the content of its images. Those that are gone have none."""
 
     def found(image: Image) -> Image:
         content = kept(image.digest)
@@ -103,7 +102,7 @@ def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
 
 
 class Resuming:
-    """Writes what a crash left out. Made in the step in which the chain is wired; nothing runs yet."""
+    """Writes the records that a crash left out, before any task of the chain runs."""
 
     def __init__(self, read: ReadBack, session: SessionRuns, children: Children, shared: Shared) -> None:
         self._read = read
@@ -116,28 +115,28 @@ class Resuming:
         self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
     def resume(self) -> Resumed:
-        """Write what was left out. Raise ``JournalError``; it can then be done again."""
+        """Write the missing records. Raise ``JournalError``; the session can then be resumed again."""
         state = self._state
         changed = [*changes(self._read, self._session), *self._lost_agents()]
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
         self._shared.journal.connect(self._tell, emit=lambda event: None)
         returned = self._write()
         self._read.past.extend(state.undone())
-        # They are told with what was before, and not once more as what happens now.
+        # Receipts of these records are among the past events, not in the next result.
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)
         has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
         return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, made_up, state.draft)
 
     def _tell(self, entry: Entry) -> Sequence[events.Event]:
-        """What is written now is told with what was before."""
+        """Apply a missing record; its events are shown with the past."""
         told = self._state.read(entry)
         self._read.past.extend(told)
         self._made_up.extend(told)
         return told
 
     def _write(self) -> Sequence[Accepted]:
-        """Write what was left out, and return the lines that come back to the user."""
+        """Write the missing records, and return the lines that are given back to the user."""
         state, journal = self._state, self._shared.journal
         was_running, was_ended, withdrawn = state.is_running, state.was_ended, tuple(state.withdrawn)
         for question in tuple(state.asked.open.values()):
@@ -159,7 +158,7 @@ class Resuming:
         return returned
 
     def _settle(self, accepted: Accepted, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
-        """Write the receipts that a line lacks. Return whether it comes back to the user."""
+        """Write the missing receipts of a line. Return whether it is given back to the user."""
         ledger, state = self._shared.ledger, self._state
         accepted.since = trio.current_time() - accepted.waited_s(time.time())
         if accepted.state == "queued" and accepted.entered is not None:
@@ -176,7 +175,7 @@ class Resuming:
         return accepted.state == "returned" and state.is_running and accepted.on_record in withdrawn
 
     def _readdress(self) -> None:
-        """Let what waited for an agent below, or was to act at once, wait for the main agent, in its place."""
+        """Queue lines for other agents, and lines that were to act at once, for the main agent, in their order."""
         lines = self._state.lines
         left = sorted((*lines.waiting, *lines.undone()), key=attrgetter("number"))
         for place, accepted in enumerate(left, 1):
@@ -189,17 +188,14 @@ class Resuming:
             yield f"{lost} of the kind {kind} can no longer be asked: {why}."
 
     def _agents_to_keep(self) -> Sequence[AgentState]:
-        """Those that were at work, and as many of the others as are kept, the one that was used last at the end."""
+        """Return the agents that were at work, and the latest of the others, up to the limit."""
         there = [agent for agent in self._state.children if agent.kind not in self._lost_kinds]
         kept = len(there) - self._children.bounds.max_kept
         return [agent for n, agent in enumerate(there) if agent.is_at_work or n >= kept]
 
 
 def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) -> None:
-    """Write the record of a session that is opened, or resumed. Raises ``JournalError``.
-
-    ``whereabouts`` is what its agents are told of where they are.
-    """
+    """Write the record of a session that is opened or resumed. Raise ``JournalError``."""
     spec, journal = session.spec, shared.journal
     tools = tuple(tool.name for tool in spec.registry)
     workspace = str(shared.workspace)
@@ -207,7 +203,7 @@ def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) ->
 
 
 def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
-    """What the user is to know of a session that is resumed: what is wrong with it, and what is not as it was."""
+    """Return sentences: what is wrong with a session that is resumed, and what is different now."""
     known, spec, before = read.state, session.spec, read.state.session
     found = list(read.complaints)
     if before is not None and _number(before.version) > _number(VERSION):

@@ -1,7 +1,7 @@
-"""The runs of a session, one after the other: how one begins, what follows it, which model it asks, what it came to.
+"""The runs of a session, one after the other.
 
 A run is active from the step in which a line starts it to the step that ends it. Both are synchronous, so at any time
-either a run is active or the next line starts one. Between two runs the executor and its model can be replaced.
+either a run is active or the next line starts one.
 """
 
 from __future__ import annotations
@@ -34,32 +34,31 @@ from chain.signal import Signal
 from chain.tools.registry import Registry
 
 CLOSE_S = 1.0
-"""How long the closing of a model may take: it is its connections, which end with the process as well."""
-
+"""Seconds that closing a model may take."""
 
 ReadInstructions: TypeAlias = Callable[[records.InstructionsRead], Awaitable[records.InstructionsRead]]
-"""Reads the project's instructions as they are now; it is given what was read last."""
+"""Reads the project's instructions, given those that were read last."""
 
 
 async def no_instructions(latest: records.InstructionsRead) -> records.InstructionsRead:
-    """There are none."""
+    """Return none."""
     return records.InstructionsRead()
 
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """Where the tools of servers come from: what they ``offer`` now, and the main agent's ``registry`` with these."""
+    """Functions that list the tools that servers offer now, and make the main agent's registry with them."""
 
     offer: Callable[[records.ServerTools], Awaitable[records.ServerTools]]
     registry: Callable[[records.ServerTools], Registry]
 
 
 class SessionRuns:
-    """Runs what is begun with the main agent, and adds up what the runs used.
+    """The runs of the main agent.
 
-    ``interactive``: a person types the lines. They can start a run with the lines that wait, and one that was refused
-    is still in their editor, so it is no failure. ``reads`` is asked for the project's instructions as a run begins,
-    and ``offers`` for the tools of servers.
+    ``interactive``: a person types the lines. They can start a run with waiting lines, and a refused line is still in
+    their editor, so it is no failure. When a run begins, ``reads`` reads the project's instructions, and ``offers``
+    lists the tools of servers.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class SessionRuns:
         self.last_status: events.Status | None = None
         self.state = state
         self.spec = tree.main.agent.spec
-        """What the next run is made with."""
+        """The spec of the next run."""
         self._reads = reads
         self._offers = offers
         self.tree = tree
@@ -90,30 +89,30 @@ class SessionRuns:
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
         self._changed = Signal()
-        """A run has begun or ended, or none is to begin any more."""
+        """Set when a run has begun or ended, and when no run begins any more."""
         self._is_ending = False
         self._leaves_lines = False
-        """Whether the program ends, so that waiting lines stay queued for whoever resumes the session."""
+        """Whether the program ends, so that waiting lines stay queued for when the session is resumed."""
         shared.plan.record = self._record_plan_change
 
     # ------------------------------------------------------------------------------------------- one after the other
 
     @property
     def iteration(self) -> int:
-        """The iteration of the run that is active; 0 without one."""
+        """The iteration of the active run; 0 without one."""
         return 0 if self.active is None else self.active.iteration
 
     @property
     def active(self) -> Run | None:
-        """The run that is active."""
+        """The active run."""
         return self.tree.main.run
 
     def begin(self, query: Accepted) -> None:
-        """Make a run of this query the active one; none may be active."""
+        """Begin a run with this query; none may be active."""
         self._begin(self._new_run(query))
 
     def begin_waiting(self) -> bool:
-        """Begin a run with the lines that wait, if none is active and there are any. Whether it was begun."""
+        """Begin a run with the waiting lines, if none is active and there are any. Return whether it was begun."""
         run = None if self.active is not None else self._run_of_waiting()
         if run is not None:
             self._begin(run)
@@ -126,7 +125,7 @@ class SessionRuns:
             self._announce(run)
 
     def compact(self, focus: str) -> None:
-        """Compact the main agent's conversation at its next safe point, or at once. Raises ``JournalError``."""
+        """Compact the main agent's conversation at its next safe point, or at once. Raise ``JournalError``."""
         told = self._journal.record(records.CompactionAsked(self.spec.name, focus))
         self._journal.in_order(told.emit)
         if self.active is not None:
@@ -135,7 +134,7 @@ class SessionRuns:
         self._begin(self._run_of_compaction(focus))
 
     def interrupt(self) -> bool:
-        """Cancel the work in hand, and withdraw what is asked. Whether a run is active."""
+        """Cancel the work in hand, and withdraw open questions. Return whether a run is active."""
         return self._interrupt("user")
 
     def leave(self) -> None:
@@ -150,14 +149,14 @@ class SessionRuns:
         if run is None:
             return False
         if by == "exit" or not run.interrupted:
-            # A full disk must not keep anybody from interrupting.
+            # A full disk must not block an interrupt.
             with suppress(JournalError):
                 self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, by))
         self.tree.main.interrupt()
         return True
 
     async def forever(self) -> None:
-        """Run what is begun, and what follows it, until no more is accepted."""
+        """Execute runs as they begin, until the session closes."""
         try:
             while (run := self.active) is not None or not self.is_closing:
                 if run is None:
@@ -169,7 +168,7 @@ class SessionRuns:
         finally:
             self.is_closing = True
             if self.active is not None:
-                # A mistake of our own: what waits is still the user's.
+                # After a bug, the waiting lines are still given back.
                 self._end(self.active, Outcome("error", "The program ended in the middle of the run."))
 
     async def wait_idle(self) -> None:
@@ -189,9 +188,9 @@ class SessionRuns:
         self._journal.in_order(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        """Settle the lines of a run that ended, and begin the next one if lines ask for it; all in one step.
+        """Settle the lines of a run that ended, and begin the next run if lines ask for it; all in one step.
 
-        What is still to come is decided before anything is emitted, since a listener may submit a line at once.
+        The next run is decided before anything is emitted, since a listener may submit a line at once.
         """
         follows = self.interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_go_on = not self.is_closing and self._journal.failure is None
@@ -202,10 +201,10 @@ class SessionRuns:
         self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting()
         if run.focus is not None and can_go_on and outcome.status in ("done", "max_iterations", "truncated"):
-            # It was asked for when no iteration was left before which it could be done.
+            # The compaction was asked for when no iteration was left.
             self.tree.main.run = self.tree.main.run or self._run_of_compaction(run.focus)
             self.tree.main.run.focus = run.focus
-        # A listener may start the next run on hearing of this one's end. It is announced after all of that.
+        # A listener may start the next run when it receives the result. That run is announced after this step.
         self._is_ending = True
         self._settle(run, outcome, (*run.undelivered, *left))
         self._is_ending = False
@@ -217,14 +216,14 @@ class SessionRuns:
     # ------------------------------------------------------------------------------------------- what it came to
 
     def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
-        """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
+        """Return the exit code of the process so far; ``terminated``: by SIGTERM."""
         ledger = self._shared.ledger
         left = ledger.returned + ledger.unsent + (0 if self.interactive else ledger.refused)
         codes = {LINES_LEFT: left, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
         return exit_code([*self._codes, *(code for code, holds in codes.items() if holds)])
 
     def _settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
-        """Give back the lines that are left, add up the run, record and emit its result; all in one step."""
+        """Give back the lines that are left, record and emit the result of the run; all in one step."""
         for accepted in sorted(left, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
             if self._leaves_lines and not was_done:
@@ -235,7 +234,6 @@ class SessionRuns:
             self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
         self.last_status = outcome.status
         self._codes.add(EXIT_CODES[outcome.status])
-        # A full disk must not keep the run from ending.
         told = self._journal.record_if_possible(
             records.Result(
                 outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached, short=outcome.short
@@ -287,7 +285,7 @@ class SessionRuns:
         agent.spec, self.spec = changed(agent.spec), changed(self.spec)
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
-        """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""
+        """Ask another model from the next run on. Raise ``JournalError``, and nothing has changed."""
         self._journal.record(records.Model(model.name))
         self._models = [*(held for held in self._models if held is not model), model]
         limits = self.spec.limits
@@ -303,20 +301,19 @@ class SessionRuns:
         return self.executor.compaction.view()
 
     def _record_plan_change(self, change: PlanChange) -> None:
-        """Record a change of the plan, then emit it. Raise ``JournalError``, and the plan then stays as it was."""
+        """Record and emit a change of the plan. Raise ``JournalError``, and the plan is as it was."""
         self._journal.in_order(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
-        """Let no run begin any more, interrupt the one that is active, and wait for its ending."""
+        """Accept no more lines, interrupt the active run, and wait for its end."""
         self.is_closing = True
         self._changed.set()
         self.interrupt()
         await self.wait_idle()
 
     async def close(self) -> None:
-        """Bring everything to the disk, and close all models that were in use."""
+        """Flush the journal, and close all models that were used."""
         self._inbox.room.close()
-        # One that is no longer asked holds idle connections at most, which may wait until here.
         models, self._models = self._models, []
         try:
             await self._journal.sync()
@@ -324,9 +321,9 @@ class SessionRuns:
             await close_models(models)
 
     def _run_of_waiting(self) -> Run | None:
-        """The run that the waiting lines ask for, if there are any. Its query is the oldest follow-up.
+        """Return a run for the waiting lines, if there are any. Its query is the oldest follow-up, if there is one.
 
-        Without a follow-up it has no query of its own. The other lines enter at A, later follow-ups excepted.
+        The other lines enter at A, except later follow-ups.
         """
         query = self._inbox.next_follow_up()
         return self._new_run(query) if query is not None or len(self._inbox) else None
@@ -342,7 +339,7 @@ class SessionRuns:
 
 
 async def close_models(models: Iterable[Model]) -> None:
-    """Close models, each in a time of its own, also where the caller is cancelled."""
+    """Close models, each within ``CLOSE_S``, even if the caller is cancelled."""
     for model in models:
         with trio.move_on_after(CLOSE_S, shield=True):
             await model.aclose()

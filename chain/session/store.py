@@ -5,29 +5,23 @@ from __future__ import annotations
 import gc
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import trio
 
-from chain.agent.questions import Answerer
 from chain.errors import SessionError
-from chain.events import Origin, Receipt
 from chain.journal.attachments import delete_attachments, read_attachment, sync_folder
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.lock import lock
-from chain.lines.accepted import Accepted
-from chain.lines.parse import Urgency
 from chain.session import listing
-from chain.session.feed import Feed, Listener
-from chain.session.intake import Submitted
 from chain.session.listing import Summary, find_journal, readable
-from chain.session.resume import ReadBack, Resumed, read_back
+from chain.session.resume import ReadBack, read_back
 from chain.session.state import State
 from chain.threads import Threads
 
@@ -37,43 +31,15 @@ ROWS_AT_ONCE = 100
 """Rows that are read between two checks for cancellation: a few milliseconds' work."""
 
 
-class Reachable(Protocol):
-    """What a store needs of a chain to deliver lines that others send, and to publish events."""
-
-    @property
-    def waiting(self) -> Sequence[Accepted]: ...  # noqa: D102 - as in ``Chain``, like all that follows
-    @property
-    def receipts(self) -> Sequence[Receipt]: ...  # noqa: D102
-    @property
-    def resumed(self) -> Resumed | None: ...  # noqa: D102
-    @property
-    def inbox_size(self) -> int: ...  # noqa: D102
-    @property
-    def is_closing(self) -> bool: ...  # noqa: D102
-    def submit(  # noqa: D102
-        self, text: str, *, urgency: Urgency, id: str, local: bool, origin: Origin, to: str
-    ) -> Submitted: ...
-    def has_room(self, text: str, *, urgency: Urgency, local: bool, to: str) -> bool: ...  # noqa: D102
-    def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> str | None: ...  # noqa: D102
-    async def wait_for_change(self) -> None: ...  # noqa: D102
-    def stop_accepting(self) -> None: ...  # noqa: D102
-    def interrupt(self) -> bool: ...  # noqa: D102
-    def drop(self, id: str) -> str: ...  # noqa: D102
-    def answering(self) -> Answerer: ...  # noqa: D102
-    def answer(self, id: str, text: str, *, origin: Origin) -> Submitted: ...  # noqa: D102
-    def feed(self) -> Feed: ...  # noqa: D102
-    def listen(self, listener: Listener) -> None: ...  # noqa: D102
-
-
-Serve: TypeAlias = Callable[[Reachable], Awaitable[None]]
+Serve: TypeAlias = Callable[[Any], Awaitable[None]]
+"""Delivers lines that others send to a ``Chain``, and publishes its events, until it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
     """A session that is open for its only writer: its journal, its state, and what was ``read`` of an old one.
 
-    ``serve`` brings the chain what others send through the store, and tells them what happens, until it is cancelled;
-    ``None`` for a store through which nobody sends.
+    ``serve`` is ``None`` for a store through which nobody sends lines.
     """
 
     journal: Journal

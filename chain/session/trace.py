@@ -1,9 +1,7 @@
 """Debug traces: one JSON file a run, with every request, reply, tool call and their times.
 
-Of a request only what is new is written: the messages since the request before it in its conversation, and the tail.
-The file is whole after every step, so it can be read while the run goes on and after a crash. Steps are written in the
-trio thread, as the journal's records are. An error such as a full disk ends the trace, not the run. Keys and headers
-are known to the adapter alone and never come here.
+A request is written without the messages of the request before it in the same conversation. The file is valid JSON
+after every step. An error such as a full disk ends the trace, not the run. Only the adapter knows keys and headers.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ _END = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What of a conversation is in a file already. It is kept in the conversation's memory."""
+    """What a trace file has of a conversation. It is stored in the conversation's memory."""
 
     path: Path | None
     messages: Sequence[Message] = ()
@@ -57,7 +55,7 @@ class Trace:
         return None if self._path is None else str(self._path)
 
     def on_event(self, event: events.Event) -> None:
-        """Take note of what happens between the model calls, and of the run's beginning and end."""
+        """Append an event as a step; a run's beginning and end begin and end the file."""
         match event:
             case events.RunStarted():
                 self._begin(event)
@@ -70,7 +68,7 @@ class Trace:
                 self.step(event.type, event_json.to_json(event))
 
     def traced(self, agent: str, model: Model) -> Ask:
-        """Asks the model for this agent, and traces that."""
+        """Return a function that asks the model for this agent and traces the call."""
 
         async def ask(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
             self._request(request, agent)
@@ -94,7 +92,6 @@ class Trace:
         self._is_first = False
 
     def _request(self, request: Request, agent: str) -> None:
-        """Append what is new in a request of its conversation."""
         written: _Written | None = request.memory.get(self)
         if written is None or written.path != self._path:
             written = _Written(self._path)  # a new file begins with all of the conversation

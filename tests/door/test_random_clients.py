@@ -37,7 +37,7 @@ from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps,
 from trio.testing import MockClock
 
 from chain import event_json, events
-from chain.session.standing import Standing
+from chain.session.snapshot import Snapshot
 from chain.text.wording import FULL
 
 Row = dict[str, Any]
@@ -253,7 +253,7 @@ class Told:
     def _fits(self, player: Player, heard: list[Row], at: int) -> bool:
         """Whether it was told what it is to be told if it watches since there were so many events."""
         before = [row for row in self.rows[:at] if row["type"] in OF_LINES and key_of(row) in player.keys]
-        standing = Standing()
+        standing = Snapshot()
         for event in self._events[:at]:
             standing.update(event)
         stands = [json.loads(json.dumps(event_json.to_json(event))) for event in standing.events]

@@ -1,7 +1,6 @@
-"""How things stand, as the events that somebody needs who comes late. Pure.
+"""The events that bring a late subscriber up to date. Pure.
 
-It follows the events as they are told, so that those it gives and those told later fit together: nothing is told twice,
-and nothing is left out.
+They are taken from the events that were emitted, so none of them is emitted again, and none is missing.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from chain import events
 from chain.events import Event
 
 
-class Standing:
-    """What is under way: the run, the agents at work, the plan, the lines that wait, replies, the open question."""
+class Snapshot:
+    """The latest events of the run, agents at work, plan, waiting lines, streaming replies and the open question."""
 
     def __init__(self) -> None:
         self._run: events.RunStarted | None = None
@@ -21,13 +20,12 @@ class Standing:
         self._plan: events.PlanChanged | None = None
         self._lines: dict[str, events.LineQueued] = {}
         self._replies: dict[str, list[events.TextDelta]] = {}
-        """What was told of the replies that stream, by their agents."""
+        """The pieces of the replies that stream, by agent."""
         self._question: events.Question | None = None
 
     def update(self, event: Event) -> None:
-        """Note an event that is told."""
+        """Note an event that is emitted."""
         match event:
-            # First what comes most often, and changes nothing.
             case events.TextDelta():
                 self._replies.setdefault(event.agent, []).append(event)
             case events.ThinkingDelta() | events.ToolProgress():
@@ -54,7 +52,7 @@ class Standing:
                 for id in event.ids:
                     self._lines.pop(id, None)
             case events.Receipt(state="refused" | "unsent"):
-                pass  # its id may be that of a line that waits
+                pass  # a waiting line may have the same id
             case events.Receipt():
                 self._lines.pop(event.id, None)
             case events.Question():
@@ -66,7 +64,7 @@ class Standing:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The events that tell it, each as it was told; what streamed of a reply is one."""
+        """These events. The pieces of a reply are joined."""
         replies = (replace(told[0], text="".join(each.text for each in told)) for told in self._replies.values())
         found = (self._run, *self._agents.values(), self._plan, *self._lines.values(), *replies, self._question)
         return tuple(event for event in found if event is not None)
