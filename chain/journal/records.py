@@ -25,10 +25,10 @@ from chain.hunks import FileDiff
 from chain.messages import Overrides, StopReason, Usage
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
-"""What a line does as it is accepted: it waits for a safe point, starts a run, or acts at once and needs no model."""
+"""A line waits for a safe point, starts a run, or acts at once without a model."""
 
 BRIEF = {"brief": True}
-"""Marks a field that the JSON leaves out while it has its default."""
+"""Marks a field that the JSON leaves out if it has its default."""
 
 _T = TypeVar("_T")
 
@@ -41,7 +41,7 @@ def _brief(default: _T) -> _T:
 class _Typed:
     type: ClassVar[str]
     form: ClassVar[str]
-    """Which of the records of this type it is, where there are several."""
+    """Distinguishes records of the same type."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -55,7 +55,10 @@ def _record(type: str, form: str = "") -> Callable[[type[_T]], type[_T]]:
 
 @_record("session")
 class Session(_Typed):
-    """The first record: which program opened the session, where, with which model and tools. More: it was resumed."""
+    """The session was opened. Not the first such record: it was resumed.
+
+    ``whereabouts`` tells its agents where they are. It stays the same when the session is resumed.
+    """
 
     id: str
     version: str
@@ -63,7 +66,6 @@ class Session(_Typed):
     workspace: str
     tools: tuple[str, ...] = _brief(())
     whereabouts: str = _brief("")
-    """What its agents are told of where they are: the same however often it is resumed."""
 
 
 @_record("line")
@@ -71,7 +73,8 @@ class Line(_Typed):
     """A line was accepted. A second record of the same id: the line now waits for another agent.
 
     ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made it urgent, a
-    now line or a stop. ``waiting`` counts it and those that wait before it.
+    now line or a stop. ``waiting`` counts it and the lines that wait before it. ``is_plain``: an ``@`` and a path in it
+    name no file, because a server wrote it. ``sent_as`` is its sender's id if an earlier line has that id on record.
     """
 
     id: str
@@ -85,18 +88,15 @@ class Line(_Typed):
     by_rule: bool = _brief(False)
     waiting: int = _brief(0)
     images: tuple[messages.Image, ...] = _brief(())
-    """What its sender sent along."""
     is_plain: bool = _brief(False)
-    """Whether an ``@`` and a path in it name no file, because the text is a server's."""
     sent_as: str = _brief("")
-    """The id that its sender gave it, if an earlier line has that id on record."""
 
 
 @_record("run")
 class RunBegun(_Typed):
-    """A run began; ``id`` is the line that is its query. Without one, the lines that waited began it.
+    """A run began; ``id`` is the line that is its query, empty if it has none.
 
-    ``only_compacts``: the user asked for a compaction, and for nothing else.
+    ``only_compacts``: the user asked for nothing but a compaction.
     """
 
     id: str = ""
@@ -105,7 +105,7 @@ class RunBegun(_Typed):
 
 @_record("receipt")
 class Receipt(_Typed):
-    """What became of an accepted line; ``point`` and ``waited_s`` of one that was delivered."""
+    """The state of an accepted line has changed; ``point`` and ``waited_s`` if it was delivered."""
 
     id: str
     state: State
@@ -120,10 +120,10 @@ class Receipt(_Typed):
 class Message(_Typed):
     """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers.
 
-    For those, ``source`` is the handler prompt's, ``remaining`` counts the model calls that the run had left, and
-    ``skipped`` names the tools that an urgent line kept from starting. ``outcomes`` say what code did about each line,
-    empty where it did nothing. ``iteration`` is the run's; it may have begun without a record of its own. ``waited_s``
-    is how long the first of the lines waited. ``is_cut``: it is what was shown of a reply that a now line cut.
+    For those, ``source`` is that of the handler prompt, ``remaining`` counts the model calls that the run had left,
+    ``skipped`` names the tools that an urgent line kept from starting, ``outcomes`` say what code did about each line
+    (empty: nothing), and ``waited_s`` is how long the first of them waited. ``iteration`` is that of the run.
+    ``is_cut``: it is what was shown of a reply that a now line cut.
     """
 
     message: messages.Message
@@ -143,11 +143,9 @@ class Message(_Typed):
 
 @_record("withdrawn")
 class Withdrawn(_Typed):
-    """The last ``messages`` messages left the conversation, and these lines with them.
+    """The last ``messages`` messages left the conversation, with these lines, except those that code had carried out.
 
-    ``reason`` is how the run ended: ``refused`` by the service, or ``context_full`` of that alone.
-
-    Lines that code had carried out are not among them: sent again they would be done twice.
+    ``reason`` is how the run ended: ``refused`` or ``context_full``.
     """
 
     messages: int
@@ -157,15 +155,14 @@ class Withdrawn(_Typed):
 
 
 REFUSED = "the service refused it"
-"""Why content was removed."""
 
 
 @_record("removed")
 class Removed(_Typed):
     """Content is no longer sent, and stubs replace it in the conversation; ``names`` are for people.
 
-    ``content``: the blocks with these ``digests``, of each as many of the first as it is named. ``thinking``: that of
-    all replies so far. ``tools``: those with these ``names``, for the rest of the session.
+    ``content``: the blocks with these ``digests``; a digest given n times means the first n blocks. ``thinking``: that
+    of all replies so far. ``tools``: those with these ``names``, for the rest of the session.
     """
 
     agent: str
@@ -178,7 +175,7 @@ class Removed(_Typed):
 
 @_record("tool_started")
 class ToolStarted(_Typed):
-    """A tool is about to run: from here on it may have had effects."""
+    """A tool starts, so that it may have effects from now on."""
 
     id: str
     name: str
@@ -187,10 +184,10 @@ class ToolStarted(_Typed):
 
 @_record("tool_finished")
 class ToolFinished(_Typed):
-    """A tool that had started has a result: ``text`` and ``images``, where other calls of the reply have none yet.
+    """A tool has ended. ``text`` and ``images`` are its result if other calls of the reply have none yet.
 
-    All results of a reply are in the message that comes when the last one is there. ``exit_code`` and ``summary`` are
-    as in ``ToolOutput``.
+    All results of a reply are in one message after the last of them. ``exit_code`` and ``summary`` are as in
+    ``ToolOutput``.
     """
 
     id: str
@@ -205,7 +202,12 @@ class ToolFinished(_Typed):
 
 @_record("question")
 class Question(_Typed):
-    """The user is asked something."""
+    """A question to the user.
+
+    A pattern that an answer names must contain ``only_by_name``. ``always`` is what the answer "always" would allow.
+    ``diff`` is what the call would change in a file, instead of a ``preview``. ``subject`` is the path, command or host
+    that an approval is about, on one row.
+    """
 
     id: str
     kind: QuestionKind
@@ -217,18 +219,14 @@ class Question(_Typed):
     preview: str = ""
     protections: tuple[str, ...] = ()
     only_by_name: str = _brief("")
-    """What a pattern must have in it."""
     always: Literal["tool", "subject"] = _brief("tool")
-    """What the answer "always" would allow beside the call."""
     diff: FileDiff | None = _brief(None)
-    """What the call would change in a file, instead of a preview."""
     subject: str = _brief("")
-    """The path, command or host that an approval is about, on one row and cut where it is long."""
 
 
 @_record("answer")
 class Answer(_Typed):
-    """What became of a question. ``is_for_always``: it, or an answer before it, allowed all such calls."""
+    """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer allowed all such calls."""
 
     id: str
     text: str
@@ -240,7 +238,7 @@ class Answer(_Typed):
 
 @_record("plan", "added")
 class TaskAdded(_Typed):
-    """A task came to the end of the plan; ``line_id``, here and below, is the line that asked for the change."""
+    """A task was appended to the plan; ``line_id``, here and below, is the line that asked for the change."""
 
     text: str
     by: Author
@@ -249,7 +247,7 @@ class TaskAdded(_Typed):
 
 @_record("plan", "closed")
 class TaskClosed(_Typed):
-    """Task ``n`` of the plan, counted from 1, is done or failed."""
+    """Task ``n`` of the plan, counted from 1, is done or has failed."""
 
     n: int
     state: Literal["DONE", "FAILED"]
@@ -260,7 +258,7 @@ class TaskClosed(_Typed):
 
 @_record("plan", "replaced")
 class PlanReplaced(_Typed):
-    """The plan is these tasks now, all of them pending; none: it was cleared."""
+    """The plan consists of these tasks now, all pending; none: it was cleared."""
 
     texts: tuple[str, ...]
     by: Author
@@ -269,7 +267,7 @@ class PlanReplaced(_Typed):
 
 @_record("plan", "restored")
 class PlanRestored(_Typed):
-    """The plan is these tasks now, each in its state: one that was copied, and how every change was recorded once."""
+    """The plan was copied from another session and consists of these tasks now."""
 
     tasks: tuple[TaskView, ...]
     by: Author
@@ -277,12 +275,11 @@ class PlanRestored(_Typed):
 
 
 PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
-"""What happened to a plan, from which with the plan before follows the plan after."""
 
 
 @_record("agent_started")
 class AgentStarted(_Typed):
-    """An agent begins to work for ``agent``, or is asked again; ``parent_id`` is the tool call that it works for."""
+    """An agent starts, or is asked again, for ``agent``; ``parent_id`` is the tool call that it works for."""
 
     name: str
     kind: str
@@ -293,7 +290,10 @@ class AgentStarted(_Typed):
 
 @_record("agent_ended")
 class AgentEnded(_Typed):
-    """An agent has ended what it was started for; ``usage`` is with that of the agents that it started itself."""
+    """An agent has ended; ``usage`` includes that of the agents below it.
+
+    ``forgotten`` names agents that can no longer be asked, since too many have finished.
+    """
 
     name: str
     parent_id: str
@@ -302,7 +302,6 @@ class AgentEnded(_Typed):
     agent: str
     usage: Usage = field(default_factory=Usage)
     forgotten: tuple[str, ...] = _brief(())
-    """The names of agents that can no longer be asked, since too many have finished."""
 
 
 @_record("model")
@@ -314,9 +313,11 @@ class Model(_Typed):
 
 @_record("request", "sent")
 class RequestSent(_Typed):
-    """A model call begins: what it carries beside the conversation.
+    """A model call begins.
 
     ``system`` and ``tools`` are each the ``text_digest`` of the system prompt and the tools; ``attempt`` counts from 1.
+    ``compacts``: it asks for a summary to compact the conversation. ``window`` is the model's context window in tokens,
+    0 if it is unknown.
     """
 
     agent: str
@@ -328,18 +329,16 @@ class RequestSent(_Typed):
     tail: tuple[str, ...] = _brief(())
     overrides: Overrides = _brief(Overrides())
     compacts: bool = _brief(False)
-    """Whether it asks for a summary, as the conversation is to be compacted: it is no iteration's own call."""
     window: int = _brief(0)
-    """The model's context window in tokens, as it is known then; 0 where it is not."""
 
 
 @_record("request", "ended")
 class RequestEnded(_Typed):
-    """A model call came to its end; one that was cut has no such record.
+    """A model call ended; one that was cut has no such record.
 
     ``message`` is the reply if it was not appended. A call that failed has an ``error`` instead of a ``stop_reason``,
-    with its short ``cause`` and the ``parameters`` and content that the service ``refused``. ``window`` is as in
-    ``RequestSent``: the first call may have brought it.
+    with its short ``cause``, the ``parameters`` and content that the service ``refused``, and the pause ``delay_s``
+    before the next attempt. ``asked_tokens`` is the size of a request that was too long, if the service said it.
     """
 
     agent: str
@@ -353,14 +352,12 @@ class RequestEnded(_Typed):
     cause: str = _brief("")
     window: int = _brief(0)
     asked_tokens: int = _brief(0)
-    """How many tokens the request has that the service found too long, where it said so."""
     delay_s: float = _brief(0.0)
-    """The pause before the next attempt."""
 
 
 @_record("compact")
 class CompactionAsked(_Typed):
-    """The user asks that a conversation be compacted; ``focus`` is what they said matters."""
+    """The user asks to compact a conversation; ``focus`` is what they said matters."""
 
     agent: str
     focus: str = _brief("")
@@ -368,11 +365,10 @@ class CompactionAsked(_Typed):
 
 @_record("compacted")
 class Compacted(_Typed):
-    """A conversation was compacted (SPEC section 15): it now begins with the summary and the user's ``words``.
+    """A conversation was compacted: it now has the summary, the user's ``words``, the ``plan`` and ``kept`` messages.
 
-    The ``plan`` follows as it stood, then the latest ``kept`` messages as they were. Without a summary all messages
-    stay, and the results with the ids in ``stubbed`` became stubs. ``left_out`` counts the lines that had no room.
-    Tokens are estimates.
+    Without a summary all messages stay, and the results with the ids in ``stubbed`` became stubs. ``left_out`` counts
+    the lines that had no room, ``images`` names those that have left the conversation. Tokens are estimates.
     """
 
     agent: str
@@ -384,7 +380,6 @@ class Compacted(_Typed):
     kept: int = _brief(0)
     stubbed: tuple[str, ...] = _brief(())
     images: tuple[str, ...] = _brief(())
-    """The names of those that have left the conversation."""
     plan: str = _brief("")
     tokens_before: int = 0
     tokens_after: int = 0
@@ -394,9 +389,9 @@ class Compacted(_Typed):
 class Interrupted(_Typed):
     """An agent's work in hand was cut: ``what`` it was doing, and ``by`` whom.
 
-    ``user``: by an interrupt, which is for all agents below it too. ``exit``: likewise, as the program was about to
-    end, so that waiting lines stay queued. ``line``: by a now line or a stop. ``time``: by the time limit. ``usage`` is
-    what a reply had used that was cut; after an interrupt it is in the result alone.
+    ``user``: by an interrupt, with all agents below it. ``exit``: likewise, by the end of the program. ``line``: by a
+    now line or a stop. ``time``: by the time limit. ``usage`` is that of a reply that was cut; after an interrupt it is
+    only in the result.
     """
 
     agent: str
@@ -408,16 +403,15 @@ class Interrupted(_Typed):
 
 @_record("draft")
 class Draft(_Typed):
-    """The text that was in the editor when its program ended; empty if there was one before and it was sent."""
+    """The text that was in the editor when the program ended."""
 
     text: str
 
 
 @_record("instructions")
 class InstructionsRead(_Typed):
-    """What the project's instructions are from the next run on, which they were not before.
+    """The project's instructions have changed; ``files`` are relative to the workspace.
 
-    ``text`` is what the agents are told, ``files`` are the paths of those that it is from, relative to the workspace;
     ``faults`` say in sentences what was left out.
     """
 
@@ -428,16 +422,16 @@ class InstructionsRead(_Typed):
 
 @_record("server_tools")
 class ServerTools(_Typed):
-    """The tools that servers offer from the next run on, which they did not before."""
+    """The tools that servers offer have changed."""
 
     tools: tuple[OfferedTool, ...] = ()
 
 
 @_record("result")
 class Result(_Typed):
-    """A run ended; ``phase_reached`` is how far one had come that the user ended.
+    """A run ended; ``phase_reached`` is set if the user ended it, and ``short`` is as in ``Outcome``.
 
-    ``program_ended``: its process had ended before; the result is written when the session is resumed.
+    ``program_ended``: its process had ended before, and the result was written when the session was resumed.
     """
 
     status: Status
@@ -447,12 +441,11 @@ class Result(_Typed):
     phase_reached: Phase | None = _brief(None)
     program_ended: bool = _brief(False)
     short: str = _brief("")
-    """As in ``Outcome``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A record of a type that this version does not know, with all of its fields."""
+    """A record of a type that this version does not know, with its fields."""
 
     type: str
     raw: Mapping[str, Any]
@@ -487,5 +480,5 @@ class Entry:
 
 
 def text_digest(text: str) -> str:
-    """What stands for a long text that is not recorded again and again."""
+    """Return a digest that is recorded in place of a long text."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

@@ -22,7 +22,7 @@ from chain.redis.lease import LEASE_S, Lease, claim, kept_up
 from chain.redis.mailbox import Mailbox, entries
 from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connected, read_address
 from chain.redis.scripts import key
-from chain.session.listing import Summary, from_text, one_of, state_of, summary_of, to_text
+from chain.session.listing import Summary, from_text, one_of, summary_of, to_text
 from chain.session.resume import ReadBack, read_back
 from chain.session.state import State
 from chain.session.store import OpenSession
@@ -402,7 +402,7 @@ async def _summary(server: RedisServer, id: str) -> Summary:
     place = last[0][0].decode() if last else ""
     found = from_text(known or b"", place)
     if found is None:
-        found = summary_of(id, state_of(await _rows(server, id)))
+        found = summary_of(id, read_back(await _rows(server, id)).state)
         kept = to_text(found, place)
         if place and len(kept) <= MAX_KEPT:
             with suppress(SessionError):  # it may be full, or read-only for this user

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from chain.journal import records
@@ -33,10 +33,7 @@ class Difference:
         """Where it is, then both sides."""
         at = f"{self.agent}, iteration {self.iteration}" if self.iteration else self.agent
         sides = difflib.unified_diff(self.recorded, self.today, "recorded", "today", lineterm="", n=CONTEXT)
-        return (
-            f"The first difference ({at}): {self.what}.",
-            *(row for row in sides if not row.startswith("@@")),
-        )
+        return (f"The first difference ({at}): {self.what}.", *(row for row in sides if not row.startswith("@@")))
 
 
 _PARTS = {
@@ -61,12 +58,10 @@ def _request_rows(request: records.RequestSent) -> list[str]:
     return rows + [row for text in request.tail for row in ("tail:", *(f"  {row}" for row in text.splitlines()))]
 
 
-def line_difference(line: records.Line, today: Mapping[str, str]) -> Difference:
-    """Return the difference of a line whose kind or urgency is another today."""
-    text = line.text.splitlines()
-    recorded = {"kind": line.kind, "urgency": line.urgency}
-    rows = [[*text, *(f"{name}: {value}" for name, value in side.items())] for side in (recorded, today)]
-    return Difference(line.agent, line.iteration, "a line is another", *rows)
+def line_difference(recorded: records.Line, today: records.Line) -> Difference:
+    """Return the difference between two records of a line."""
+    rows = [[*a.text.splitlines(), f"kind: {a.kind}", f"urgency: {a.urgency}"] for a in (recorded, today)]
+    return Difference(recorded.agent, recorded.iteration, "a line is another", *rows)
 
 
 def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
@@ -74,12 +69,12 @@ def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
 
     If the journal is not whole, what comes after the first gap was not compared.
     """
-    counts = Counter(e.record.type for e in entries if not isinstance(e.record, records.RequestEnded))
-    found = {
-        "run": counts["result"],
-        "model call": counts["request"],
-        "tool call": counts["tool_started"],
-        "line": counts["line"],
+    found = Counter(type(e.record) for e in entries)
+    things = {
+        "run": records.Result,
+        "model call": records.RequestSent,
+        "tool call": records.ToolStarted,
+        "line": records.Line,
     }
     same = "The same" if is_whole else "The same as far as the journal can be read"
-    return f"{same}: {', '.join(counted(n, thing) for thing, n in found.items())}."
+    return f"{same}: {', '.join(counted(found[kind], thing) for thing, kind in things.items())}."

@@ -139,6 +139,7 @@ class Intake:
         sent = replace(typed, line=self._by_rule(typed, node))
         line = sent.line
         if line.kind == "stop":
+            # Without an address, the whole run is stopped.
             stopped = node if typed.to else self._tree.main
             return self._stop(stopped, sent, by_rule=typed.line.kind != "stop")
         by_rule = line.urgency != typed.line.urgency

@@ -19,6 +19,7 @@ from chain.fields import read_fields
 from chain.journal.attachments import write_atomically
 from chain.journal.lock import has_writer
 from chain.journal.reading import Reading
+from chain.session.resume import read_back
 from chain.session.state import State
 
 SUFFIX = ".jsonl"
@@ -93,14 +94,6 @@ def summary_of(id: str, state: State) -> Summary:
     )
 
 
-def state_of(rows: Iterable[bytes]) -> State:
-    """Return the state after the rows of a journal."""
-    state = State()
-    for entry in Reading(rows):
-        state.read(entry)
-    return state
-
-
 def to_text(summary: Summary, at: str) -> str:
     """Return a summary as text; ``at`` is the place in the journal that it was made at."""
     return json.dumps({**asdict(summary), "at": at})
@@ -144,7 +137,7 @@ def _cached(journal: Path) -> Summary | None:
 def _make(journal: Path) -> Summary:
     with journal.open("rb") as rows:
         size = os.fstat(rows.fileno()).st_size  # before it is read: a running session may append meanwhile
-        return save_summary(journal, state_of(rows), size)
+        return save_summary(journal, read_back(rows).state, size)
 
 
 def find_journal(folder: Path, id: str) -> Path:

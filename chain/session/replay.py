@@ -212,7 +212,7 @@ class Replay:
             found = [spec.prompts.apply_rules(typed)[0] for spec in specs]
         if not found or any((each.kind, each.urgency) == (line.kind, line.urgency) for each in found):
             return None
-        return line_difference(line, {"kind": found[0].kind, "urgency": found[0].urgency})
+        return line_difference(line, replace(line, kind=found[0].kind, urgency=found[0].urgency))
 
     def _check_message(self, record: records.Message) -> Difference | None:
         agent, message = self._agent(record.agent), record.message
