@@ -169,7 +169,7 @@ class Chain:
 
         ``written`` is the line as it was written, its moment included, and ``id`` is its sender's own, if it has one.
         """
-        self._ledger.never_sent(written, reason, self._session.spec.name, id=id, iteration=self._session.iteration)
+        self._ledger.never_sent(written, reason, self._session.spec.name, id=id, iteration=self._tree.main.iteration)
 
     def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
         """Tell the sender of something that was meant as a line, and cannot be read as one, why it was not accepted."""
@@ -264,7 +264,7 @@ class Chain:
         self._shared.emit(
             events.LineRefused(
                 agent=agent,
-                iteration=self._session.iteration,
+                iteration=self._tree.main.iteration,
                 id=id,
                 text=text[:MAX_REFUSED],
                 kind="answer",
@@ -356,7 +356,7 @@ class Chain:
     @property
     def window(self) -> WindowView:
         """What fills the window of the main agent's model."""
-        return self._session.window
+        return self._session.executor.compaction.view()
 
     @property
     def tools(self) -> tuple[Tool, ...]:

@@ -21,7 +21,6 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
-from chain.agent.window import WindowView
 from chain.errors import JournalError
 from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.journal import records
@@ -96,11 +95,6 @@ class SessionRuns:
         shared.plan.record = self._record_plan_change
 
     # ------------------------------------------------------------------------------------------- one after the other
-
-    @property
-    def iteration(self) -> int:
-        """The iteration of the active run; 0 without one."""
-        return 0 if self.active is None else self.active.iteration
 
     @property
     def active(self) -> Run | None:
@@ -294,11 +288,6 @@ class SessionRuns:
         self.spec = replace(self.spec, model=model, limits=limits)
         if self.active is None:
             self.tree.main.agent.spec = self.spec
-
-    @property
-    def window(self) -> WindowView:
-        """What fills the window of the main agent's model."""
-        return self.executor.compaction.view()
 
     def _record_plan_change(self, change: PlanChange) -> None:
         """Record and emit a change of the plan. Raise ``JournalError``, and the plan is as it was."""

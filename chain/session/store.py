@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -23,7 +22,7 @@ from chain.session import listing
 from chain.session.listing import Summary, find_journal, readable
 from chain.session.resume import ReadBack, read_back
 from chain.session.state import State
-from chain.threads import Threads
+from chain.threads import Threads, without_collector
 
 _THREADS = Threads("reading sessions")
 
@@ -192,29 +191,13 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
     except OSError as error:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
-        with readable(path), path.open("rb") as rows, _not_collected():
+        with readable(path), path.open("rb") as rows, without_collector():
             return path, file, read_back(_while_wanted(rows), partial(read_attachment, path))
     except BaseException as error:
         file.close()
         if isinstance(error, SessionError):
             raise SessionError(error.message, file=path) from None
         raise
-
-
-@contextmanager
-def _not_collected() -> Iterator[None]:
-    """Disable the garbage collector for the block, and then exempt what was made in it: nearly all of it stays.
-
-    A collection stops every thread: for 0.2 s in a session of 10,000 iterations, more than once.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:

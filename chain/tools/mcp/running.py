@@ -6,7 +6,6 @@ from the next run on, since tools stand at the head of what services keep of a c
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import re
@@ -26,7 +25,7 @@ from chain.extras import MCP, install_command
 from chain.journal.records import ServerTools
 from chain.servers import Launch, ToolServer
 from chain.signal import Signal
-from chain.threads import Threads
+from chain.threads import Threads, without_collector
 from chain.tools.mcp import content, offers
 from chain.tools.tool import ToolContext, ToolOutput
 
@@ -403,18 +402,12 @@ def _is_prompt(raw: Mapping[str, Any]) -> bool:
 
 def _import_client() -> Callable[..., Any]:
     """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
-    was_on = gc.isenabled()
-    gc.disable()
     try:
-        from chain.tools.mcp.server_connection import keep_connected
-
-        gc.freeze()
+        with without_collector():
+            from chain.tools.mcp.server_connection import keep_connected
     except ImportError as error:
         why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
         raise ToolError(f"servers need the extra mcp: {install_command(MCP)}{why}") from None
-    finally:
-        if was_on:
-            gc.enable()
     return keep_connected
 
 
