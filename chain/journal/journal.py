@@ -93,12 +93,10 @@ class Journal:
         self._apply: Apply = lambda entry: ()
         self._writes_later = writes_later
         self._emit: Emit = lambda event: None
-        self._queue: deque[tuple[Action, bool]] = deque()
-        self._queued = 0
-        self._done = 0
+        self._queue: deque[tuple[Action, int]] = deque()
+        """Actions, each with the ``seq`` up to which records must be on the disk."""
         self._wanted = Signal()
         self._is_over = False
-        self._waiters = trio.lowlevel.ParkingLot()
         self._synced = 0
         """The ``seq`` up to which records are on the disk. A journal that is resumed is synced once more."""
         self.failure: str | None = None
@@ -143,12 +141,11 @@ class Journal:
     def acknowledge(self, action: Action) -> None:
         """Call ``action`` once all records so far are on the disk; never, if that fails."""
         if self.failure is None:
-            self._enqueue(action, needs_sync=True)
+            self._enqueue(action, self.seq)
 
     def in_order(self, action: Action) -> None:
         """Call ``action`` after the acknowledgements that wait; at once if none does."""
-        self._enqueue(action, needs_sync=False)
-        self._release(synced=0)
+        self._enqueue(action, 0)
 
     def when_failed(self, action: Callable[[JournalError], None]) -> None:
         """Call ``action`` when the disk fails for good."""
@@ -159,9 +156,10 @@ class Journal:
 
         Returns at once if no acknowledgement is queued.
         """
-        target = self._queued
-        while self._done < target and self.failure is None:
-            await self._waiters.park()
+        if self._queue:
+            done = trio.Event()
+            self.in_order(done.set)
+            await done.wait()
         if self.failure is not None:
             raise JournalError(self.failure)
 
@@ -189,41 +187,36 @@ class Journal:
 
     async def sync(self) -> None:
         """Sync the records made before the call, unless they are on the disk already. Do nothing after a failure."""
-        if self.failure is not None:
+        seq = self.seq
+        if self.failure is not None or seq <= self._synced:
             return
-        covered, seq = self._queued, self.seq
         try:
-            if seq > self._synced or self._done < covered:
-                await self._file.sync()
+            await self._file.sync()
         except OSError as error:
             self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
         else:
             self._synced = max(seq, self._synced)
-            self._release(synced=covered)
+            self._release()
 
-    def _enqueue(self, action: Action, *, needs_sync: bool) -> None:
-        self._queue.append((action, needs_sync))
-        self._queued += 1
-        if needs_sync:
+    def _enqueue(self, action: Action, needed: int) -> None:
+        self._queue.append((action, needed))
+        if needed > self._synced:
             self._wanted.set()
+        self._release()
 
-    def _release(self, *, synced: int) -> None:
-        """Call the actions at the head of the queue: of the acknowledgements, those among the first ``synced`` ever."""
-        while self._queue and (self._done < synced or not self._queue[0][1]):
+    def _release(self) -> None:
+        """Call the actions at the head of the queue whose records are on the disk."""
+        while self._queue and self._queue[0][1] <= self._synced:
             action, _ = self._queue.popleft()
-            self._done += 1
             action()
-        self._waiters.unpark_all()
 
     def _fail(self, why: str) -> None:
         """Drop the acknowledgements, and call the other actions in their order."""
         self.failure = why
-        others = [entry for entry in self._queue if not entry[1]]
-        self._done += len(self._queue) - len(others)
-        self._queue = deque(others)
+        self._queue = deque(entry for entry in self._queue if entry[1] == 0)
         for action in self._at_failure:
             action(JournalError(why))
-        self._release(synced=0)
+        self._release()
 
     @property
     def _name(self) -> str:

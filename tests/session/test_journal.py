@@ -160,6 +160,11 @@ def test_a_record_has_its_events_for_when_it_is_time_also_where_it_cannot_be_wri
 # --------------------------------------------------------------------------------------------------- acknowledgements
 
 
+def acknowledge_record(journal: Journal, action: Callable[[], None]) -> None:
+    journal.record(Unknown("line", {}))
+    journal.acknowledge(action)
+
+
 async def test_what_comes_while_the_disk_is_busy_waits_for_the_next_sync(nursery: trio.Nursery) -> None:
     disk, said = Disk(is_slow=True), list[str]()
     journal = started(nursery, disk)
@@ -185,10 +190,10 @@ async def test_what_follows_from_a_line_is_told_after_the_line(nursery: trio.Nur
     journal.in_order(saying(said, "nothing waits, so at once"))
     assert said == ["nothing waits, so at once"]
 
-    journal.acknowledge(saying(said, "L1 queued"))
+    acknowledge_record(journal, saying(said, "L1 queued"))
     journal.in_order(saying(said, "L1 delivered"))
     await wait_all_tasks_blocked()
-    journal.acknowledge(saying(said, "L2 queued"))
+    acknowledge_record(journal, saying(said, "L2 queued"))
     journal.in_order(saying(said, "L2 delivered"))
     assert said == ["nothing waits, so at once"]
 
@@ -208,7 +213,7 @@ async def test_what_an_action_brings_up_is_told_after_what_waited_already(nurser
         said.append("L1 queued")
         journal.in_order(saying(said, "brought up by L1"))
 
-    journal.acknowledge(first)
+    acknowledge_record(journal, first)
     journal.in_order(saying(said, "L1 delivered"))
     await journal.flush()
 
@@ -218,7 +223,7 @@ async def test_what_an_action_brings_up_is_told_after_what_waited_already(nurser
 async def test_a_flush_waits_for_all_that_was_queued_before_it(nursery: trio.Nursery) -> None:
     disk, said = Disk(is_slow=True), list[str]()
     journal = started(nursery, disk)
-    journal.acknowledge(saying(said, "L1"))
+    acknowledge_record(journal, saying(said, "L1"))
 
     async def flush() -> None:
         await journal.flush()
@@ -226,7 +231,7 @@ async def test_a_flush_waits_for_all_that_was_queued_before_it(nursery: trio.Nur
 
     nursery.start_soon(flush)
     await wait_all_tasks_blocked()
-    journal.acknowledge(saying(said, "L2"))
+    acknowledge_record(journal, saying(said, "L2"))
     assert said == []
 
     await disk.release()
@@ -245,7 +250,7 @@ async def test_a_flush_of_a_journal_that_waits_for_nothing_returns_at_once(autoj
 async def test_giving_up_a_flush_gives_up_no_acknowledgement(nursery: trio.Nursery) -> None:
     disk, said = Disk(is_slow=True), list[str]()
     journal = started(nursery, disk)
-    journal.acknowledge(saying(said, "L1"))
+    acknowledge_record(journal, saying(said, "L1"))
     with trio.CancelScope() as scope:
         scope.cancel()
         await journal.flush()
@@ -295,7 +300,7 @@ async def test_all_that_was_recorded_before_the_end_is_synced(is_syncing: bool, 
     said, disk = list[str](), Disk(is_slow=True)
     journal = started(nursery, disk)
     if is_syncing:
-        journal.acknowledge(saying(said, "before"))
+        acknowledge_record(journal, saying(said, "before"))
         await wait_all_tasks_blocked()
     journal.record(Unknown("line", {"id": "L1"}))
     journal.acknowledge(saying(said, "L1"))
@@ -414,7 +419,7 @@ async def test_the_order_holds_also_when_the_disk_fails(nursery: trio.Nursery) -
         said.append("first")
         journal.in_order(saying(said, "brought up by the first"))
 
-    journal.acknowledge(lambda: None)
+    acknowledge_record(journal, lambda: None)
     journal.in_order(first)
     journal.in_order(saying(said, "second"))
     with pytest.raises(JournalError):
