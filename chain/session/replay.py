@@ -1,9 +1,8 @@
 """Compares a journal with what the model would be told today. Pure: no tool, task or clock runs.
 
-It is one pass over the records. What the models, the tools and the users did is taken from them. What was composed from
-prompts is composed again, by the functions that a run uses, and compared: lines by today's rules, queries, delivered
-messages, the messages that bring the model back to its task, and of each request the system prompt, the tools, the tail
-and the settings.
+It is one pass over the records. What was composed from prompts is composed again, by the functions that a run uses, and
+compared: the kind and urgency of lines, queries, delivered messages, the messages that bring the model back to its
+task, and of each request the system prompt, the tools, the tail and the settings.
 
 What cannot be known is not compared, so that no difference is reported that does not exist.
 """
@@ -31,7 +30,7 @@ from chain.text.wording import INTERRUPT_NOTE, MAIN, PROGRAM_ENDED, STOP_NOTE
 from chain.tools.registry import Registry
 
 _NOTES = frozenset({STOP_NOTE, INTERRUPT_NOTE, PROGRAM_ENDED})
-"""Messages that say how a run ended: no prompt has a say in them."""
+"""Messages that say how a run ended. They come from no prompt."""
 
 _URGENCIES: dict[str, Urgency] = {each: each for each in get_args(Urgency)}
 
@@ -56,7 +55,8 @@ class Today(Protocol):
 class _Call:
     """A model call with all its attempts: its tail, and the settings that were given up.
 
-    Not ``knows_settings``, ``knows_tools``: which ones were given up is not on record.
+    Without ``knows_settings`` or ``knows_tools``, it is not on record which ones were given up. ``is_open``: the last
+    attempt has no end on record.
     """
 
     tail: tuple[str, ...] = ()
@@ -64,30 +64,28 @@ class _Call:
     knows_settings: bool = True
     knows_tools: bool = True
     is_open: bool = False
-    """Whether the last attempt has no end on record."""
 
 
 @dataclass(eq=False)
 class _Agent:
-    """An agent as far as it matters for what it is told. ``spec`` is ``None`` if there can be no such agent today."""
+    """What an agent would be told. ``spec`` is ``None`` if there can be no such agent today.
+
+    ``unanswered`` are the lines delivered since its last reply. ``is_after_reply``: its conversation ends with a reply
+    without tool calls. ``has_answered``: that reply is whole, and nothing came after it.
+    """
 
     spec: AgentSpec | None = None
     query: str = ""
     unanswered: list[Arrival] = field(default_factory=list)
-    """The lines delivered since its last reply."""
     expected: ReplyExpectation = field(default_factory=ReplyExpectation)
     is_after_reply: bool = False
-    """Whether its conversation ends with a reply without tool calls."""
     has_answered: bool = False
-    """Whether that reply is whole, and nothing came after it."""
     call: _Call = field(default_factory=_Call)
     sent: records.RequestSent | None = None
 
     def begin(self, query: str) -> None:
         """Begin a run."""
-        self.query, self.expected = query, ReplyExpectation()
-        self.unanswered = []
-        self.has_answered = False
+        self.query, self.expected, self.unanswered, self.has_answered = query, ReplyExpectation(), [], False
 
 
 class Replay:
@@ -101,7 +99,7 @@ class Replay:
         self._digests: dict[tuple[int, frozenset[str]], str] = {}
         self._registry = today.main.registry
         self._instructions = ""
-        # A file that changed during the session counts as it was in the end.
+        # If the instructions changed during the session, the last ones are compared.
         read = [e.record for e in entries if isinstance(e.record, records.InstructionsRead)]
         self._last_read = read[-1] if read else None
 
@@ -165,7 +163,7 @@ class Replay:
         return self._agents[name]
 
     def _open(self) -> None:
-        """Follow the opening of the session by another process."""
+        """Begin anew, as the process that opens the session does."""
         for name in self._state.agents:
             self._agent(name).begin("")
         self._make_main()
@@ -187,7 +185,7 @@ class Replay:
     # ----------------------------------------------------------------------------------------------------- comparing
 
     def _check_instructions(self, read: records.InstructionsRead) -> Difference | None:
-        """Compare what was read last. None may also mean that the program that recorded it reads none."""
+        """Compare the instructions that were read last. Programs that read none record none."""
         opened = self._state.session
         if read is not self._last_read or not read.text or opened is None:
             return None
@@ -197,16 +195,16 @@ class Replay:
         return Difference(MAIN, 0, "the project instructions are others", read.text.splitlines(), text.splitlines())
 
     def _check_line(self, line: records.Line) -> Difference | None:
-        """Compare kind and urgency. That of a query that was not parsed is no question of rules."""
+        """Compare the kind and urgency of a line with those that today's rules give it."""
         if line.kind == "verbatim" and not line.text.startswith(" "):
-            return None
+            return None  # a query that was not parsed
         marked: Urgency = "next" if line.by_rule else _URGENCIES.get(line.urgency, "next")
         typed = parse_line(line.text, urgency=marked, local=False)
         found = [typed]
         if line.effect == "waits" or line.kind == "stop":
             names = [line.agent]
             if line.kind == "stop" and line.agent == MAIN:
-                # Without an address the rules are those of an agent at work, and the stop is for the main agent.
+                # A stop without an address is for the main agent, but the rules were those of an agent at work.
                 names += [agent.name for agent in self._state.children if agent.is_at_work]
             specs = [spec for name in names if (spec := self._agent(name).spec) is not None]
             found = [spec.prompts.apply_rules(typed)[0] for spec in specs]
@@ -227,7 +225,6 @@ class Replay:
         elif record.point is not None:
             lines = self._lines(record.line_ids)
             if record.point == "start":
-                agent.query = lines[0].message if lines else ""
                 return self._compared(record, agent.query) if lines else None
             if lines and agent.spec is not None:
                 return self._compared(record, self._deliver(record, agent, lines, is_after_reply=was_after_reply))
@@ -237,7 +234,7 @@ class Replay:
         return None
 
     def _compared(self, record: records.Message, today: str | None) -> Difference | None:
-        """Compare the text of a message, without the files that go along; ``None``: it would not come."""
+        """Compare the text of a message, without attached files; ``None``: it would not be sent."""
         first = record.message.blocks[0]
         recorded = first.text if isinstance(first, Text) else ""
         if recorded == today:
@@ -248,12 +245,12 @@ class Replay:
         return Difference(record.agent, at, "what the model is told is another", recorded.splitlines(), rows)
 
     def _lines(self, ids: Sequence[str]) -> list[Line]:
-        """Return lines as they were read; none if the record of one is missing."""
+        """Return the parsed lines with these ids; none if the record of one is missing."""
         known = self._state.lines.on_record
         return [known[id].line for id in ids] if all(id in known for id in ids) else []
 
     def _deliver(self, record: records.Message, agent: _Agent, lines: Sequence[Line], *, is_after_reply: bool) -> str:
-        """Return what today's handler prompt makes of the lines of a message, and expect what it wants of the reply."""
+        """Return the message that today's handler prompt composes from lines, and note what it expects of the reply."""
         assert agent.spec is not None
         assert record.point is not None
         prompt, _ = agent.spec.prompts.current()
@@ -276,13 +273,13 @@ class Replay:
         return composed.text
 
     def _carried_out(self, line: Line, outcome: str) -> Arrival:
-        """Return a line with its ``outcome`` on record; of a plan command that was left to the model, with today's."""
+        """Return a line with its recorded outcome, or with today's for a plan command that was left to the model."""
         if line.command is not None and not outcome:
             outcome = outcome_of(line.command, self._state.plan.tasks)
         return Arrival(line, outcome)
 
     def _begin_request(self, record: records.RequestSent) -> None:
-        """Follow a request that is not in the state yet, since from then on what it says of the plan is known."""
+        """Compose the tail of a request before the state counts its news of the plan as known."""
         agent = self._agent(record.agent)
         if record.attempt == 1:
             agent.call = _Call()
@@ -325,7 +322,7 @@ class Replay:
             call.given_up += ("max_tokens",)
 
     def _check_end(self, name: str, status: Status, iterations: int) -> Difference | None:
-        """Compare whether the run ends here, or the model would be brought back to its task."""
+        """Compare whether the run ends here, or the model would be asked to resume its task."""
         agent = self._agent(name)
         resume, spec, most = agent.expected.resume, agent.spec, 0 if agent.sent is None else agent.sent.max_iterations
         had_answered, agent.has_answered = agent.has_answered, False

@@ -44,10 +44,11 @@ class Trace:
     def __init__(self, folder: Path, session: str) -> None:
         self._folder = folder
         self._session = session
-        self._number = 0
         self._fd: int | None = None
         self._path: Path | None = None
         self._is_first = True
+        self._number = 1
+        """That of the next file, unless there is one."""
 
     @property
     def path(self) -> str | None:
@@ -131,11 +132,10 @@ class Trace:
             self._path, self._fd = self._new_file(event.query)
 
     def _new_file(self, query: str) -> tuple[Path, int]:
-        """Create the file of the next run and write its head. Return its path and a descriptor. Raises ``OSError``."""
-        number = self._number + 1
-        while (path := self._folder / f"{self._session}-{number}.json").exists():
-            number += 1  # a trace of an earlier process
-        head = json.dumps({"session": self._session, "run": number, "query": query}, ensure_ascii=False)
+        """Create the file of the next run and write its head. Return its path and a descriptor. Raise ``OSError``."""
+        while (path := self._folder / f"{self._session}-{self._number}.json").exists():
+            self._number += 1
+        head = json.dumps({"session": self._session, "run": self._number, "query": query}, ensure_ascii=False)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -143,7 +143,6 @@ class Trace:
         except OSError:
             os.close(fd)
             raise
-        self._number = number
         return path, fd
 
 
