@@ -70,7 +70,7 @@ class Keyboard:
         self._page = page
         self._before_search: tuple[int, Document] | None = None
         self.pastes = Pastes()
-        self.outside = OutsideEditor()
+        self.outside = OutsideEditor(lambda: self.ask(lambda _: None))
         self.escaped = ""
         """The text at which Esc was pressed: its menu is gone."""
         self._rest_of_word = ""
