@@ -144,11 +144,11 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         state = state_folder(os.environ)
         store = sessions.open_store(state, "" if settings.asked else settings.state)
         where = arguments.whole_path(args.workspace)
-        rows, is_good = check(settings, store, tools, workspace=where)
+        servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
+        rows, is_good = check(settings, store, tools, workspace=where, start_servers=servers)
         if is_good:
-            served, all_there = trio.run(check_servers, settings, where.resolve(), state, args.mcp)
-            more, is_good = trio.run(check_service, settings) if all_there else ([], False)
-            rows += [*served, *more]
+            more, is_good = trio.run(check_service, settings)
+            rows += more
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
 
