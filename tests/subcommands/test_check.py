@@ -275,8 +275,9 @@ def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypa
     shown, ok = check(read(folder, environ=home))
     assert ok
     assert (
-        "  a command cannot change config.yaml, config/chain, state/chain, which run or are trusted outside of the "
-        "sandbox, so it creates, moves and removes nothing directly in the workspace, config, state"
+        "  a command cannot change config.yaml, config/chain, state/chain, which chain uses outside the sandbox. So it "
+        "cannot create, move or delete files directly in the workspace, config, state; let it use another folder, or "
+        "see chain help tools"
     ) in shown
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
     shown, ok = check(read(folder, strict, environ=home))
