@@ -237,8 +237,11 @@ def stop_job() -> None:
 
 
 @contextmanager
-def lent() -> Iterator[bool]:
-    """Restore the terminal inside the block, for another program; whether that can be a job in the foreground."""
+def lent(settle: Callable[[], object] = lambda: None) -> Iterator[bool]:
+    """Restore the terminal inside the block, for another program; whether that can be a job in the foreground.
+
+    In another thread than the main one ``settle`` has to wait until that has handled the signals which have arrived.
+    """
     global _is_lent
     _is_lent = True
     if _asked_for_keys:
@@ -249,6 +252,7 @@ def lent() -> Iterator[bool]:
         yield _foreground(0) == os.getpgrp()
     finally:
         take_back()
+        settle()
         _is_lent = False
 
 
