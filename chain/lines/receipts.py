@@ -214,7 +214,8 @@ class Ledger:
 
 def _latest_receipt(accepted: Accepted) -> Receipt:
     if accepted.receipt is not None:
-        return replace(accepted.receipt, id=accepted.id)
+        is_same = accepted.receipt.id == accepted.id
+        return accepted.receipt if is_same else replace(accepted.receipt, id=accepted.id)
     return Receipt(
         agent=accepted.agent, id=accepted.id, text=accepted.record.text, state="queued", origin=accepted.origin
     )
