@@ -94,8 +94,9 @@ class Signals:
     def record(self, then: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
         """Record that a signal came, and call trio's handler. It may run at any place of the program.
 
-        Ignore a Ctrl-C that arrives while another program has the terminal, which may have ended before trio receives
-        the signal.
+        This includes a system call that hangs, such as a write to a network file system: if the kernel lets the signal
+        interrupt the call, Python runs this handler before it restarts the call. Ignore a Ctrl-C that arrives while
+        another program has the terminal, which may have ended before trio receives the signal.
         """
         if number == signal.SIGINT and tty.is_lent():
             return

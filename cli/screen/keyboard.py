@@ -50,6 +50,9 @@ _OF_A_SHELL = {
 }
 """The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
 
+UNANSWERED_S = 1.0
+"""Seconds after which trio's thread counts as blocked."""
+
 LONG = 10_000
 """Characters of a text in which all rows are looked at to move by one: at more a key would take too long."""
 
@@ -89,12 +92,16 @@ class Keyboard:
         app.key_processor.before_key_press += self._before_key
 
     def ask(self, question: Callable[[Listener], T]) -> T | None:
-        """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more."""
-        self.is_ready.wait()
-        if self.listener is not None and self.token is not None:
-            with suppress(trio.RunFinishedError):
-                return trio.from_thread.run_sync(question, self.listener, trio_token=self.token)
-        return None
+        """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
+
+        No key is read meanwhile, so Ctrl-C becomes a signal if trio's thread does not answer, as on a disk that hangs.
+        """
+        with tty.signal_on_ctrl_c(UNANSWERED_S):
+            self.is_ready.wait()
+            if self.listener is not None and self.token is not None:
+                with suppress(trio.RunFinishedError):
+                    return trio.from_thread.run_sync(question, self.listener, trio_token=self.token)
+            return None
 
     @property
     def text(self) -> str:
