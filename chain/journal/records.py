@@ -331,6 +331,8 @@ class RequestSent(_Typed):
     """Whether it asks for a summary, as the conversation is to be compacted: it is no iteration's own call."""
     window: int = _brief(0)
     """The model's context window in tokens, as it is known then; 0 where it is not."""
+    beside: int = _brief(0)
+    """Characters of the system prompt and the tools."""
 
 
 @_record("request", "ended")

@@ -150,8 +150,8 @@ class SessionRuns:
             return False
         if by == "exit" or not run.interrupted:
             # A full disk must not keep anybody from interrupting.
-            with suppress(JournalError):
-                self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, by))
+            cut = records.Interrupted(self.spec.name, run.iteration, run.step.phase, by)
+            self._journal.record_if_possible(cut)
         self.tree.main.interrupt()
         return True
 
@@ -294,6 +294,7 @@ class SessionRuns:
         agent = self.tree.main.agent
         agent.spec = replace(agent.spec, **changes)
         self.spec = replace(self.spec, **changes)
+        self.executor.use_spec()
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raises ``JournalError``, and everything is as it was."""

@@ -22,7 +22,7 @@ class Standing:
         self._lines: dict[str, events.LineQueued] = {}
         self._replies: dict[str, list[events.TextDelta]] = {}
         """What was told of the replies that stream, by their agents."""
-        self._question: events.Question | None = None
+        self._questions: dict[str, events.Question] = {}
 
     def update(self, event: Event) -> None:
         """Note an event that is told."""
@@ -58,9 +58,9 @@ class Standing:
             case events.Receipt():
                 self._lines.pop(event.id, None)
             case events.Question():
-                self._question = event
-            case events.Answer() if self._question is not None and self._question.id == event.id:
-                self._question = None
+                self._questions[event.id] = event
+            case events.Answer():
+                self._questions.pop(event.id, None)
             case _:
                 pass
 
@@ -68,5 +68,6 @@ class Standing:
     def events(self) -> tuple[Event, ...]:
         """The events that tell it, each as it was told; what streamed of a reply is one."""
         replies = (replace(told[0], text="".join(each.text for each in told)) for told in self._replies.values())
-        found = (self._run, *self._agents.values(), self._plan, *self._lines.values(), *replies, self._question)
+        lines, questions = self._lines.values(), self._questions.values()
+        found = (self._run, *self._agents.values(), self._plan, *lines, *replies, *questions)
         return tuple(event for event in found if event is not None)
