@@ -21,6 +21,7 @@ from chain.model import Delta, Reply, Request, Window
 from chain.providers.scripted.scripted_model import ScriptedModel
 
 OK = "rules: [{text: ok}]"
+KNOWN = Window(100_000, 1_000)
 REFUSING = "rules: [{text: nay, stop_reason: refusal}]"
 
 
@@ -96,7 +97,7 @@ class TooLong:
 
     name: str = "m"
     calls: int = 0
-    window: Window = Window(100_000, 1_000)
+    window: Window = KNOWN
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         self.calls += 1
