@@ -84,7 +84,7 @@ class ModelCalls:
         ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
         """
         self.use_spec()
-        self._removals = over_limit(self._spec.name, run.iteration, messages)
+        self._removals = over_limit(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None
