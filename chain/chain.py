@@ -184,7 +184,8 @@ class Chain:
 
         Without ``names_files`` an ``@`` and a path in it are text: somebody else wrote it.
         """
-        message = query.encode(errors="replace").decode().strip()
+        query = query.encode(errors="replace").decode()
+        message = query.strip()
         line = Line(query, "verbatim", message, names_files=names_files)
         sent = Sent(line, id, origin)
         problem = "a run is active; wait for it to end" if self._session.active else self._ledger.problem(line, id)

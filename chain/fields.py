@@ -10,6 +10,10 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 
 from chain import messages
 
+_MISSING = object()
+_PLAIN = (str, int, bool)
+"""Types whose JSON is the value itself."""
+
 _Read: TypeAlias = Callable[[Any], Any]
 """Reads a value from its JSON. Raises ``_WrongForm``."""
 
@@ -20,9 +24,11 @@ def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an 
     Raises ``ValueError`` for a value of another type than its field, and ``TypeError`` for one that is missing.
     """
     found = {}
-    for name, read in _readers(kind):
-        if name in raw:
-            value = raw[name]
+    for name, plain, read in _readers(kind):
+        value = raw.get(name, _MISSING)
+        if type(value) is plain:
+            found[name] = value
+        elif value is not _MISSING:
             try:
                 found[name] = read(value)
             except _WrongForm:
@@ -35,9 +41,12 @@ class _WrongForm(Exception):
 
 
 @cache
-def _readers(kind: Any) -> tuple[tuple[str, _Read], ...]:  # noqa: ANN401 - a dataclass
+def _readers(kind: Any) -> tuple[tuple[str, Any, _Read], ...]:  # noqa: ANN401 - a dataclass
+    """Return for each field its name, the type of a value that is taken as it is, and how to read any other value."""
     hints = get_type_hints(kind)
-    return tuple((f.name, _reader(hints[f.name])) for f in fields(kind))
+    return tuple(
+        (f.name, hints[f.name] if hints[f.name] in _PLAIN else None, _reader(hints[f.name])) for f in fields(kind)
+    )
 
 
 def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type

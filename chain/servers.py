@@ -6,6 +6,7 @@ An entry is checked where it is read and filled in only where its server starts:
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -192,7 +193,7 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
 def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
     """The servers that a workspace names, and what is wrong with its file, in sentences."""
     path = workspace / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return (), ()
     import json  # only where there is one: the prompt waits for every import
 

@@ -92,7 +92,14 @@ class Signals:
         return number
 
     def record(self, then: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-        """Record that a signal came, and call trio's handler. It may run at any place of the program."""
+        """Record that a signal came, and call trio's handler. It may run at any place of the program.
+
+        This includes a system call that hangs, such as a write to a network file system: if the kernel lets the signal
+        interrupt the call, Python runs this handler before it restarts the call. Ignore a Ctrl-C that arrives while
+        another program has the terminal, which may have ended before trio receives the signal.
+        """
+        if number == signal.SIGINT and tty.is_lent():
+            return
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now

@@ -144,11 +144,11 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
         state = state_folder(os.environ)
         store = sessions.open_store(state, "" if settings.asked else settings.state)
         where = arguments.whole_path(args.workspace)
-        rows, is_good = check(settings, store, tools, workspace=where)
+        servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
+        rows, is_good = check(settings, store, tools, workspace=where, start_servers=servers)
         if is_good:
-            served, all_there = trio.run(check_servers, settings, where.resolve(), state, args.mcp)
-            more, is_good = trio.run(check_service, settings) if all_there else ([], False)
-            rows += [*served, *more]
+            more, is_good = trio.run(check_service, settings)
+            rows += more
         return _show(args, rows) or (0 if is_good else WRONG_USAGE)
     return (_interactive if arguments.is_interactive(args) else _headless)(args, word, settings, tools)
 
@@ -260,13 +260,16 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
+    store, unused = open_store(state, settings.state), ""
+
     async def work() -> int:
+        nonlocal unused
         async with (
             open_chain(
                 settings,
                 workspace=place.workspace,
                 state=state,
-                store=open_store(state, settings.state),
+                store=store,
                 tools=tools,
                 resume=place.resume,
                 traces=_traces(state, by_default=False),
@@ -280,12 +283,16 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
             tells_all = args.verbose or args.output_format == "stream-json"
             told = [problem, instructions_read(read.files) if tells_all else "", *read.faults]
             noted = replace(job, notes=tuple(filter(None, [*notes, *told])))
-            return await headless.run_job(chain, noted, _renderer(args, streams=streams))
+            code = await headless.run_job(chain, noted, _renderer(args, streams=streams))
+            unused = chain.session_id if code == WRONG_USAGE and not place.resume else ""
+            return code
 
-    if not streams or args.stdin:  # with --stdin the query may be typed here
-        return trio.run(work)
-    with tty.hidden_typing(), even_at_once(tty.restore):
-        return trio.run(work)
+    # With --stdin the query may be typed here.
+    with tty.hidden_typing() if streams and not args.stdin else nullcontext(), even_at_once(tty.restore):
+        code = trio.run(work)
+    if unused:
+        store.delete(unused)
+    return code
 
 
 def _interactive(args: argparse.Namespace, query: str | None, settings: Settings, tools: tuple[Tool, ...]) -> int:

@@ -479,3 +479,10 @@ async def test_only_the_prompts_own_lines_are_taken_back() -> None:
         assert session.chain.last_waiting() == "L2"
         session.chain.drop("L3")
         await finish(session, gate)
+
+
+async def test_half_of_a_surrogate_pair_in_a_query_is_replaced() -> None:
+    async with open_session(ANSWER) as session:
+        session.chain.start("hello \ud800")
+        await session.chain.wait_idle()
+        assert session.model.requests[0].messages[0].text == "hello ?"

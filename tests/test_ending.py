@@ -1,10 +1,16 @@
 """An end at once: what is done all the same, and by whom it is asked for."""
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trio
+
+from cli.ending import received_signals
+from cli.screen import tty
 
 CODE = """
 import signal, sys, time
@@ -39,3 +45,14 @@ def test_what_must_be_done_is_done_and_then_no_more(how: str, code: int, is_left
     file = tmp_path / "made"
     done = subprocess.run([sys.executable, "-c", CODE, how, str(file)], check=False, capture_output=True, text=True)
     assert (done.returncode, file.exists()) == (code, is_left), done.stderr
+
+
+async def test_a_ctrl_c_that_arrives_while_another_program_has_the_terminal_is_not_received_later() -> None:
+    def lend() -> None:
+        with tty.lent(lambda: trio.from_thread.run_sync(lambda: None)):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with received_signals(signal.SIGINT, signal.SIGTERM) as signals:
+        await trio.to_thread.run_sync(lend)
+        signal.raise_signal(signal.SIGTERM)
+        assert await anext(signals) == signal.SIGTERM

@@ -474,6 +474,7 @@ def test_nothing_on_standard_input_is_wrong_usage(configured: Place) -> None:
 
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines()[-1].startswith("chain: there is no query")
+    assert configured.journals == []
 
 
 def test_verbose_shows_the_traceback_above_the_sentence(configured: Place) -> None:

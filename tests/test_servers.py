@@ -110,6 +110,14 @@ def test_a_file_without_servers_is_told(tmp_path: Path, value: object, why: str)
     assert why in faults[0]
 
 
+def test_a_folder_of_that_name_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    assert find_servers(tmp_path) == (
+        (),
+        (f"{tmp_path / FILE}: cannot be read: it is a folder, a device, a pipe or a socket",),
+    )
+
+
 @pytest.mark.parametrize("text", ["{}", '{"mcpServers": {}}'])
 def test_a_file_may_name_no_server(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from support.house import ROOT
 from support.journals import journal_files, journals, receipts_of
 from support.program import gates
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, CTRL_R, ESC, UP, Start, busy, edits, idle, quit, send
+from support.terminal import CTRL_C, CTRL_D, CTRL_R, ESC, LIMITS, UP, Start, busy, edits, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -192,9 +193,9 @@ def test_what_is_typed_while_a_session_is_opened_stays_for_it(slow: Screen) -> N
 
 
 @pytest.mark.slow
-def test_a_disk_that_hangs_in_a_write_holds_up_neither_keys_nor_esc_and_loses_nothing(slow: Screen) -> None:
+def test_a_disk_that_hangs_in_a_sync_holds_up_neither_keys_nor_esc_and_loses_nothing(slow: Screen) -> None:
     busy(slow, "gate a")
-    with standing_disk(slow, "write"):
+    with standing_disk(slow):
         slow.type(ESC)
         idle(slow.until("Interrupted"))
         for line in ("hello", "and you"):
@@ -212,6 +213,39 @@ def test_a_disk_that_hangs_in_a_write_holds_up_neither_keys_nor_esc_and_loses_no
         "hello": "delivered",
         "and you": "delivered",
     }
+
+
+@pytest.fixture
+def impatient(start: Start) -> Screen:
+    """The same program, in which Ctrl-C becomes a signal after a second in which the chain does not answer."""
+    return idle(start(under=SLOW_DISK, never=[limit for limit in LIMITS if not limit.endswith(".UNANSWERED_S")]))
+
+
+@pytest.mark.slow
+def test_after_a_write_that_hangs_ctrl_c_is_a_key_again(impatient: Screen) -> None:
+    with standing_disk(impatient, "write"):
+        send(impatient, "hello").until(lambda s: s.sends_signals)
+    idle(impatient.until("Done: hello"))
+    assert not impatient.sends_signals
+    quit(impatient)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "code"), [("Ctrl-C", 130), ("SIGTERM", 143)])
+def test_a_write_that_hangs_lets_keys_echo_and_the_program_end(impatient: Screen, way: str, code: int) -> None:
+    screen = impatient
+    busy(screen, "gate a")
+    with standing_disk(screen, "write"):
+        screen.open_gate("a")
+        screen.type("half")
+        screen.until(edits("half"))
+        if way == "Ctrl-C":
+            screen.type(CTRL_C)
+            screen.until(lambda s: s.sends_signals)
+        again = partial(screen.type, CTRL_C) if way == "Ctrl-C" else partial(screen.kill, signal.SIGTERM)
+        screen.until(lambda s: s.has_ended or again())
+        assert screen.wait() == code
+    assert screen.is_cooked
 
 
 @pytest.mark.slow

@@ -61,6 +61,10 @@ class _KeptAgent:
     def state(self) -> AgentState:
         return self.executor.context.state
 
+    def is_wanted_beside(self, ended: _KeptAgent) -> bool:
+        """Return whether another call uses the agent, or waits for it; ``ended`` is released in this step."""
+        return self.in_use.statistics().tasks_waiting > 0 or (self is not ended and self.in_use.locked())
+
     @property
     def latest(self) -> AgentView:
         state = self.state
@@ -226,7 +230,7 @@ class Children:
         parent.below.remove(node)
         self._kept.pop(agent.name, None)
         self._kept[agent.name] = agent
-        unused = [name for name, each in self._kept.items() if each is agent or not each.in_use.locked()]
+        unused = [name for name, each in self._kept.items() if not each.is_wanted_beside(agent)]
         forgotten = unused[: max(len(self._kept) - self.bounds.max_kept, 0)]
         for name in forgotten:
             del self._kept[name]

@@ -127,7 +127,6 @@ class Delivery:
             notice = events.Notice(agent=self._context.name, iteration=run.iteration, message=why)
             self._shared.journal.in_order(lambda: self._shared.emit(notice))
             outcome = NOT_DONE.format(error)
-        accepted.is_carried_out = True
         return outcome
 
 

@@ -50,7 +50,6 @@ Where the disk is full, which may pass (a sync that fails is final, see ``Journa
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Literal
 
 import trio
@@ -90,6 +89,10 @@ class Executor:
     @property
     def _limits(self) -> Limits:
         return self.context.spec.limits
+
+    def use_spec(self) -> None:
+        """Follow a change of the agent's spec, so that what a request would fill is known before the next one."""
+        self._model.use_spec()
 
     def end_here(self) -> None:
         """Make the history of a run valid whose process has ended, and say so in it. Raises ``JournalError``."""
@@ -282,8 +285,8 @@ class Executor:
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
         # A full disk must not keep anybody from cutting.
-        with suppress(JournalError):
-            self._shared.journal.record(records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage))
+        cut = records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage)
+        self._shared.journal.record_if_possible(cut)
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> Outcome | None:
         """Deliver in mid-task, if a call is left to answer. ``None``: the loop goes on, to its end if none is left."""

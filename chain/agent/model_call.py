@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 
@@ -19,7 +18,7 @@ from chain import events
 from chain.agent.refusals import over_limit, removal, without
 from chain.agent.spec import AgentContext, AgentSpec, tools_text
 from chain.agent.state import Run
-from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
+from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, Window, window_of
@@ -54,6 +53,11 @@ class ModelCalls:
         """What the call in hand leaves out."""
         self._use(context.spec)
 
+    def use_spec(self) -> None:
+        """Follow a change of the agent's spec."""
+        if self._spec is not self._context.spec:
+            self._use(self._context.spec)
+
     def _use(self, spec: AgentSpec) -> None:
         """Prepare what is the same in all requests of a spec."""
         trace = self._shared.trace
@@ -79,9 +83,8 @@ class ModelCalls:
         ``compacts``: they ask for a summary of the conversation, and nothing of the reply is shown. Raises
         ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
         """
-        if self._spec is not self._context.spec:
-            self._use(self._context.spec)
-        self._removals = over_limit(self._spec.name, run.iteration, messages)
+        self.use_spec()
+        self._removals = over_limit(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None
@@ -143,7 +146,10 @@ class ModelCalls:
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
         window = self._window.tokens
-        journal.record(records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window))
+        beside = self._context.fill.beside
+        journal.record(
+            records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
+        )
         await journal.wait_written()
         # A now line that came meanwhile finds the model not asked yet.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -153,8 +159,7 @@ class ModelCalls:
         except ModelError as error:
             attempts.count(error)
             # What the service says is what the user has to know, also when the disk is full.
-            with suppress(JournalError):
-                journal.record(_failed(agent, run, error, attempts.delay_s))
+            journal.record_if_possible(_failed(agent, run, error, attempts.delay_s))
             raise
         self._count(run, reply.usage)
         if compacts:

@@ -290,8 +290,10 @@ class Questions:
         """Let the asker raise the error, which ends its run."""
         asked.failure = error
         self._let_go(asked)
-        if asked.is_told:
-            self._journal.in_order(self._journal.apply_unrecorded(asked.withdrawal).emit)
+        if asked.id:
+            withdrawn = self._journal.apply_unrecorded(asked.withdrawal)
+            if asked.is_told:
+                self._journal.in_order(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """No answer can be kept any more, so nobody waits for one."""

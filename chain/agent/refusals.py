@@ -53,8 +53,13 @@ def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
     return messages if is_same else changed
 
 
-def over_limit(agent: str, iteration: int, messages: Sequence[Message]) -> list[Removed]:
-    """Return the removal of the oldest images that a request has no room for, if there are any."""
+def over_limit(agent: str, iteration: int, messages: Sequence[Message], image_bytes: int) -> list[Removed]:
+    """Return the removal of the oldest images that a request has no room for, if there are any.
+
+    ``image_bytes`` are those of the whole conversation: usually too few for a search through all messages.
+    """
+    if image_bytes <= MAX_IMAGE_BYTES:
+        return []
     images = _images(messages)
     kept = sum(size <= MAX_IMAGE_BYTES for size in accumulate(image.size for image in reversed(images)))
     return [_of_blocks(agent, iteration, images[: len(images) - kept], OVER_LIMIT)] if kept < len(images) else []

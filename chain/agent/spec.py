@@ -119,7 +119,7 @@ class Shared:
     refused_tools: set[str]
     """The names of those that the service refuses, which are not offered."""
     agents: Mapping[str, AgentState]
-    """The states of all agents that can be asked, by their names."""
+    """The states of the agents, by their names."""
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
 

@@ -88,6 +88,8 @@ class Fill:
     """How many tokens one conversation fills: as the last reply reported, and an estimate of what came since."""
 
     def __init__(self) -> None:
+        self.image_bytes = 0
+        """Bytes of all images in the conversation."""
         self.beside = 0
         """Characters of the system prompt and the tools; 0 until the agent's model is known."""
         self._counted: tuple[int, int, int] | None = None
@@ -121,6 +123,7 @@ class Fill:
         """Count a message that was appended."""
         chars = length_of(message)
         self._chars += chars
+        self.image_bytes += sum(image.size for image in message.images)
         if not (message.role == "assistant" and self._counts_reply):
             self._since += chars
         self._counts_reply = False
@@ -144,7 +147,9 @@ class Fill:
 
     def begin_anew(self, messages: Iterable[Message]) -> None:
         """Count these messages alone."""
+        messages = list(messages)
         self._chars = sum(map(length_of, messages))
+        self.image_bytes = sum(image.size for message in messages for image in message.images)
         self._known = self._since = 0
         self._counts_reply = False
 

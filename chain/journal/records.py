@@ -317,7 +317,7 @@ class RequestSent(_Typed):
 
     ``system`` and ``tools`` are each the ``text_digest`` of the system prompt and the tools; ``attempt`` counts from 1.
     ``compacts``: it asks for a summary to compact the conversation. ``window`` is the model's context window in tokens,
-    0 if it is unknown.
+    0 if it is unknown, and ``beside`` counts the characters of the system prompt and the tools.
     """
 
     agent: str
@@ -330,6 +330,7 @@ class RequestSent(_Typed):
     overrides: Overrides = _brief(Overrides())
     compacts: bool = _brief(False)
     window: int = _brief(0)
+    beside: int = _brief(0)
 
 
 @_record("request", "ended")

@@ -16,6 +16,7 @@ import re
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from operator import attrgetter
 from typing import get_args
 
@@ -107,12 +108,16 @@ class Lines:
         self.on_record: dict[str, Accepted] = {}
         self.by_id: dict[str, Accepted] = {}
         self.waiting: list[Accepted] = []
+        self._queued: list[Accepted] = []
+        """Those that were neither delivered nor settled when this was looked up last."""
+        self._renamed: list[Accepted] = []
+        """Those of earlier processes whose ids this process has given to other lines."""
         self._before = 0
         """How many lines were accepted by earlier processes."""
 
     def undone(self) -> list[Accepted]:
         """Return the lines that were to start a run or to act at once and have done neither."""
-        return [a for a in self.on_record.values() if self._can_wait(a)]
+        return [a for a in self._unsettled() if self._can_wait(a)]
 
     def may_reuse(self, id: str) -> bool:
         """Return whether a sender may use this id: it is new, or chain gave it in an earlier process."""
@@ -123,7 +128,7 @@ class Lines:
         """Add a line, or let a known one wait for another agent."""
         known = self.on_record.get(record.id)
         if known is not None:
-            known.record = record
+            known.record, known.line = record, _line_of(record)
             self.wait(known)
             return known
         id = record.sent_as or record.id
@@ -131,6 +136,7 @@ class Lines:
             self._rename(other)
         accepted = Accepted(record, _line_of(record), len(self.on_record) + 1, at, id)
         self.on_record[record.id] = self.by_id[id] = accepted
+        self._queued.append(accepted)
         if record.effect == "waits":
             self.waiting.append(accepted)
         return accepted
@@ -148,13 +154,21 @@ class Lines:
 
     def reopen(self) -> None:
         """Follow the opening of the session by another process: all that is queued waits, with its urgency spent."""
+        changed = [*self._renamed, *islice(self.on_record.values(), self._before, None)]
         self._before = len(self.on_record)
-        self.by_id.clear()
-        for accepted in self.on_record.values():
+        self._renamed.clear()
+        for accepted in changed:
+            del self.by_id[accepted.id]
+        for accepted in changed:
             accepted.id = accepted.on_record if _OWN.fullmatch(accepted.on_record) else f"{accepted.on_record}{BEFORE}"
             self.by_id[accepted.id] = accepted
+        for accepted in self._unsettled():
             accepted.line = replace(accepted.line, urgency="next")
             self.wait(accepted)
+
+    def _unsettled(self) -> list[Accepted]:
+        self._queued = [a for a in self._queued if a.state == "queued" and a.entered is None]
+        return self._queued
 
     def _can_wait(self, accepted: Accepted) -> bool:
         is_open = accepted.state == "queued" and accepted.entered is None and accepted.record.kind != "stop"
@@ -162,6 +176,7 @@ class Lines:
 
     def _rename(self, accepted: Accepted) -> None:
         """Give another id to a line of an earlier process."""
+        self._renamed.append(accepted)
         while accepted.id in self.by_id:
             accepted.id += BEFORE
         self.by_id[accepted.id] = accepted

@@ -13,7 +13,7 @@ from chain.journal import records
 from chain.journal.journal import Emit, Journal, Projected
 from chain.journal.records import Effect
 from chain.lines.accepted import NEXT, OTHERS, Accepted, Lines, adjustment_view
-from chain.lines.parse import Line, problem_of
+from chain.lines.parse import Line, Urgency, problem_of
 from chain.signal import Signal
 
 MAX_REFUSED = 1_000
@@ -120,10 +120,17 @@ class Ledger:
         self.returned = 0
         self._settled.clear()
 
-    def readdress(self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0) -> None:
-        """Let a line wait for another agent, as its ``waiting``-th, because its own agent did not read it."""
-        # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
+    def readdress(
+        self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
+    ) -> None:
+        """Let a line wait for another agent, as its ``waiting``-th, because its own agent did not read it.
+
+        It keeps its urgency, unless there is another ``urgency`` for it.
+        """
+        urgency = urgency or accepted.line.urgency
         record = replace(accepted.record, agent=agent, effect="waits", iteration=iteration, waiting=waiting)
+        record = replace(record, urgency=urgency)
+        # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
         self._journal.acknowledge(self._journal.record_if_possible(record).emit)
         accepted.is_leaving = False
 
@@ -214,7 +221,8 @@ class Ledger:
 
 def _latest_receipt(accepted: Accepted) -> Receipt:
     if accepted.receipt is not None:
-        return replace(accepted.receipt, id=accepted.id)
+        is_same = accepted.receipt.id == accepted.id
+        return accepted.receipt if is_same else replace(accepted.receipt, id=accepted.id)
     return Receipt(
         agent=accepted.agent, id=accepted.id, text=accepted.record.text, state="queued", origin=accepted.origin
     )

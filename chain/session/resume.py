@@ -180,7 +180,7 @@ class Resuming:
         left = sorted((*lines.waiting, *lines.undone()), key=attrgetter("number"))
         for place, accepted in enumerate(left, 1):
             if accepted.agent != MAIN:
-                self._shared.ledger.readdress(accepted, MAIN, waiting=place)
+                self._shared.ledger.readdress(accepted, MAIN, waiting=place, urgency="next")
 
     def _lost_agents(self) -> Iterable[str]:
         for kind, why in self._lost_kinds.items():

@@ -143,9 +143,8 @@ class SessionRuns:
         if run is None:
             return False
         if by == "exit" or not run.interrupted:
-            # A full disk must not block an interrupt.
-            with suppress(JournalError):
-                self._journal.record(records.Interrupted(self.spec.name, run.iteration, run.step.phase, by))
+            cut = records.Interrupted(self.spec.name, run.iteration, run.step.phase, by)
+            self._journal.record_if_possible(cut)
         self.tree.main.interrupt()
         return True
 
@@ -277,6 +276,7 @@ class SessionRuns:
         agent = self.tree.main.agent
         # The spec of this run and that of the next, which may have another model.
         agent.spec, self.spec = changed(agent.spec), changed(self.spec)
+        self.executor.use_spec()
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Ask another model from the next run on. Raise ``JournalError``, and nothing has changed."""

@@ -21,7 +21,7 @@ class Snapshot:
         self._lines: dict[str, events.LineQueued] = {}
         self._replies: dict[str, list[events.TextDelta]] = {}
         """The pieces of the replies that stream, by agent."""
-        self._question: events.Question | None = None
+        self._questions: dict[str, events.Question] = {}
 
     def update(self, event: Event) -> None:
         """Note an event that is emitted."""
@@ -56,9 +56,9 @@ class Snapshot:
             case events.Receipt():
                 self._lines.pop(event.id, None)
             case events.Question():
-                self._question = event
-            case events.Answer() if self._question is not None and self._question.id == event.id:
-                self._question = None
+                self._questions[event.id] = event
+            case events.Answer():
+                self._questions.pop(event.id, None)
             case _:
                 pass
 
@@ -66,5 +66,6 @@ class Snapshot:
     def events(self) -> tuple[Event, ...]:
         """These events. The pieces of a reply are joined."""
         replies = (replace(told[0], text="".join(each.text for each in told)) for told in self._replies.values())
-        found = (self._run, *self._agents.values(), self._plan, *self._lines.values(), *replies, self._question)
+        lines, questions = self._lines.values(), self._questions.values()
+        found = (self._run, *self._agents.values(), self._plan, *lines, *replies, *questions)
         return tuple(event for event in found if event is not None)

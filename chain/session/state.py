@@ -142,6 +142,7 @@ class State:
             case records.RequestSent():
                 agent = self.agent(record.agent)
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
+                agent.history.fill.beside = record.beside
                 if record.attempt == 1 and not record.compacts:
                     agent.news.send(self.plan, agent.name)
             case records.RequestEnded():
@@ -337,7 +338,8 @@ class State:
     def _queued(self, accepted: Accepted, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
         line = accepted.record
         more |= {"id": accepted.id, "target_agent": line.agent, "origin": accepted.origin, "waiting": place}
-        return self._event(events.LineQueued, line, at, adjustment=adjustment_view(accepted.line), **more)
+        more |= {"urgency": accepted.line.urgency, "adjustment": adjustment_view(accepted.line)}
+        return self._event(events.LineQueued, line, at, **more)
 
     def _receipt(self, record: records.Receipt, at: float) -> Event:
         found = self.lines.leave([record.id])
@@ -396,7 +398,9 @@ class State:
         if is_interruption:
             agent.iteration = record.iteration or agent.iteration
         lines = self.lines.leave(record.line_ids)
+        outcomes = dict(zip(record.line_ids, record.outcomes, strict=False))
         for line in lines:
+            line.is_carried_out |= bool(outcomes.get(line.on_record))
             line.entered, line.entered_at = (record.point, agent.iteration), at
             words = line.record.text.strip()
             agent.history.words.add(words, iteration=record.iteration, line_id=line.on_record)
@@ -454,7 +458,11 @@ class State:
                 told = [] if self.is_running else [self._start_run(records.RunBegun(), at)]
                 if record.status == "error":
                     told.append(events.Error(**self._common(MAIN, at), message=record.result, kind="model"))
-                return [*told, *self.apply(entry)]
+                told += self.apply(entry)
+                query = self.lines.on_record.get(self.query)
+                if query is not None and query in self.lines.waiting:
+                    told.append(self._queued(query, self.lines.waiting.index(query) + 1, query.accepted_at))
+                return told
             case _:
                 return self.apply(entry)
 
@@ -513,7 +521,8 @@ class State:
         )
 
     def _common(self, agent: str, at: float) -> dict[str, Any]:
-        return {"agent": agent, "iteration": self.agent(agent).iteration, "time": at}
+        known = self.agents.get(agent)
+        return {"agent": agent, "iteration": 0 if known is None else known.iteration, "time": at}
 
     def _event(self, event: type[_E], record: Any, at: float, /, **more: Any) -> _E:  # noqa: ANN401 - a dataclass
         """Return an event of a class, with the fields that the record has too, and ``more`` of them."""

@@ -54,18 +54,24 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
         return
     about = os.stat(path)
     door = Door(chain)
+    # Clients hear of the end, also if the block is cancelled.
+    serving = trio.CancelScope(shield=True)
+
+    async def serve() -> None:
+        with serving:
+            await door.serve(trio.socket.from_stdlib_socket(listening))
+
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(door.serve, trio.socket.from_stdlib_socket(listening))
+            nursery.start_soon(serve)
             try:
                 yield ""
             finally:
-                nursery.cancel_scope.shield = True
-                nursery.cancel_scope.deadline = trio.current_time() + CLOSING_S + LAST_S
-                await chain.wind_down()
-                nursery.cancel_scope.deadline = trio.current_time() + LAST_S
-                await door.close()
-                nursery.cancel_scope.cancel()
+                with trio.move_on_after(CLOSING_S + LAST_S, shield=True) as closing:
+                    await chain.wind_down()
+                    closing.deadline = trio.current_time() + LAST_S
+                    await door.close()
+                serving.cancel()
     finally:
         with suppress(OSError):
             # Another program may have opened the session meanwhile, with a socket of its own.

@@ -87,14 +87,14 @@ class Draft:
             self._behind = "\n".join(left)
         return left
 
-    def is_no_answer(self) -> None:
-        """The text was begun before any question, or is a line from now on."""
-        self._begun_at = ""
+    def begin_at(self, question: str) -> None:
+        """Make the text one that was begun at a question, or a line if ``question`` is empty."""
+        self._begun_at = question
 
     def left(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
         """The lines to show when the first of these was not accepted."""
         if answer == "gone":
-            self.is_no_answer()
+            self.begin_at("")
         if answer in ("keep", "replace", "gone") and len(lines) == 1:
             self._came_back, self._refused = [], []
             self._kept = lines[0]

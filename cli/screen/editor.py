@@ -49,6 +49,9 @@ FRAME_S = 0.033
 ESCAPE_S = 0.05
 """How long an Esc may still turn out to be the beginning of another key."""
 
+PAUSE_S = 0.5
+"""How long a key that answers a question may still turn out to begin a text. Most people type a key in 0.25 s."""
+
 CLOSING_S = 1.0
 """How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
 
@@ -118,7 +121,7 @@ class _Terminal:
         # A pasted file must not fill the whole screen.
         self._session.layout.current_window.height = lambda: Dimension(max=max(screen_size().rows // 2, 1))
         self._app = app = self._session.app
-        app.ttimeoutlen, app._default_bindings = ESCAPE_S, KeyBindings()
+        app.ttimeoutlen, app.timeoutlen, app._default_bindings = ESCAPE_S, PAUSE_S, KeyBindings()
         app.terminal_size_polling_interval = None
         self._page.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)

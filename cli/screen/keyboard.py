@@ -11,7 +11,6 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import trio
@@ -51,6 +50,9 @@ _OF_A_SHELL = {
 }
 """The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
 
+UNANSWERED_S = 1.0
+"""Seconds after which trio's thread counts as blocked."""
+
 LONG = 10_000
 """Characters of a text in which all rows are looked at to move by one: at more a key would take too long."""
 
@@ -70,13 +72,13 @@ class Keyboard:
         self._page = page
         self._before_search: tuple[int, Document] | None = None
         self.pastes = Pastes()
-        self.outside = OutsideEditor()
+        self.outside = OutsideEditor(lambda: self.ask(lambda _: None))
         self.escaped = ""
         """The text at which Esc was pressed: its menu is gone."""
         self._rest_of_word = ""
         """What is typed up to Enter and means nothing, since its first letter was an answer."""
-        self._asked = ""
-        """The question that was on the screen when a key was pressed, which may take effect later."""
+        self._asked = self._answer_keys = ""
+        """The question that was on the screen when a key was pressed, which may take effect later, and its keys."""
         self._before = self._last = ""
         """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
         came back has ended was meant for the search."""
@@ -90,12 +92,16 @@ class Keyboard:
         app.key_processor.before_key_press += self._before_key
 
     def ask(self, question: Callable[[Listener], T]) -> T | None:
-        """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more."""
-        self.is_ready.wait()
-        if self.listener is not None and self.token is not None:
-            with suppress(trio.RunFinishedError):
-                return trio.from_thread.run_sync(question, self.listener, trio_token=self.token)
-        return None
+        """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
+
+        No key is read meanwhile, so Ctrl-C becomes a signal if trio's thread does not answer, as on a disk that hangs.
+        """
+        with tty.signal_on_ctrl_c(UNANSWERED_S):
+            self.is_ready.wait()
+            if self.listener is not None and self.token is not None:
+                with suppress(trio.RunFinishedError):
+                    return trio.from_thread.run_sync(question, self.listener, trio_token=self.token)
+            return None
 
     @property
     def text(self) -> str:
@@ -116,7 +122,7 @@ class Keyboard:
             self.put_above(text)
         else:
             self._set_text(self.pastes.folded(text))
-            self._draft.is_no_answer()
+            self._draft.begin_at("")
 
     def _set_text(self, text: str) -> None:
         self._buffer.document = Document(text, len(text))
@@ -214,14 +220,17 @@ class Keyboard:
         editing = has_focus(DEFAULT_BUFFER)
         is_empty = Condition(lambda: not self._buffer.text)
 
+        def answers(key: str) -> Filter:
+            return editing & Condition(lambda: key in self._answer_keys)
+
         def bind(*sequence: Keys | str, to: Callable[[KeyPressEvent], Any], when: Filter = editing) -> None:
             keys.add(*sequence, filter=when)(to)
 
         bind("enter", to=lambda _: self._enter())
         for key in "yan":
-            bind(key, to=self._press_answer, when=editing & is_empty & Condition(partial(self._answers, key)))
-        # The editor waits a second whether another key follows: "abort" must not allow anything for always.
-        bind("a", Keys.Any, to=self._begin_reason, when=editing & is_empty & Condition(partial(self._answers, "a")))
+            bind(key, to=self._press_answer, when=answers(key))
+            # The editor waits whether another key follows: "you should not" must not allow anything.
+            bind(key, Keys.Any, to=self._press_answer, when=answers(key))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
@@ -250,7 +259,7 @@ class Keyboard:
         typed = self._buffer.document
         rest, self._rest_of_word = self._rest_of_word, ""
         if rest and (found := re.match(rf"{rest}\b[ ,.;:!]*", typed.text, re.I)):
-            self._draft.is_no_answer()  # a text behind the word was begun after the answer
+            self._draft.begin_at("")  # a text behind the word was begun after the answer
             self._set_text(typed.text[found.end() :])
             if not self._buffer.text:
                 return
@@ -260,20 +269,16 @@ class Keyboard:
         else:
             self._submit()
 
-    def _answers(self, key: str) -> bool:
-        return key in self._page.answer_keys and self._asked == self._draft.question
-
-    def _begin_reason(self, event: KeyPressEvent) -> None:
-        first, second = event.key_sequence
-        self._buffer.insert_text(first.data)
-        event.key_processor.feed(second, first=True)
-
     def _press_answer(self, event: KeyPressEvent) -> None:
-        """Answer by one key. One that more keys came with, as in a paste or what is typed ahead, begins a reason."""
-        self._buffer.insert_text(event.data)
-        if not event.key_processor.input_queue:
+        """Answer the question at which a key was pressed, or begin a text if another key has followed it."""
+        key, *others = event.key_sequence
+        self._buffer.insert_text(key.data)
+        self._draft.begin_at(self._asked)
+        if others:
+            event.key_processor.feed(others[0], first=True)
+        elif self._buffer.text == key.data:  # else a line came back meanwhile
             self._submit()
-            self._rest_of_word = "" if self._buffer.text else _REST_OF_WORD[event.data]
+            self._rest_of_word = "" if self._buffer.text else _REST_OF_WORD[key.data]
 
     def _newline(self) -> None:
         self._buffer.newline(copy_margin=False)
@@ -296,7 +301,9 @@ class Keyboard:
 
     def _before_key(self, _: object) -> None:
         self._before, self._last = self._last, ""
-        self._asked = self._draft.question
+        if not self._app.key_processor.key_buffer:  # a key that waits for another one keeps its question
+            self._asked = self._draft.question
+            self._answer_keys = "" if self._buffer.text else self._page.answer_keys
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +23,13 @@ USUAL = ("nano", "vi")
 
 
 class OutsideEditor:
-    """An editor that is started at a key. ``edit`` blocks its thread; ``end`` is for any other one."""
+    """An editor that is started at a key. ``edit`` blocks its thread; ``end`` is for any other one.
 
-    def __init__(self) -> None:
+    ``settle`` is that of ``tty.lent``.
+    """
+
+    def __init__(self, settle: Callable[[], object] = lambda: None) -> None:
+        self._settle = settle
         self._pid: int | None = None
 
     def edit(self, text: str, environ: Mapping[str, str]) -> str:
@@ -51,7 +55,7 @@ class OutsideEditor:
                 os.killpg(pid, signal.SIGCONT)
 
     def _run(self, argv: Sequence[str]) -> int:
-        with tty.lent() as is_job_control:
+        with tty.lent(self._settle) as is_job_control:
             try:
                 process = subprocess.Popen(argv, process_group=0 if is_job_control else None)
             except OSError as error:

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,7 +38,7 @@ WRITE_S = 1.0
 """The longest that ``write_briefly`` writes."""
 
 _asked_for_keys = False
-_is_lent = False
+_is_lent = _sends_signals = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
 """The settings that the prompt needs."""
@@ -65,6 +66,8 @@ def note_settings() -> None:
 
 def take_back() -> None:
     """Set the terminal as the prompt needs it: a shell has changed it while the program was stopped."""
+    global _sends_signals
+    _sends_signals = False
     if _before is not None and _in_use is not None:
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, _in_use)
@@ -231,14 +234,48 @@ def take_signal_keys() -> None:
     note_settings()
 
 
+@contextmanager
+def signal_on_ctrl_c(after_s: float) -> Iterator[None]:
+    """Let Ctrl-C send SIGINT once the block has taken ``after_s`` seconds: the thread that reads keys is blocked in it.
+
+    The other signal keys stay off.
+    """
+    timer = threading.Timer(after_s, _send_signals)
+    timer.daemon = True
+    with suppress(RuntimeError):  # there is no thread to be had
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if timer.ident is not None:
+            timer.join()
+        if _sends_signals:
+            take_back()
+
+
+def _send_signals() -> None:
+    global _sends_signals
+    if _before is not None and not _is_lent:
+        with suppress(termios.error):
+            settings = termios.tcgetattr(0)
+            settings[3] |= termios.ISIG | termios.NOFLSH  # what is typed ahead stays
+            settings[6][termios.VQUIT] = settings[6][termios.VSUSP] = b"\0"
+            termios.tcsetattr(0, termios.TCSANOW, settings)
+            _sends_signals = True
+
+
 def stop_job() -> None:
     """Stop the whole job, and return when it continues. Only in the main thread, which gets the signal in this call."""
     os.kill(0, signal.SIGTSTP)
 
 
 @contextmanager
-def lent() -> Iterator[bool]:
-    """Restore the terminal inside the block, for another program; whether that can be a job in the foreground."""
+def lent(settle: Callable[[], object] = lambda: None) -> Iterator[bool]:
+    """Restore the terminal inside the block, for another program; whether that can be a job in the foreground.
+
+    In another thread than the main one ``settle`` has to wait until that has handled the signals which have arrived.
+    """
     global _is_lent
     _is_lent = True
     if _asked_for_keys:
@@ -249,6 +286,7 @@ def lent() -> Iterator[bool]:
         yield _foreground(0) == os.getpgrp()
     finally:
         take_back()
+        settle()
         _is_lent = False
 
 

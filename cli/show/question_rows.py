@@ -37,6 +37,8 @@ UNCLEAR = "y, a or n; or say why not in a few words"
 UNCLEAR_EACH_TIME = "y or n; or say why not in a few words"
 
 _ANSWERS = ("y", "yes", "a", "always", "n", "no")
+_CONSENT = re.compile(r"(y|yes|ok|okay|sure)\b")
+"""How a text begins that says yes, although a text refuses: it is asked back."""
 SHORTEST_REASON = 3
 """Characters of the shortest text that is a reason: a shorter one was meant as a key, or as a number."""
 
@@ -139,7 +141,8 @@ def answer_keys(question: events.Question | None) -> str:
 def unclear(question: events.Question, text: str) -> str:
     """How to answer where a text is probably no answer; empty where it is one.
 
-    To an approval that is a digit, a letter or two, or a command; to a choice a number that it does not have.
+    To an approval that is a digit, a letter or two, a command, or a text that says yes; to a choice a number that it
+    does not have.
     """
     said = text.strip().casefold()
     if question.kind == "choice":
@@ -150,7 +153,7 @@ def unclear(question: events.Question, text: str) -> str:
         )
         return "" if is_there else f"a number from 1 to {len(question.options)} chooses, or say it in words"
     is_slip = (len(said) < SHORTEST_REASON and said.isascii()) or said.isdecimal() or bool(bare_command(said))
-    if said in _ANSWERS or not is_slip:
+    if said in _ANSWERS or not (is_slip or _CONSENT.match(said)):
         return ""
     return UNCLEAR_EACH_TIME if question.only_by_name else UNCLEAR
 

@@ -33,6 +33,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _Section: TypeAlias = AgentsSettings | Budget | ChainSettings | Compact | KindSettings | ShellSettings
+ServerRows: TypeAlias = tuple[list[str], dict[str, list[str]]]
+"""Rows on servers, and their problems by dotted keys."""
 _NO_VALUES = ("name", "kinds")
 """What settings have besides the values of their own keys."""
 
@@ -144,12 +146,18 @@ class _CheckResult:
 
 
 def check(
-    settings: Settings, store: Store | None = None, tools: Sequence[Tool] = (), *, workspace: Path | None = None
+    settings: Settings,
+    store: Store | None = None,
+    tools: Sequence[Tool] = (),
+    *,
+    workspace: Path | None = None,
+    start_servers: Callable[[], ServerRows] = lambda: ([], {}),
 ) -> tuple[list[str], bool]:
     """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
 
     ``workspace`` is the current folder by default. With a ``store`` checks that sessions can be kept there. Shows
-    nothing of a file that is not trusted, whose values may contain any environment variable.
+    nothing of a file that is not trusted, whose values may contain any environment variable. Call ``start_servers``
+    only where a session would start: also without an API key, but with no other problem.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -179,7 +187,9 @@ def check(
         rows += ["", title] if group else []
         for key in group:
             rows += [*found.rows.get(key, ()), *(f"problem: {text}" for text in found.problems.get(key, ()))]
-    return [*rows, "", *_verdict(found.problems)], not found.problems
+    served, faults = start_servers() if all(key.endswith(".api_key") for key in found.problems) else ([], {})
+    problems = found.problems | faults
+    return [*rows, *([""] if served else []), *served, "", *_verdict(problems)], not problems
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
@@ -194,14 +204,12 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
     return [f"All is well: no problem was found, {that} {verdict.message}"], True
 
 
-async def check_servers(
-    settings: Settings, workspace: Path, state: Path, named: Sequence[str]
-) -> tuple[list[str], bool]:
-    """Start the servers that may start; returns what each has, a verdict if one has nothing, and whether all do."""
+async def check_servers(settings: Settings, workspace: Path, state: Path, named: Sequence[str]) -> ServerRows:
+    """Start the servers that may start. Return rows on what each has, and the problems of those that have nothing."""
     try:
         found = servers_of(settings, workspace, state, named)
     except ConfigError as error:
-        return [f"1 problem: {error}"], False
+        return [f"problem: {error}"], {"": [str(error)]}
     rows = [f"note: {note}" for note in found.notes_unattended]
     problems: dict[str, list[str]] = {}
     if found.allowed:
@@ -215,7 +223,7 @@ async def check_servers(
                 problems[f"mcp.{view.name}"] = [view.error]
                 rows.append(f"problem: {view.error}")
         rows += [f"note: {note}" for note in notes]
-    return [*rows, "", *_verdict(problems)] if rows else [], not problems
+    return rows, problems
 
 
 def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:

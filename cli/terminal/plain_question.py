@@ -83,7 +83,7 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
 
 
 def _ask(asking: str) -> str | None:
-    """Show ``asking`` and return the line that is typed; ``None`` at the end of input."""
+    """Show ``asking`` and return the line that is typed, empty after Esc; ``None`` at the end of input."""
     line = b""
     with even_at_once(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
         try_to_write(1, asking)
@@ -93,6 +93,6 @@ def _ask(asking: str) -> str | None:
                 break
             line += piece
     if line.endswith(b"\n"):
-        return line.decode(errors="replace")
+        return "" if line.endswith(b"\x1b\n") else line.decode(errors="replace")
     try_to_write(1, "\n")
     return None

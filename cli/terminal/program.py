@@ -276,8 +276,7 @@ class _Program:
                     self._screen.redraw()
                     self._session.show_rest()
                 case signal.SIGINT:
-                    if not tty.is_lent():
-                        self.ctrl_c(has_text=False)
+                    self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:
                     self._exit_at_once(SIGTERM_CODE)
                 case _:

@@ -214,7 +214,7 @@ class TerminalSession:
         asked = self._toolbar.asked
         if asked is not None and asked.id == question and (how := question_rows.unclear(asked, text)):
             self.print(how, command=text)
-            return "accepted"
+            return "replace" if " " in text.strip() else "accepted"
         if self.chain.answer(question, text).what == "answered":
             return "answered"
         return "keep" if self.chain.open_question == question else "gone"

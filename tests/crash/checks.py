@@ -161,9 +161,9 @@ def unallowed(journal: Sequence[Record]) -> Iterator[str]:
 def unanswered_effects(made: Iterable[str], journal: Sequence[Record]) -> Iterator[str]:
     """What a call brings about comes after the answer that allows it is on the disk."""
     allowed = {r["id"] for r in journal if r["type"] == "answer" and r["decision"] == "allowed"}
-    previews = [r["preview"] for r in journal if r["type"] == "question" and r["id"] in allowed]
+    shown = [r["preview"] or r["diff"]["path"] for r in journal if r["type"] == "question" and r["id"] in allowed]
     for name in made:
-        if not any(name in preview for preview in previews):
+        if not any(name in each for each in shown):
             yield f"{name} was written, and no answer in the journal allows it"
 
 

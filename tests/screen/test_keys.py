@@ -191,9 +191,14 @@ async def test_esc_closes_a_menu_before_it_interrupts(typed: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "log", "left"),
     [
-        (["y"], ["Q1 y"], ""),
-        (["y", "e", "s", "\r"], ["Q1 y"], ""),
-        (["n", "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
+        (["y"], [], ""),
+        (["y", FLUSH], ["Q1 y"], ""),
+        (["y", "\r"], ["Q1 y"], ""),
+        (["y", "e", "s", "\r"], ["Q1 yes"], ""),
+        (["y", "o", "u should not", "\r"], ["Q1 you should not"], ""),
+        (["y", ESC], ["interrupt"], "y"),
+        (["y", FLUSH, "e", "s", "\r"], ["Q1 y"], ""),
+        (["n", FLUSH, "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
         (["a", FLUSH, "lways \r"], ["Q1 a"], ""),
         (["a", "\r"], ["Q1 a"], ""),
         (["a", "l", "ways", "\r"], ["Q1 always"], ""),
@@ -202,8 +207,9 @@ async def test_esc_closes_a_menu_before_it_interrupts(typed: str) -> None:
         (["a", "\x7f", FLUSH], [], ""),
         (["yes\r"], ["Q1 yes"], ""),
         (["Yes", "\r"], ["Q1 Yes"], ""),
-        (["n", "o, use B\r"], ["Q1 n", "line use B"], ""),
-        (["n", "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
+        (["n", FLUSH, "o, use B\r"], ["Q1 n", "line use B"], ""),
+        (["n", FLUSH, "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
+        (["n", "ot now\r"], ["Q1 not now"], ""),
         (["todo: add x\r"], ["line todo: add x"], ""),
         (["then: x\r"], ["line then: x"], ""),
         (["context: x\r"], ["line context: x"], ""),
@@ -222,18 +228,24 @@ async def test_what_is_typed_at_an_approval(typed: list[str], log: list[str], le
     assert found == (left, log)
 
 
-async def test_a_key_that_waits_does_not_answer_the_next_question() -> None:
+@pytest.mark.parametrize("next", [FLUSH, "\r", "es\r"])
+@pytest.mark.parametrize("came_back", [[], ["use A"]])
+async def test_a_key_that_waits_does_not_answer_the_next_question(next: str, came_back: list[str]) -> None:
     editor = Editor()
     editor.ask("Q1")
-    await editor.press("a")
+    await editor.press("y")
+    for line in came_back:
+        editor.keyboard.put_above(line)
     editor.ask("Q2")
-    assert await editor.press(FLUSH) == ("a", [])
+    await editor.press(next)
+    assert not [entry for entry in editor.listener.log if entry.startswith("Q2")]
+    assert editor.draft.at == "Q1" or not editor.buffer.text
 
 
 async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
     editor = Editor()
     editor.ask("Q1")
-    await editor.press("n")
+    await editor.press("n", FLUSH)
     editor.ask("Q2")
     assert await editor.press("o, use B\r") == ("", ["Q1 n", "line use B"])
     assert list(editor.buffer.history.get_strings()) == ["use B"]

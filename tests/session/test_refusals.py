@@ -206,7 +206,7 @@ async def test_the_oldest_images_make_room_before_a_request_is_sent(
 def test_one_picture_that_was_sent_often_makes_room_for_itself() -> None:
     one = Image("image/png", "d", "d.png", "AAAA", 9_000_000)
     messages = [Message("user", (Text("see"), one))] * 3
-    (removed,) = over_limit("main", 1, messages)
+    (removed,) = over_limit("main", 1, messages, 27_000_000)
     assert removed.digests == ("d",)
     assert [len(m.images) for m in without(messages, removed)] == [0, 1, 1]
 

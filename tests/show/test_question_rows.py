@@ -81,7 +81,9 @@ def test_a_reason_needs_a_space_first_only_where_one_key_answers() -> None:
     ("text", "is_unclear"),
     [
         *((text, True) for text in ("1", "12", "2024", "x", "?", "ye", "ok", " q ", "help", "exit")),
-        *((text, False) for text in ("y", "YES", "a", "always", "n", "No", "use B", "why", "not 2", "不行")),
+        *((text, True) for text in ("yes do it", "OK, go on")),
+        *((text, False) for text in ("y", "YES", "a", "always", "n", "No")),
+        *((text, False) for text in ("use B", "why", "not 2", "yesterday", "不行")),
     ],
 )
 def test_a_digit_or_a_slip_is_no_answer_to_an_approval(text: str, is_unclear: bool) -> None:

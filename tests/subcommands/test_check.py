@@ -275,8 +275,9 @@ def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypa
     shown, ok = check(read(folder, environ=home))
     assert ok
     assert (
-        "  a command cannot change config.yaml, config/chain, state/chain, which run or are trusted outside of the "
-        "sandbox, so it creates, moves and removes nothing directly in the workspace, config, state"
+        "  a command cannot change config.yaml, config/chain, state/chain, which chain uses outside the sandbox. So it "
+        "cannot create, move or delete files directly in the workspace, config, state; let it use another folder, or "
+        "see chain help tools"
     ) in shown
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
     shown, ok = check(read(folder, strict, environ=home))
@@ -460,14 +461,25 @@ async def test_the_servers_are_those_of_the_workspace_that_was_given(folder: Pat
     work = folder / "work"
     work.mkdir()
     (work / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "/no/such/program"}}}')
-    rows, is_good = await check_servers(read(folder), work, folder / "state", ["near"])
+    rows, faults = await check_servers(read(folder), work, folder / "state", ["near"])
     assert "mcp.near: has nothing" in rows
-    assert not is_good
+    assert list(faults) == ["mcp.near"]
 
 
 async def test_no_server_is_started_for_a_workspace_in_which_no_session_would_be_opened(folder: Path) -> None:
     settings = read(folder, f"{CONFIG}mcp: {{own: {{command: touch, args: ['{folder}/started']}}}}\n")
-    rows, is_good = await check_servers(settings, folder / "none", folder / "state", [])
+    rows, faults = await check_servers(settings, folder / "none", folder / "state", [])
     assert "the workspace is not a folder" in rows[-1]
-    assert not is_good
+    assert faults
     assert not (folder / "started").exists()
+
+
+def test_servers_are_started_without_a_key_but_with_no_other_problem(folder: Path) -> None:
+    near = lambda: (["mcp.near: has nothing", "problem: it ended"], {"mcp.near": ["it ended"]})  # noqa: E731
+    rows, ok = check(read(folder, environ={}), start_servers=near)
+    assert not ok
+    assert problems(rows) == ["no API key: set ANTHROPIC_API_KEY or use --model offline", "it ended"]
+    assert rows[-1] == "2 problems: fix them above, at models.definitions.claude.api_key, mcp.near"
+    (folder / "system.yaml").unlink()
+    rows, _ = check(read(folder), start_servers=near)
+    assert len(problems(rows)) == 1

@@ -30,6 +30,11 @@ def test_the_files_are_the_shipped_ones_and_each_is_told(tmp_path: Path) -> None
         assert f"wrote {tmp_path / path}" in lines
 
 
+def test_the_current_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"run `chain check` in {tmp_path.resolve()} to" in init(Path())[-1]
+
+
 def test_every_file_that_the_configuration_names_is_there(tmp_path: Path) -> None:
     init(tmp_path)
     got = load_settings(config=None, environ={"HOME": str(tmp_path)}, cwd=tmp_path)

@@ -292,6 +292,11 @@ class Screen:
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ICANON)
 
     @property
+    def sends_signals(self) -> bool:
+        """Whether Ctrl-C at the terminal is a signal, and no key."""
+        return bool(termios.tcgetattr(self._terminal)[3] & termios.ISIG)
+
+    @property
     def echoes(self) -> bool:
         """Whether the terminal shows what is typed by itself."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)

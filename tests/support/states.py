@@ -38,7 +38,7 @@ def fingerprint(state: State) -> object:
 
 def _line(line: Accepted) -> object:
     receipt = None if line.receipt is None else (line.receipt.state, line.receipt.point, line.receipt.reason)
-    return line.id, line.record, line.line, line.number, receipt, line.entered, line.withdrawn
+    return line.id, line.record, line.line, line.number, receipt, line.entered, line.withdrawn, line.is_carried_out
 
 
 def _agent(agent: AgentState) -> object:
@@ -49,7 +49,7 @@ def _agent(agent: AgentState) -> object:
         (agent.usage, agent.is_summarizing, set(agent.started), dict(agent.results), set(agent.finished)),
         (tuple(agent.since_answer), agent.news.known, agent.news.sent),
         (len(conversation.messages), conversation.messages[-1:], conversation.state, conversation.open_calls),
-        (fill._known, fill._since, fill._chars, fill._counts_reply),
+        (fill._known, fill._since, fill._chars, fill._counts_reply, fill._counted),
         (history.words.run, history.words.kept(2_000), history.compacted),
     )
 

@@ -26,10 +26,11 @@ def keys() -> Iterator[int]:
             os.close(fd)
 
 
-def test_a_line_answers(keys: int) -> None:
+@pytest.mark.parametrize(("typed", "answer"), [("es\n", "yes\n"), ("\x1b\n", "")])
+def test_a_line_answers_and_esc_makes_it_empty(keys: int, typed: str, answer: str) -> None:
     os.write(keys, b"y")
-    os.write(keys, b"es\n")
-    assert _ask("? ") == "yes\n"
+    os.write(keys, typed.encode())
+    assert _ask("? ") == answer
 
 
 def test_ctrl_c_that_does_not_interrupt_the_read_ends_the_question(keys: int) -> None:

@@ -133,8 +133,8 @@ class Sandbox:
         both = (self.places.kept or self.places.closed, self.places.closed)
         needed, folders = (_named(each, workspace.resolve()) for each in both)
         return (
-            f"A command cannot change {needed}, which run or are trusted outside of the sandbox, so it creates, moves "
-            f"and removes nothing directly in {folders}"
+            f"A command cannot change {needed}, which chain uses outside the sandbox. So it cannot create, move or "
+            f"delete files directly in {folders}; let it use another folder, or see chain help tools"
         )
 
     def refusal(self, command: str, output: str) -> str:

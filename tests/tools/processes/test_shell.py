@@ -411,8 +411,8 @@ async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(sh
     shown = await shell_.preview("ls")
     assert shown.protections[0] == "writes"
     assert shown.text.splitlines()[0] == (
-        "A command cannot change chain/sessions, which run or are trusted outside of the sandbox, so it creates, moves "
-        "and removes nothing directly in the workspace, chain."
+        "A command cannot change chain/sessions, which chain uses outside the sandbox. So it cannot create, move or "
+        "delete files directly in the workspace, chain; let it use another folder, or see chain help tools."
     )
     assert "exit code 1" in await shell_.run("touch chain/sessions/new || mv chain away || touch new")
     assert await shell_.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"

@@ -17,6 +17,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.events import Event
 from chain.messages import Text, ToolCall
+from chain.session.snapshot import Snapshot
 
 _SHOWN = (
     *(events.RunStarted, events.AgentStarted, events.PlanChanged, events.LineQueued, events.Question),
@@ -211,3 +212,14 @@ async def follow(session: Session, said: list[tuple[int, str]]) -> None:
     acts.at_once()
     await wait_quiet(session)
     assert late
+
+
+def test_a_question_stays_open_while_a_later_one_is_answered() -> None:
+    def question(id: str) -> events.Question:
+        return events.Question(id=id, kind="choice", text="?", options=(), tool_call_id="c", name="ask_user")
+
+    snapshot = Snapshot()
+    snapshot.update(question("Q1"))
+    snapshot.update(question("Q2"))
+    snapshot.update(events.Answer(id="Q2", text="", decision="allowed", by="config"))
+    assert [event.id for event in snapshot.events if isinstance(event, events.Question)] == ["Q1"]
