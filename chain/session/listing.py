@@ -63,7 +63,8 @@ def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None
     for path in _journals(folder):
         with suppress(OSError):
             summary = _cached(path) or (_make(path) if _is_journal(path) else None)
-            found += [] if summary is None else [summary]
+            if summary is not None:
+                found.append(summary)
     if workspace is not None:
         here = os.path.realpath(workspace)
         found = [each for each in found if each.workspace and os.path.realpath(each.workspace) == here]
