@@ -138,7 +138,7 @@ async def open_chain(
             trace=trace,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
-        tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main), kind=spec.name))
+        tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, make_spec, bounds, session_state.numbers)

@@ -250,7 +250,7 @@ class State:
         self.replies.clear()
         main, message, id = self.main, "", record.id
         main.history.words.run += 1
-        main.iteration, main.reported_iteration, main.usage = 0, 0, Usage()
+        main.began, main.iteration, main.reported_iteration, main.usage = at, 0, 0, Usage()
         for query in self.lines.leave([record.id]):
             id, line = query.id, query.line
             # "[USER ADDED] " is for the model.
