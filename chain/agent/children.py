@@ -92,10 +92,8 @@ class Children:
         """Return the answer of a new agent to a task. Raise ``ToolError``."""
         if not task.strip():
             raise ToolError("The task is empty; say what the agent is to do.")
-        self._check_room(parent)
         name = f"{kind}-{self._numbers[kind] + 1}"
-        spec = self._spec(kind, name, parent, call_id)
-        return await self._work(None, spec, kind, parent, task)
+        return await self._work(None, kind, name, parent, task, call_id)
 
     async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
         """Return the answer of a finished agent to another question. Raise ``ToolError``."""
@@ -109,13 +107,10 @@ class Children:
             raise ToolError(f"{name} answers another question just now; ask again later.")
         await self._wait_for(agent, name, parent)
         try:
-            self._check_room(parent)
             kind = agent.executor.context.state.kind
-            return await self._work(agent, self._spec(kind, name, parent, call_id), kind, parent, question)
+            return await self._work(agent, kind, name, parent, question, call_id)
         finally:
             agent.in_use.release()
-
-    # --------------------------------------------------------------------------------------------------- inside
 
     async def _wait_for(self, agent: _KeptAgent, name: str, parent: AgentNode) -> None:
         """Acquire ``agent.in_use``. Raise ``ToolError`` if a stop comes first."""
@@ -128,37 +123,35 @@ class Children:
         if scope.cancelled_caught:
             raise ToolError(f"{name} did not begin: the user stopped the run.")
 
-    def _spec(self, kind: str, name: str, parent: AgentNode, call_id: str) -> AgentSpec:
-        try:
-            return self._make_spec(kind, name, parent.agent.spec, call_id)
-        except UserError as error:
-            raise ToolError(f"No {kind} can be started: {error}") from None
-
     def _new_agent(self, spec: AgentSpec) -> _KeptAgent:
         """Return an agent. The record of its start must have been written, which creates its state."""
         shared = self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=self._tree.main.inbox.size)
         return _KeptAgent(Executor(AgentContext(spec, shared, inbox, shared.agents[spec.name])))
 
-    async def _work(self, kept: _KeptAgent | None, spec: AgentSpec, kind: str, parent: AgentNode, task: str) -> str:
-        """Run an agent, a new one without ``kept``, with a task.
-
-        Nothing is awaited between the caller's ``_check_room`` and the start, so the limit holds.
-        """
+    async def _work(
+        self, kept: _KeptAgent | None, kind: str, name: str, parent: AgentNode, task: str, call_id: str
+    ) -> str:
+        """Run an agent, a new one without ``kept``, with a task, and return its answer. Raise ``ToolError``."""
         # A now line may have cut the call while it waited for the agent.
         await trio.lowlevel.checkpoint_if_cancelled()
+        # No await from here to the run, so that the limits hold.
+        self._check_room(parent)
+        try:
+            spec = self._make_spec(kind, name, parent.agent.spec, call_id)
+        except UserError as error:
+            raise ToolError(f"No {kind} can be started: {error}") from None
         above = parent.run
         assert above is not None
         if above.is_ending:
-            raise ToolError(f"{spec.name} did not begin: the user stopped the run.")
-        # No await from here to the run.
-        record = records.AgentStarted(spec.name, kind, spec.parent_id, task, parent.name)
+            raise ToolError(f"{name} did not begin: the user stopped the run.")
+        record = records.AgentStarted(name, kind, call_id, task, parent.name)
         started = self._shared.journal.record(record)
         agent = self._new_agent(spec) if kept is None else kept
         context = agent.executor.context
         context.spec = spec
         node = AgentNode(context, parent, is_asked=kept is not None)
-        node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
+        node.run = run = Run(task=task, above=above, call_id=call_id, delegating=Delegation(self, node))
         parent.below.append(node)
         self._shared.journal.in_order(started.emit)
         context.check_prompt(node.iteration)
@@ -174,7 +167,7 @@ class Children:
             # No await from here on.
             node.is_completing = True
             if status not in _ANSWERS:
-                above.step.children_findings.setdefault(spec.parent_id, []).extend(run.found)
+                above.step.children_findings.setdefault(call_id, []).extend(run.found)
                 above.earlier += run.earlier
                 above.skipped += run.skipped
             moved = self._hand_over_lines(node, parent)
@@ -182,7 +175,7 @@ class Children:
             self._keep(agent, run, parent, status)
             if not above.is_ending:
                 parent.apply_urgency(moved)
-        return _answer(spec.name, run, outcome)
+        return _answer(name, run, outcome)
 
     def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[Accepted, ...]:
         """Move the lines that an agent leaves to its parent, and return them. Those carried out by code are settled."""

@@ -139,16 +139,20 @@ class Compactor:
         if reply is not None:
             self._model.record_end(run, reply, is_kept=record is not None)
         if record is None:
-            self._notice(run, f"The conversation could not be summarized: {why}.")
+            self._context.notice(run.iteration, f"The conversation could not be summarized: {why}.")
             record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
         if record is None:
             return Attempted("failed", f"The conversation was not compacted: {why}.")
         told = context.compact(record)
         if record.left_out:
-            self._notice(run, f"{record.left_out:,} of your earlier lines had no room after the compaction.")
+            context.notice(
+                run.iteration, f"{record.left_out:,} of your earlier lines had no room after the compaction."
+            )
         if record.images:
             names = ", ".join(record.images)
-            self._notice(run, f"These images had no room after the compaction: {names}. Send again what still matters.")
+            context.notice(
+                run.iteration, f"These images had no room after the compaction: {names}. Send again what still matters."
+            )
         told.emit()
         return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
 
@@ -237,9 +241,6 @@ class Compactor:
         name, iteration = self._context.name, run.iteration
         told = events.Compaction(agent=name, iteration=iteration, state=state, by=by, tokens_before=tokens)
         self._context.shared.emit(told)
-
-    def _notice(self, run: Run, message: str) -> None:
-        self._context.shared.emit(events.Notice(agent=self._context.name, iteration=run.iteration, message=message))
 
 
 def _usable(reply: Reply) -> tuple[str, str]:

@@ -64,11 +64,9 @@ class CallIds:
 
         Raise ``ConversationError`` if two of its calls have the same id, because their results would be ambiguous.
         """
-        seen: set[str] = set()
-        for id in (call.id for call in message.calls if call.id):
-            if id in seen:
+        for id, count in Counter(call.id for call in message.calls if call.id).items():
+            if count > 1:
                 raise ConversationError(f"the tool call id {id[:MAX_ID]!r} was used before")
-            seen.add(id)
         taken = set[str]()
         claimed = [self._claim(call.id, taken) for call in message.calls]
         if claimed == [call.id for call in message.calls]:

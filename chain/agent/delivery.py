@@ -8,10 +8,10 @@ the taken lines back. What the lines require of the reply is in ``run.expectatio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
-from chain import events
 from chain.agent.spec import AgentContext
 from chain.agent.state import ReplyExpectation, Run
 from chain.errors import PlanError
@@ -122,8 +122,7 @@ class Delivery:
             outcome = DONE.format(self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record))
         except PlanError as error:
             why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN)}: {error}"
-            notice = events.Notice(agent=self._context.name, iteration=run.iteration, message=why)
-            self._shared.journal.in_order(lambda: self._shared.emit(notice))
+            self._shared.journal.in_order(partial(self._context.notice, run.iteration, why))
             outcome = NOT_DONE.format(error)
         accepted.is_carried_out = True
         return outcome

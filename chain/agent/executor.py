@@ -359,12 +359,12 @@ class Executor:
         return Outcome("done", run.result)
 
     def _limit_reached(self, run: Run, spent: str) -> Outcome:
-        self._shared.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
+        self.context.notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 
     def _at_limit(self, run: Run) -> Outcome:
         why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
-        self._shared.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
+        self.context.notice(run.iteration, why)
         unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
         return Outcome("max_iterations", run.last_reply or unanswered)
 

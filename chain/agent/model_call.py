@@ -16,7 +16,7 @@ import trio
 
 from chain import events
 from chain.agent.refusals import over_limit, removal, without
-from chain.agent.spec import AgentContext, AgentSpec, tools_text
+from chain.agent.spec import AgentContext, tools_text
 from chain.agent.state import Run
 from chain.errors import ConversationError, JournalError, ModelError, ParameterRefused
 from chain.journal import records
@@ -50,21 +50,16 @@ class ModelCalls:
         self._conversation = context.conversation
         self._removals: list[records.Removed] = []
         """What the current call leaves out."""
-        self._use(context.spec)
+        self._prepare(context.shared.refused_tools)
 
-    def _use(self, spec: AgentSpec) -> None:
-        """Prepare the parts that all requests of a spec share."""
-        trace = self._shared.trace
-        self._spec = spec
+    def _prepare(self, left_out: Set[str]) -> None:
+        """Prepare the parts that all requests of a spec share. These tools are left out."""
+        spec, trace = self._context.spec, self._shared.trace
+        self._spec, self._left_out = spec, frozenset(left_out)
         self._ask_model = spec.model.reply if trace is None else trace.traced(spec.name, spec.model)
         self._system = spec.whole_system
         self._system_digest = records.text_digest(self._system)
-        self._offer(self._shared.refused_tools)
-
-    def _offer(self, left_out: Set[str]) -> None:
-        """Offer the tools of the spec except these."""
-        self._left_out = frozenset(left_out)
-        self._tools = self._spec.offered_tools(left_out)
+        self._tools = spec.offered_tools(left_out)
         tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
@@ -78,7 +73,7 @@ class ModelCalls:
         and ``BudgetSpent`` if no budget is left for another.
         """
         if self._spec is not self._context.spec:
-            self._use(self._context.spec)
+            self._prepare(self._shared.refused_tools)
         self._removals = over_limit(self._spec.name, run.iteration, messages)
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
@@ -92,7 +87,7 @@ class ModelCalls:
                     raise BudgetSpent(spent)
                 left_out = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
                 if left_out != self._left_out:
-                    self._offer(left_out)
+                    self._prepare(left_out)
                 sent, memory = self.without_refused(messages), self._conversation.memory
                 request = Request(self._system, sent, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()

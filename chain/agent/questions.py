@@ -115,14 +115,9 @@ class PendingQuestion:
     done: trio.Event = field(default_factory=trio.Event)
 
     @property
-    def id(self) -> str:
-        """The id of the question; empty until it is recorded."""
-        return self.question.id
-
-    @property
     def withdrawal(self) -> records.Answer:
         """The record of its withdrawal."""
-        return records.Answer(self.id, "", "withdrawn", "user", self.asker.agent)
+        return records.Answer(self.question.id, "", "withdrawn", "user", self.question.agent)
 
 
 class Asked:
@@ -141,10 +136,6 @@ class Asked:
         while len(self.latest) > 1 and sum(len(each.preview) for each in self.latest) > KEPT_CHARS:
             self.latest.popleft()
 
-    def settle(self, id: str) -> records.Question | None:
-        """Close a question and return it, or ``None`` if its record is lost."""
-        return self.open.pop(id, None)
-
 
 Answerer: TypeAlias = ExitStack[None]
 """A promise to answer questions, which holds until it is closed. Without any, questions are decided at once."""
@@ -153,15 +144,13 @@ Answerer: TypeAlias = ExitStack[None]
 class Questions:
     """The questions of a session, and the calls that are allowed without asking."""
 
-    def __init__(
-        self, journal: Journal, asked: Asked, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None
-    ) -> None:
+    def __init__(self, journal: Journal, asked: Asked, allowed: Iterable[Allowance], subjects: Subjects) -> None:
         self.asked = asked
         self._journal = journal
         self._allowed = tuple(allowed)
         self._always: list[Allowance] = []
         """What the user has allowed by the answer "always"."""
-        self.subjects = subjects or {}
+        self.subjects = subjects
         self._answerers = Counter[str]()
         """The number of answerers by the agent whose questions they answer; the empty name is for all agents."""
         self._waiting: deque[PendingQuestion] = deque()
@@ -209,7 +198,7 @@ class Questions:
     def answer(self, id: str, text: str) -> str:
         """Answer the open question. Return why that is not possible, or an empty string."""
         asked = self.open
-        if asked is None or asked.id != id:
+        if asked is None or asked.question.id != id:
             number = id.removeprefix("Q")
             was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked.count
             return f"{id:.20} is no longer open" if was else f"there is no question {id:.20}"
@@ -228,7 +217,7 @@ class Questions:
     def withdraw(self, agents: Collection[str] | None = None) -> None:
         """Withdraw the questions of these agents, or all: the user stops, or writes something else instead."""
         for asked in (self.open, *self._waiting):
-            if asked is not None and not asked.done.is_set() and (agents is None or asked.asker.agent in agents):
+            if asked is not None and not asked.done.is_set() and (agents is None or asked.question.agent in agents):
                 self._withdraw(asked)
         self._open_next()
 
@@ -247,7 +236,7 @@ class Questions:
             is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
             self._settle(asked, "allowed", "user", is_for_always=is_for_always)
             if is_for_always:
-                self._always.append(allowances.for_always(asked.asker.call.name, asked.preview))
+                self._always.append(allowances.for_always(asked.question.name, asked.preview))
         else:
             self._settle(asked, "refused", "user", "" if text.casefold() in _NO else text)
 
@@ -258,9 +247,9 @@ class Questions:
         # The answer "always" to another question may have allowed some of them.
         for asked in tuple(self._waiting):
             is_left = asked in self._waiting  # a listener may have answered another
-            if is_left and asked.question.kind == "approval" and self.allows(asked.asker.call.name, asked.preview):
+            if is_left and asked.question.kind == "approval" and self.allows(asked.question.name, asked.preview):
                 self._waiting.remove(asked)
-                by_answer = not _covers(self._allowed, asked.asker.call.name, asked.preview)
+                by_answer = not _covers(self._allowed, asked.question.name, asked.preview)
                 self._settle_without_user(asked, "allowed", "config", is_for_always=by_answer)
         while self.open is None and self._waiting:
             asked = self._waiting.popleft()
@@ -272,7 +261,7 @@ class Questions:
                 self._open_one(asked)
 
     def _has_answerer(self, asked: PendingQuestion) -> bool:
-        return any(self._answerers[whose] > 0 for whose in ("", asked.asker.agent.casefold()))
+        return any(self._answerers[whose] > 0 for whose in ("", asked.question.agent.casefold()))
 
     def _open_one(self, asked: PendingQuestion) -> None:
         try:
@@ -327,8 +316,8 @@ class Questions:
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is then as before."""
-        question = None if asked.id else self._record_question(asked)
-        record = records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always)
+        question = None if asked.question.id else self._record_question(asked)
+        record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always)
         answer = self._journal.record(record)
         asked.answer = record
         self._let_go(asked)

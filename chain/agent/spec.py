@@ -96,10 +96,6 @@ Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
 class TraceFile(Protocol):
     """The debug trace."""
 
-    @property
-    def path(self) -> str | None:
-        """The file of the active run, or of the last one."""
-
     def traced(self, agent: str, model: Model) -> Ask:
         """Return a function that asks the model for this agent and traces the call."""
 
@@ -122,11 +118,6 @@ class Shared:
     """The states of all agents by name."""
     trace: TraceFile | None = None
     seen: Seen = field(default_factory=Seen)
-
-    @property
-    def trace_path(self) -> str | None:
-        """The file of the debug trace, or ``None``."""
-        return None if self.trace is None else self.trace.path
 
 
 @dataclass(eq=False)
@@ -192,3 +183,7 @@ class AgentContext:
         """Report a fault of the handler prompt's file now, not at the first interruption."""
         if self.spec.prompts.path is not None:
             self.current_prompt(iteration)
+
+    def notice(self, iteration: int, message: str) -> None:
+        """Emit a notice of this agent."""
+        self.shared.emit(events.Notice(agent=self.name, iteration=iteration, message=message))

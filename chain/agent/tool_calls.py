@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias, TypeVar
 
@@ -272,7 +273,7 @@ class ToolCalls:
             Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run)),
             agent=agent,
             delegating=run.delegating,
-            notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),
+            notice=partial(self._context.notice, n),
             result_limit=shared.tool_rules.result_limit,
         )
 

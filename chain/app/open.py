@@ -166,7 +166,7 @@ async def open_chain(
         )
         try:
             resumed = None if read is None else Resuming(read, session, children, shared).resume()
-            session_state.trace_path = lambda: shared.trace_path
+            session_state.trace_path = lambda: None if trace is None else trace.path
             journal.connect(session_state.apply, audience.emit)
             record_opening(session, shared, whereabouts=place)
             shared.plan.carry_over(plan)

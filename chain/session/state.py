@@ -170,7 +170,7 @@ class State:
                 return [question]
             case records.Answer(id=id, text=text):
                 agent = self.agent(record.agent)
-                answered = self.asked.settle(id)
+                answered = self.asked.open.pop(id, None)
                 if text and answered is not None:
                     agent.history.words.add_answer(answered.text, text, agent.iteration)
                 return [self._event(events.Answer, record, at)]
