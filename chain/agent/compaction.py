@@ -8,6 +8,7 @@ nothing. The user's words are never left to the summary.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from chain import events
@@ -115,7 +116,7 @@ class Compactor:
         return attempted
 
     async def _attempt(self, run: Run, by: CompactedBy, before: int) -> Attempted:
-        context = self._context
+        notice = partial(self._context.notice, run.iteration)
         focus, run.focus = run.focus or "", None
         was_at, run.compacted_at = run.compacted_at, run.iteration
         reply: Reply | None = None
@@ -139,20 +140,16 @@ class Compactor:
         if reply is not None:
             self._model.record_end(run, reply, is_kept=record is not None)
         if record is None:
-            self._context.notice(run.iteration, f"The conversation could not be summarized: {why}.")
+            notice(f"The conversation could not be summarized: {why}.")
             record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
         if record is None:
             return Attempted("failed", f"The conversation was not compacted: {why}.")
-        told = context.compact(record)
+        told = self._context.compact(record)
         if record.left_out:
-            context.notice(
-                run.iteration, f"{record.left_out:,} of your earlier lines had no room after the compaction."
-            )
+            notice(f"{record.left_out:,} of your earlier lines had no room after the compaction.")
         if record.images:
             names = ", ".join(record.images)
-            context.notice(
-                run.iteration, f"These images had no room after the compaction: {names}. Send again what still matters."
-            )
+            notice(f"These images had no room after the compaction: {names}. Send again what still matters.")
         told.emit()
         return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
 

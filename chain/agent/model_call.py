@@ -54,9 +54,9 @@ class ModelCalls:
 
     def _prepare(self, left_out: Set[str]) -> None:
         """Prepare the parts that all requests of a spec share. These tools are left out."""
-        spec, trace = self._context.spec, self._shared.trace
+        spec, traced = self._context.spec, self._shared.traced
         self._spec, self._left_out = spec, frozenset(left_out)
-        self._ask_model = spec.model.reply if trace is None else trace.traced(spec.name, spec.model)
+        self._ask_model = spec.model.reply if traced is None else traced(spec.name, spec.model)
         self._system = spec.whole_system
         self._system_digest = records.text_digest(self._system)
         self._tools = spec.offered_tools(left_out)

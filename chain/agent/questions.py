@@ -221,8 +221,6 @@ class Questions:
                 self._withdraw(asked)
         self._open_next()
 
-    # --------------------------------------------------------------------------------------------------- private
-
     def _decide(self, asked: PendingQuestion, text: str) -> None:
         """Settle a question by what the user wrote. Raise ``JournalError``."""
         if asked.question.kind == "choice":

@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from chain import events
 from chain.agent.conversation import CallIds, Conversation
@@ -92,12 +92,8 @@ def tools_text(tools: Iterable[ToolSpec]) -> str:
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
 """Asks a model (``Model.reply``)."""
 
-
-class TraceFile(Protocol):
-    """The debug trace."""
-
-    def traced(self, agent: str, model: Model) -> Ask:
-        """Return a function that asks the model for this agent and traces the call."""
+Traced: TypeAlias = Callable[[str, Model], Ask]
+"""Returns a function that asks a model for the agent of this name and traces the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +112,7 @@ class Shared:
     """The names of the tools that the service refuses, which are not offered."""
     agents: Mapping[str, AgentState]
     """The states of all agents by name."""
-    trace: TraceFile | None = None
+    traced: Traced | None = None
     seen: Seen = field(default_factory=Seen)
 
 

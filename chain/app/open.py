@@ -135,7 +135,7 @@ async def open_chain(
             session_state.call_ids,
             session_state.refused_tools,
             session_state.agents,
-            trace=trace,
+            traced=None if trace is None else trace.traced,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
