@@ -30,14 +30,16 @@ What each act of the user does, by where it finds the run (any step that awaits 
     after a reply without tools, until B enters there              the run ends           cancels the run
     from the ending on                   waits, or goes back       as in ``state``        as in ``state``
 
-A now line cancels only scopes that are open. So nothing is awaited or emitted between the last check of the inbox and
+``Run`` exists from the step in which a line starts it, so no stop is lost that comes before the loop's first step. A
+now line cancels only scopes that are open, so nothing is awaited or emitted between the last check of the inbox and
 ``cut_by``, which opens one. What a stop or an interrupt leaves half done is completed outside the cancelled scope, in
 ``_end``, before any listener hears of the ending. ``tool_calls`` says what becomes of a started tool.
 
 On a full disk, which may be temporary (a failed sync is final, see ``Journal.failure``):
 
 - A line is refused.
-- A message, a request or the start of a call has to be on record first: ``JournalError`` ends the run with ``error``.
+- A message, the start or end of a request, or the start of a call that cannot be recorded raises ``JournalError``. The
+  run ends with ``error``, and a tool does not start.
 - A cut, a receipt and the run's result are emitted even if they cannot be recorded. So is a tool's result, but then the
   run ends with ``error``.
 - Calls without a recorded result stay open. The next run answers them first, and adds the note that says what cut this

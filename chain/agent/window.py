@@ -182,10 +182,6 @@ class Words:
         """Add words that were delivered in this run."""
         self._words.append(Word(text, self.run, iteration, line_id))
 
-    def add_answer(self, question: str, answer: str, iteration: int) -> None:
-        """Add the answer to a question."""
-        self.add(f"(asked: {question}) {answer}", iteration=iteration)
-
     def answered(self) -> None:
         """Follow a reply without tool calls."""
         self._answered = len(self._words)

@@ -172,7 +172,7 @@ class State:
                 agent = self.agent(record.agent)
                 answered = self.asked.open.pop(id, None)
                 if text and answered is not None:
-                    agent.history.words.add_answer(answered.text, text, agent.iteration)
+                    agent.history.words.add(f"(asked: {answered.text}) {text}", iteration=agent.iteration)
                 return [self._event(events.Answer, record, at)]
             case records.AgentStarted():
                 return [self._start_agent(record, at)]
