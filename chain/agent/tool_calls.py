@@ -143,20 +143,17 @@ class ToolCalls:
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
         call, tool = planned
         await trio.lowlevel.checkpoint_if_cancelled()
-        limit = trio.CancelScope()
-        run.step.clocks[call.id] = Clock(limit)
-        context = self._tool_context(run, call)
-        if not isinstance(tool, str) and tool.needs_approval:
-            approved = await self._approved(run, call, tool, context)
-            if approved is None:
-                return
-            context = approved
         if isinstance(tool, str):
             run.step.tools = "running"
             parent_id = self._context.spec.parent_id
             self._shared.emit(self._event(events.ToolCall, run, call, input=call.input, parent_id=parent_id))
             on_start()
             self._ended(run, call, calling.failed(call, tool), 0.0, input={})
+            return
+        limit = trio.CancelScope()
+        run.step.clocks[call.id] = Clock(limit)
+        context = await self._approved(run, call, tool)
+        if context is None:
             return
         # From here on, a cut gives the result "[Interrupted: ...]", even before the tool runs.
         started = self._shared.journal.record(records.ToolStarted(call.id, call.name, self._context.name))
@@ -170,9 +167,11 @@ class ToolCalls:
         result = await calling.run(tool, call, context, self._shared.tool_rules, limit)
         self._ended(run, call, result, trio.current_time() - begun)
 
-    async def _approved(self, run: Run, call: ToolCall, tool: Tool, context: ToolContext) -> ToolContext | None:
-        """Return the context with what the user approved, or ``None`` if the call does not start."""
-        rules = self._shared.tool_rules
+    async def _approved(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
+        """Return the call's context, with the user's approval if it needs one. ``None``: the call does not start."""
+        context, rules = self._tool_context(run, call), self._shared.tool_rules
+        if not tool.needs_approval:
+            return context
         try:
             shown = await calling.preview(tool, call, context, rules)
             if shown is not None:
