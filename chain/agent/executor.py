@@ -13,9 +13,9 @@
                                 D    deliver what waits
     N     a now line, at any time: cut the reply or the tools, deliver what waits, continue
 
-So a line enters only in ``Delivery.deliver``, one step without an ``await``, at A, B, D (called C after skipped tools)
-and N. Before the next request ``_flush`` waits until the lines in it are acknowledged. Lines that come during a
-compaction are delivered after it (``_make_room``).
+Apart from the query, a line enters only in ``Delivery.deliver``, one step without an ``await``, at A, B, D (called C
+after skipped tools) and N. Before the next request ``_flush`` waits until the lines in it are acknowledged. Lines that
+come during a compaction are delivered after it (``_make_room``).
 
 What each act of the user does, by where it finds the run (any step that awaits or emits)::
 
