@@ -245,13 +245,13 @@ class Chain:
     def open_question(self) -> str | None:
         """The id of the question that is open."""
         asked = self._shared.questions.open
-        return None if asked is None else asked.id
+        return None if asked is None else asked.question.id
 
     @property
     def asker(self) -> str | None:
         """The agent whose question is open."""
         asked = self._shared.questions.open
-        return None if asked is None else asked.asker.agent
+        return None if asked is None else asked.question.agent
 
     def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
         """Answer a question. An answer is no line: its ``answer`` event is its receipt. Call it in the trio thread.
@@ -406,7 +406,7 @@ class Chain:
     @property
     def trace_path(self) -> str | None:
         """The debug trace of the run that is active, or of the last one."""
-        return self._shared.trace_path
+        return self._session.state.trace_path()
 
     @property
     def is_running(self) -> bool:

@@ -18,7 +18,7 @@ from support.program import call_program, environ
 from support.servers import server
 
 from chain import event_json, events
-from chain.agent.tree import AgentState
+from chain.agent.tree import Activity
 from chain.app.toolbox import read_allowances, tool_groups
 from chain.config.load import load_settings
 from chain.exit_codes import EXIT_CODES
@@ -94,7 +94,7 @@ def test_the_agents_are_those_of_the_program(tmp_path: Path) -> None:
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
     told = {cells[0].strip("`") for cells in rows("agents", "tool")}
     assert told == {tool.name for tool in tool_groups(settings)["agents"]}
-    assert {cells[0] for cells in rows("agents", "state")} == {*get_args(AgentState)}
+    assert {cells[0] for cells in rows("agents", "state")} == {*get_args(Activity)}
     bounds = settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept
     assert tuple(int(n) for n in re.findall(r"\((\d+)\)", text_of("agents").partition("## Limits")[2])) == bounds
 

@@ -1,11 +1,10 @@
-"""Agents that agents start: how one begins, what its end means to the agent above, and who is kept to be asked again.
+"""Agents that agents start: their beginning, their end, and which finished ones are kept to be asked again.
 
-A child runs in the tool call of the agent above it, so whatever ends that call ends the child. Its end is one step
-without an ``await``: it is completing, so that no line goes to it, while what it leaves in its inbox goes to the agent
-above and what it found is added to what that one found; then it leaves the tree, and its call has its answer.
+A child runs in the tool call of its parent, so whatever ends that call ends the child. Its end is one step without an
+``await``: its lines and findings go to the parent, and it leaves the tree.
 
-An agent that is asked again has a run of its own, as a new one has. Those who ask the same one wait for each other. An
-agent that works for an ``agent_ask`` itself does not wait, or two agents that ask each other would wait for ever.
+Several calls that ask the same finished agent wait for each other. An agent that works for an ``agent_ask`` itself does
+not wait, because two agents that ask each other would wait forever.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from chain.text.wording import counted
 from chain.tools.tool import Delegating
 
 _ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
-"""The endings that give an answer, if perhaps not a whole one."""
+"""The endings with an answer, which may be incomplete."""
 
 MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
 """Makes a child's spec of its kind, its name, its parent's spec and the call it is for. Raises ``UserError``."""
@@ -48,38 +47,14 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent, at work or finished; ``latest`` is its last run as people are shown it, once that has ended."""
+    """An agent that has finished at least once. Whoever uses it holds ``in_use``."""
 
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
 
-    @property
-    def name(self) -> str:
-        return self.executor.agent
-
-    @property
-    def state(self) -> AgentState:
-        return self.executor.context.state
-
     def is_wanted_beside(self, ended: _KeptAgent) -> bool:
         """Return whether another call uses the agent, or waits for it; ``ended`` is released in this step."""
         return self.in_use.statistics().tasks_waiting > 0 or (self is not ended and self.in_use.locked())
-
-    @property
-    def latest(self) -> AgentView:
-        state = self.state
-        return AgentView(
-            name=state.name,
-            kind=state.kind,
-            parent=state.parent,
-            task=state.task,
-            state="finished",
-            since=state.began,
-            iteration=state.iteration,
-            max_iterations=self.executor.context.spec.limits.max_iterations,
-            tokens=state.usage.total_tokens,
-            waiting=0,
-        )
 
 
 class Children:
@@ -88,23 +63,23 @@ class Children:
     def __init__(
         self, tree: AgentTree, shared: Shared, make_spec: MakeSpec, bounds: Bounds, numbers: Counter[str]
     ) -> None:
-        """``numbers``: how many agents of each kind have begun in the session."""
+        """``numbers`` counts the agents of each kind that the session has started."""
         self._tree = tree
         self._shared = shared
         self._make_spec = make_spec
         self.bounds = bounds
         self._numbers = numbers
         self._kept: dict[str, _KeptAgent] = {}
-        """Those that have finished, the one that was used last at the end."""
+        """The finished agents by name, the most recently used last."""
 
     @property
     def finished(self) -> tuple[AgentView, ...]:
-        """Those that can be asked again, and are not at work."""
-        at_work = {node.name for node in self._tree.main.all()}
-        return tuple(a.latest for a in self._kept.values() if a.name not in at_work)
+        """The agents that can be asked again and are not at work."""
+        contexts = [kept.executor.context for kept in self._kept.values()]
+        return tuple(AgentView.of(context, "finished") for context in contexts if not context.state.is_at_work)
 
     def problem_of(self, kind: str) -> str:
-        """Why no agent of a kind can be started, as things are now; empty if one can."""
+        """Return why no agent of a kind can be started, or an empty string."""
         try:
             self._make_spec(kind, kind, self._tree.main.agent.spec, "")
         except UserError as error:
@@ -112,24 +87,20 @@ class Children:
         return ""
 
     def restore(self, state: AgentState) -> Executor:
-        """Keep an agent of an earlier process, to be asked again. Raise ``UserError`` for a kind that is not there."""
+        """Keep an agent of an earlier process to be asked again. Raise ``UserError`` if its kind no longer exists."""
         spec = self._make_spec(state.kind, state.name, self._tree.main.agent.spec, state.parent_id)
-        agent = self._new_agent(spec)
-        self._kept[agent.name] = agent
+        agent = self._kept[state.name] = self._new_agent(spec)
         return agent.executor
 
     async def start(self, parent: AgentNode, kind: str, task: str, call_id: str) -> str:
-        """The answer of a new agent to a task. Raises ``ToolError``."""
+        """Return the answer of a new agent to a task. Raise ``ToolError``."""
         if not task.strip():
             raise ToolError("The task is empty; say what the agent is to do.")
-        self._check_room(parent)
         name = f"{kind}-{self._numbers[kind] + 1}"
-        spec = self._spec(kind, name, parent, call_id)
-        # Nobody else can use it before it has ended. So nothing is waited for, and no other agent takes the room.
-        return await self._work(None, spec, kind, parent, task)
+        return await self._work(None, kind, name, parent, task, call_id)
 
     async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
-        """The answer of an agent that has finished to one more question. Raises ``ToolError``."""
+        """Return the answer of a finished agent to another question. Raise ``ToolError``."""
         if not question.strip():
             raise ToolError("The question is empty.")
         name = name.strip()
@@ -138,58 +109,53 @@ class Children:
             raise ToolError(self._cannot_be_asked(name))
         if agent.in_use.locked() and parent.is_for_a_question:
             raise ToolError(f"{name} answers another question just now; ask again later.")
-        await self._wait_for(agent, parent)
+        await self._wait_for(agent, name, parent)
         try:
-            self._check_room(parent)
-            kind = agent.state.kind
-            return await self._work(agent, self._spec(kind, name, parent, call_id), kind, parent, question)
+            kind = agent.executor.context.state.kind
+            return await self._work(agent, kind, name, parent, question, call_id)
         finally:
             agent.in_use.release()
 
-    # --------------------------------------------------------------------------------------------------- inside
-
-    async def _wait_for(self, agent: _KeptAgent, parent: AgentNode) -> None:
-        """Wait until nobody else uses an agent, and then use it. Raises ``ToolError`` when a stop comes first."""
+    async def _wait_for(self, agent: _KeptAgent, name: str, parent: AgentNode) -> None:
+        """Acquire ``agent.in_use``. Raise ``ToolError`` if a stop comes first."""
         run = parent.run
         assert run is not None
         with run.cut_by("stop") as scope:
             if run.is_ending:
-                scope.cancel()  # it was stopped in the very step in which the call begins
+                scope.cancel()  # the stop came in the step in which the call started
             await agent.in_use.acquire()
         if scope.cancelled_caught:
-            raise ToolError(f"{agent.name} did not begin: the user stopped the run.")
-
-    def _spec(self, kind: str, name: str, parent: AgentNode, call_id: str) -> AgentSpec:
-        try:
-            return self._make_spec(kind, name, parent.agent.spec, call_id)
-        except UserError as error:
-            raise ToolError(f"No {kind} can be started: {error}") from None
+            raise ToolError(f"{name} did not begin: the user stopped the run.")
 
     def _new_agent(self, spec: AgentSpec) -> _KeptAgent:
-        """Return an agent whose state is there: the record of its start has been written."""
+        """Return an agent. The record of its start must have been written, which creates its state."""
         shared = self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=self._tree.main.inbox.size)
         return _KeptAgent(Executor(AgentContext(spec, shared, inbox, shared.agents[spec.name])))
 
-    async def _work(self, kept: _KeptAgent | None, spec: AgentSpec, kind: str, parent: AgentNode, task: str) -> str:
-        """Let an agent that nobody else uses, or a new one, work on a task.
-
-        It begins without a wait, so that no room is lost.
-        """
-        # A now line may have cut the call while it waited for the agent, which then does not begin.
+    async def _work(
+        self, kept: _KeptAgent | None, kind: str, name: str, parent: AgentNode, task: str, call_id: str
+    ) -> str:
+        """Run an agent, a new one without ``kept``, with a task, and return its answer. Raise ``ToolError``."""
+        # A now line may have cut the call while it waited for the agent.
         await trio.lowlevel.checkpoint_if_cancelled()
+        # No await from here to the run, so that the limits hold.
+        self._check_room(parent)
+        try:
+            spec = self._make_spec(kind, name, parent.agent.spec, call_id)
+        except UserError as error:
+            raise ToolError(f"No {kind} can be started: {error}") from None
         above = parent.run
         assert above is not None
         if above.is_ending:
-            raise ToolError(f"{spec.name} did not begin: the user stopped the run.")
-        # No await from here to the run.
-        record = records.AgentStarted(spec.name, kind, spec.parent_id, task, parent.name)
+            raise ToolError(f"{name} did not begin: the user stopped the run.")
+        record = records.AgentStarted(name, kind, call_id, task, parent.name)
         started = self._shared.journal.record(record)
         agent = self._new_agent(spec) if kept is None else kept
         context = agent.executor.context
         context.spec = spec
-        node = AgentNode(context, kind, task, parent, is_asked=kept is not None)
-        node.run = run = Run(task=task, above=above, call_id=spec.parent_id, delegating=Delegation(self, node))
+        node = AgentNode(context, parent, is_asked=kept is not None)
+        node.run = run = Run(task=task, above=above, call_id=call_id, delegating=Delegation(self, node))
         parent.below.append(node)
         self._shared.journal.in_order(started.emit)
         context.check_prompt(node.iteration)
@@ -203,46 +169,44 @@ class Children:
             raise
         finally:
             # No await from here on.
-            moved = self._hand_over(node, run, parent, above, status)
-            self._end(agent, node, parent, run, status)
+            node.is_completing = True
+            if status not in _ANSWERS:
+                above.step.children_findings.setdefault(call_id, []).extend(run.found)
+                above.earlier += run.earlier
+                above.skipped += run.skipped
+            moved = self._hand_over_lines(node, parent)
+            parent.below.remove(node)
+            self._keep(agent, run, parent, status)
             if not above.is_ending:
                 parent.apply_urgency(moved)
-        return _answer(agent.name, run, outcome)
+        return _answer(name, run, outcome)
 
-    def _hand_over(
-        self, node: AgentNode, run: Run, parent: AgentNode, above: Run, status: Status
-    ) -> tuple[Accepted, ...]:
-        """Make what an agent leaves the parent's; returns the lines. What code has carried out of them is done."""
-        node.is_completing = True
-        if status not in _ANSWERS:
-            above.step.children_findings.setdefault(node.agent.spec.parent_id, []).extend(run.found)
-            above.earlier += run.earlier
-            above.skipped += run.skipped
+    def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[Accepted, ...]:
+        """Move the lines that an agent leaves to its parent, and return them. Those carried out by code are settled."""
         for accepted in node.inbox.everything():
             if accepted.is_carried_out:
-                self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
+                self._shared.ledger.settle(accepted, "handled", iteration=node.iteration)
         moved = node.inbox.hand_over(parent.inbox, iteration=parent.iteration)
-        node.inbox.room.set()  # what waits for room here waits for nothing now
+        node.inbox.room.set()  # wakes whoever waits for room in this inbox
         return moved
 
-    def _end(self, agent: _KeptAgent, node: AgentNode, parent: AgentNode, run: Run, status: Status) -> None:
-        """Take an agent out of the tree, and keep it to be asked again. Those beyond the bound are forgotten."""
-        parent.below.remove(node)
-        self._kept.pop(agent.name, None)
-        self._kept[agent.name] = agent
+    def _keep(self, agent: _KeptAgent, run: Run, parent: AgentNode, status: Status) -> None:
+        """Record the end of an agent and keep it to be asked again. Forget the oldest ones beyond the limit."""
+        spec = agent.executor.context.spec
+        self._kept.pop(spec.name, None)
+        self._kept[spec.name] = agent
         unused = [name for name, each in self._kept.items() if not each.is_wanted_beside(agent)]
         forgotten = unused[: max(len(self._kept) - self.bounds.max_kept, 0)]
         for name in forgotten:
             del self._kept[name]
-        parent_id = node.agent.spec.parent_id
         ended = records.AgentEnded(
-            node.name, parent_id, status, node.iteration, parent.name, run.usage, tuple(forgotten)
+            spec.name, spec.parent_id, status, run.iteration, parent.name, run.usage, tuple(forgotten)
         )
         # A full disk must not keep an agent from ending.
         self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 
     def _check_room(self, parent: AgentNode) -> None:
-        """Raises ``ToolError`` if no agent may begin below this one."""
+        """Raise ``ToolError`` if the depth or the concurrency limit allows no further child."""
         if parent.depth >= self.bounds.max_depth:
             levels = counted(self.bounds.max_depth, "level")
             raise ToolError(f"Agents may be nested {levels} deep (agents.max_depth), so do this yourself.")
@@ -269,16 +233,16 @@ class Delegation(Delegating):
     node: AgentNode
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
-        """The answer of a new agent. Raises ``ToolError``."""
+        """Return the answer of a new agent. Raise ``ToolError``."""
         return await self.children.start(self.node, kind, task, call_id)
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
-        """The answer of an agent that has finished. Raises ``ToolError``."""
+        """Return the answer of a finished agent. Raise ``ToolError``."""
         return await self.children.ask(self.node, name, question, call_id)
 
 
 def _answer(name: str, run: Run, outcome: Outcome) -> str:
-    """What the agent above is told. Raises ``ToolError`` where there is no answer: no stop looks like one."""
+    """Return the answer for the parent. Raise ``ToolError`` if there is none, so that a stop does not look like one."""
     if outcome.status == "done":
         return outcome.result
     if outcome.status in _ANSWERS:

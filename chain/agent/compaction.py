@@ -1,13 +1,14 @@
-"""Makes room in a conversation (SPEC section 15): by a summary, or where there is none by stubs for the oldest results.
+"""Compaction (SPEC section 15): make room in a conversation by a summary, or by stubs for the oldest results.
 
-It comes between two iterations, before a model call. The model is asked for the summary with the conversation as it
-stands, so that a cache is used. Until the record of the compaction is written the conversation stays as it was: a stop,
-an interrupt or a crash loses nothing. The user's words are never left to the summary.
+It happens before a model call. The request for the summary contains the unchanged conversation, so that a prompt cache
+is used. The conversation changes only with the record of the compaction, so a stop, an interrupt or a crash loses
+nothing. The user's words are never left to the summary.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from chain import events
@@ -34,41 +35,41 @@ from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
 
 SUMMARY_ATTEMPTS = 4
-"""How often a summary is asked for that the service finds too long, each time of less."""
+"""How often a summary is asked for, each time with a shorter conversation, if the service finds that too long."""
 
 STUBBED_SHARE = 0.5
-"""How much of the results' text is left out more each time, where nobody knows how much would be enough."""
+"""The share of the results' text that is left out in addition each time, if the excess is unknown."""
 
 SPARE_SHARE = 0.02
-"""How much of the window a request for a summary leaves free, since its size is an estimate."""
+"""The share of the window that a request for a summary leaves free, since its size is an estimate."""
 
 GROWTH_SHARE = 0.1
-"""How much of the window is to be filled anew before a compaction that gained too little is tried again."""
+"""The share of the window that must fill up before a compaction that gained too little is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """What came of a compaction; ``cut``: a stop or a now line did it. The ``sentence`` says what else there is."""
+    """The outcome of a compaction, for the user in a ``sentence``. ``cut``: a stop or a now line ended it."""
 
     what: Literal["done", "failed", "cut"]
     sentence: str = ""
 
 
 class Compactor:
-    """Compacts the conversation of one agent."""
+    """The compaction of one agent's conversation."""
 
     def __init__(self, context: AgentContext, model: ModelCalls) -> None:
         self._context = context
         self._model = model
         self._left = 0
-        """How many tokens the last compaction left that did not get below the limit."""
+        """The tokens after the last compaction if they were over the limit, otherwise 0."""
 
     @property
     def _rules(self) -> CompactionRules:
         return self._context.spec.compaction
 
     def due(self, run: Run) -> CompactedBy | None:
-        """Why the conversation is to be compacted before the next call, if it is. Never twice without an iteration."""
+        """Return why to compact before the next call, or ``None``. Never twice in one iteration."""
         if run.compacted_at == run.iteration or not self.has_past:
             return None
         if run.focus is not None:
@@ -77,9 +78,9 @@ class Compactor:
         return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
 
     def may_help(self, run: Run, reply: Reply) -> bool:
-        """Whether the conversation may be compacted since the service found it too long.
+        """Return whether to compact because the service found the conversation too long.
 
-        One that does not say how long, of a conversation that is far from full, is not believed.
+        A service that does not say how long it is is not believed while the conversation is far from full.
         """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
@@ -89,17 +90,17 @@ class Compactor:
 
     @property
     def has_past(self) -> bool:
-        """Whether there is anything to summarize but what the user said."""
+        """Whether there is anything to summarize except the user's words."""
         return any(message.role == "assistant" for message in self._context.conversation.messages)
 
     @property
     def _has_grown(self) -> bool:
-        """Whether another may gain more than the last one did: where that was too little, not at each iteration."""
+        """Whether the conversation has grown enough since a compaction that gained too little."""
         grown = self._context.fill.tokens - self._left
         return not self._left or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
     async def make_room(self, run: Run, by: CompactedBy) -> Attempted:
-        """Compact the conversation, if that is possible. Raises ``JournalError`` and ``BudgetSpent``."""
+        """Compact the conversation, if possible. Raise ``JournalError`` and ``BudgetSpent``."""
         before = self._context.fill.tokens
         self._tell(run, "started", by, before)
         is_done = False
@@ -115,7 +116,7 @@ class Compactor:
         return attempted
 
     async def _attempt(self, run: Run, by: CompactedBy, before: int) -> Attempted:
-        context = self._context
+        notice = partial(self._context.notice, run.iteration)
         focus, run.focus = run.focus or "", None
         was_at, run.compacted_at = run.compacted_at, run.iteration
         reply: Reply | None = None
@@ -127,7 +128,7 @@ class Compactor:
                 why = str(error)
             else:
                 if reply is None:
-                    # A line cut it, so it may be due once more; what the user said since counts.
+                    # It may be due again. A focus that the user has given meanwhile replaces the old one.
                     run.compacted_at = was_at
                     run.focus = focus if by == "user" and run.focus is None else run.focus
                     return Attempted("cut")
@@ -139,42 +140,40 @@ class Compactor:
         if reply is not None:
             self._model.record_end(run, reply, is_kept=record is not None)
         if record is None:
-            self._notice(run, f"The conversation could not be summarized: {why}.")
+            notice(f"The conversation could not be summarized: {why}.")
             record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
         if record is None:
             return Attempted("failed", f"The conversation was not compacted: {why}.")
-        told = context.compact(record)
+        told = self._context.compact(record)
         if record.left_out:
-            self._notice(run, f"{record.left_out:,} of your earlier lines had no room after the compaction.")
+            notice(f"{record.left_out:,} of your earlier lines had no room after the compaction.")
         if record.images:
             names = ", ".join(record.images)
-            self._notice(run, f"These images had no room after the compaction: {names}. Send again what still matters.")
+            notice(f"These images had no room after the compaction: {names}. Send again what still matters.")
         told.emit()
         return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
 
     def too_full(self) -> str:
-        """What fills the window of a conversation that is too long for it, as a sentence."""
+        """Return a sentence about a conversation that is too long for the window."""
         view = self.view()
         window = f" of {view.window:,} tokens" if view.window else ""
         after = "/new starts afresh" if self.has_past else "What you wrote is yours again, to make it shorter"
         return f"The conversation has outgrown the model's window{window}: {view.sentence}. {after}."
 
     def is_hopeless(self) -> bool:
-        """Whether the next request would not fit the window, by our estimate."""
+        """Return whether the next request does not fit the window, by our estimate."""
         window = self._model.window
         return window is not None and self._context.fill.tokens > window.tokens
 
     def view(self) -> WindowView:
-        """What fills the window."""
+        """Return what fills the window."""
         spec, fill, history = self._context.spec, self._context.fill, self._context.state.history
         tools = max(fill.beside - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
         return view_of(history.conversation.messages, fill, self._model.window, beside, history.compacted)
 
-    # --------------------------------------------------------------------------------------------------- the summary
-
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
-        """The reply to the prompt; where the service finds that too long, of a conversation that is shortened."""
+        """Return the reply to the prompt. Shorten the conversation while the service finds the request too long."""
         fill, window, messages = self._context.fill, self._model.window, self._context.conversation.messages
         ask = user_text(prompt)
         if window is not None:
@@ -195,15 +194,13 @@ class Compactor:
             messages = fewer
         return await self._model.reply(run, [*messages, ask], compacts=True)
 
-    # ------------------------------------------------------------------------------------------------- what is kept
-
     def _with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
         context, fill = self._context, self._context.fill
         chars, plan = self._window.tokens * fill.ratio, context.shared.plan
-        words, left_out = context.words.kept(int(chars * WORDS_SHARE))
+        words, left_out = context.state.history.words.kept(int(chars * WORDS_SHARE))
         record = Compacted(context.name, run.iteration, by, summary, words, left_out)
         record = replace(record, plan=plan.render() if plan.tasks else "")
-        # Of a conversation that is far from full less is kept, or nothing would be gained.
+        # Of a conversation that is far from full less is kept, otherwise nothing would be gained.
         share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
         room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))
         messages = self._model.without_refused(context.conversation.messages)
@@ -212,7 +209,7 @@ class Compactor:
         return self._measured(replace(record, kept=kept, images=tuple(images)))
 
     def _with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
-        """A compaction by stubs alone; ``None`` where there are no results to make room with."""
+        """Return a compaction by stubs alone, or ``None`` if there are no results to replace."""
         context, fill, messages = self._context, self._context.fill, self._context.conversation.messages
         over = fill.tokens - self._limit
         if by == "service":
@@ -227,7 +224,7 @@ class Compactor:
 
     @property
     def _window(self) -> Window:
-        """The window of the agent's model; where it is not known, one of as many tokens as were too many."""
+        """The window of the model. If that is unknown, the current size is taken for it."""
         return self._model.window or Window(self._context.fill.tokens)
 
     @property
@@ -237,19 +234,14 @@ class Compactor:
     def _is_over(self, tokens: int) -> bool:
         return self._model.window is not None and tokens > self._limit
 
-    # ------------------------------------------------------------------------------------------------- what is told
-
     def _tell(self, run: Run, state: events.CompactionState, by: CompactedBy, tokens: int) -> None:
         name, iteration = self._context.name, run.iteration
         told = events.Compaction(agent=name, iteration=iteration, state=state, by=by, tokens_before=tokens)
         self._context.shared.emit(told)
 
-    def _notice(self, run: Run, message: str) -> None:
-        self._context.shared.emit(events.Notice(agent=self._context.name, iteration=run.iteration, message=message))
-
 
 def _usable(reply: Reply) -> tuple[str, str]:
-    """The summary in a reply, and why there is none. Calls in it are not run; one that was cut off is one as well."""
+    """Return the summary in a reply, or why there is none. Tool calls in it are not run. It may be truncated."""
     text = reply.message.text.strip()
     if reply.stop_reason == "refusal":
         return "", "the model refused"

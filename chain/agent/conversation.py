@@ -1,9 +1,8 @@
-"""The history of a session, as a state machine that cannot hold what the Messages API would refuse.
+"""The conversation of an agent: a state machine that cannot hold what the Messages API would refuse. Pure.
 
-Four states say what may come next. The API wants a user message first, every ``tool_use`` answered by one
-``tool_result`` in the very next message, ids used once, and a user message last in a request
-(https://docs.anthropic.com/en/api/messages). So a request can be made in one state alone, ASKED, and a tool call that
-nobody answered leaves the history in OPEN, where nothing but its results is accepted:
+The API wants a user message first, every ``tool_use`` answered by one ``tool_result`` in the next message, ids used
+once, and a user message last in a request (https://docs.anthropic.com/en/api/messages). So a request can be made only
+in ASKED, and open tool calls leave the conversation in OPEN, where only their results are accepted:
 
 ========  =============  ==================  ==================  ============
 state     user text      reply, no calls     reply with calls    tool results
@@ -14,29 +13,28 @@ OPEN                                                             ASKED
 REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
-Messages are only ever appended, so a prompt cache keeps hitting. The exceptions are ``withdraw``, which a refused
-request needs, and ``begin_anew``, for one that is compacted or has content that the service refuses. Several user
-messages may follow each other: whoever speaks to the service merges them.
+Messages are only appended, so a prompt cache keeps hitting, except by ``withdraw`` after a refused request, and by
+``begin_anew`` after a compaction or without content that the service refuses. Several user messages may follow each
+other: the provider merges them.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
 from chain.errors import ConversationError
 from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult, tool_results
 from chain.text.wording import INTERRUPTED, SKIPPED, UNREADABLE
 
 MAX_ID = 128
-"""Characters of a tool call's id; those of the API have 30."""
+"""Characters of a tool call's id. Those of the API have 30."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-"""What the API accepts as one; what it says of another: ``tool_use.id: String should match pattern``."""
+"""The ids that the API accepts (``tool_use.id: String should match pattern``)."""
 
 State: TypeAlias = Literal["EMPTY", "ASKED", "OPEN", "REPLIED"]
 Step: TypeAlias = Literal["user text", "reply", "reply with calls", "tool results"]
@@ -52,9 +50,9 @@ _NEXT: dict[tuple[State, Step], State] = {
 
 
 class CallIds:
-    """The ids of the tool calls of a session, whichever agent made them: each is used once.
+    """The ids of the tool calls of all agents of a session, each used once.
 
-    Some servers make ids that the API does not accept (``functions.look:0``), or begin to count anew for each reply.
+    Some servers make ids that the API does not accept (``functions.look:0``), or reuse ids in each reply.
     """
 
     def __init__(self) -> None:
@@ -64,13 +62,11 @@ class CallIds:
     def claimed(self, message: Message) -> Message:
         """Return a reply with ids that can be sent back. They count as used once it is on record.
 
-        Raise ``ConversationError`` if two of its calls have one id, since their results could not be told apart.
+        Raise ``ConversationError`` if two of its calls have the same id, because their results would be ambiguous.
         """
-        seen: set[str] = set()
-        for id in (call.id for call in message.calls if call.id):
-            if id in seen:
+        for id, count in Counter(call.id for call in message.calls if call.id).items():
+            if count > 1:
                 raise ConversationError(f"the tool call id {id[:MAX_ID]!r} was used before")
-            seen.add(id)
         taken = set[str]()
         claimed = [self._claim(call.id, taken) for call in message.calls]
         if claimed == [call.id for call in message.calls]:
@@ -87,46 +83,8 @@ class CallIds:
         return id
 
 
-class Messages(Sequence[Message]):
-    """The first messages of a history that only grows, as they stand: making one does not copy them."""
-
-    def __init__(self, history: list[Message], count: int) -> None:
-        self._history = history
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Message]: ...
-
-    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
-        if isinstance(at, slice):
-            return [self._history[n] for n in range(*at.indices(self._count))]
-        return self._history[range(self._count)[at]]
-
-    def __iter__(self) -> Iterator[Message]:
-        return islice(self._history, self._count)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __reversed__(self) -> Iterator[Message]:
-        return (self._history[n] for n in reversed(range(self._count)))
-
-
 class Conversation:
-    """The messages so far, and the state that follows from them.
-
-    ``memory`` is what models keep about this conversation (``chain.model.Memory``): it is theirs, and goes with it.
-    """
+    """The messages, and the state that follows from them. ``memory`` belongs to the models (``chain.model.Memory``)."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.memory: dict[object, Any] = {}
@@ -135,36 +93,33 @@ class Conversation:
         self._ids: set[str] = set()
         self._open: tuple[ToolCall, ...] = ()
         self._fixed = 0
-        """How many messages at the beginning cannot be withdrawn: that of a summary stands for all before it."""
+        """How many messages at the beginning cannot be withdrawn: the summary of a compaction."""
         for message in messages:
             self.append(message)
 
     @property
     def state(self) -> State:
-        """Which row of the table holds now."""
+        """The row of the table."""
         return self._state
 
     @property
     def messages(self) -> Sequence[Message]:
-        """Everything so far, for reading."""
+        """All messages. Do not change the list."""
         return self._messages
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for their results, in order; empty but in OPEN."""
+        """The tool calls that wait for their results, in order. Empty except in OPEN."""
         return self._open
 
-    def request(self) -> Sequence[Message]:
-        """The messages of a model call, which stay as they are.
-
-        Raises ``ConversationError`` when the model has nothing to answer.
-        """
+    def request(self) -> tuple[Message, ...]:
+        """Return the messages for a model call. Raise ``ConversationError`` except in ASKED."""
         if self._state != "ASKED":
             raise ConversationError(f"no request can be made of a conversation in state {self._state}")
-        return Messages(self._messages, len(self._messages))
+        return tuple(self._messages)
 
     def check(self, message: Message) -> State:
-        """The state that the message would lead to. Raises ``ConversationError`` with what is wrong with it."""
+        """Return the state after the message. Raise ``ConversationError`` if it may not come next."""
         _check_blocks(message)
         step = _step(message)
         after = _NEXT.get((self._state, step))
@@ -186,7 +141,7 @@ class Conversation:
         self._ids.update(call.id for call in message.calls)
 
     def fitted(self, message: Message) -> tuple[Message, ...]:
-        """Return what to append for a message in a journal that has lost records before it, with stubs for these."""
+        """Return what to append for a message of a journal that has lost records before it, with stubs for them."""
         step, ids = _step(message), [call.id for call in self._open]
         if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:
             return (message,)
@@ -197,18 +152,18 @@ class Conversation:
         return () if step == "tool results" else (Message("user", (Text(UNREADABLE),)), message)
 
     def repair(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
-        """Stub results for the open calls: those whose id is in ``started`` may have had effects, the others not."""
+        """Return stub results for the open calls. Only calls in ``started`` may have had effects."""
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 
     def begin_anew(self, messages: Iterable[Message], *, is_summarized: bool) -> None:
-        """Go on with these messages instead; ``is_summarized``: the first stands for what is gone.
+        """Replace all messages. ``is_summarized``: the first one is the summary of a compaction.
 
-        Raises ``ConversationError``, and changes nothing, if one could be in no conversation.
+        Raise ``ConversationError``, and change nothing, if a message is invalid.
         """
         other = Conversation()
         for message in messages:
-            # Copies, since who has read the old ones knows them by identity.
+            # Copies, because providers compare messages by identity to find out what they have encoded.
             for each in other.fitted(replace(message)):
                 other.append(each)
         self._messages, self._state = other._messages, other._state
@@ -217,7 +172,7 @@ class Conversation:
 
     @property
     def withdrawable(self) -> int:
-        """How many messages ``withdraw`` would remove."""
+        """The number of messages that ``withdraw`` would remove."""
         count = 0
         for message in reversed(self._messages[self._fixed :]):
             if message.role == "assistant" and not message.calls:
@@ -226,19 +181,17 @@ class Conversation:
         return count
 
     def withdraw(self, first: Message | None = None) -> tuple[Message, ...]:
-        """Remove and return the messages since the last reply without tool calls.
+        """Remove and return the messages since the last reply without tool calls. ``first`` replaces the summary.
 
-        ``first`` takes the place of the one that a compaction began it with.
-
-        What is left is EMPTY or REPLIED, or ASKED where the conversation was compacted since. The API refuses the same
+        What is left is EMPTY or REPLIED, or ASKED if the conversation was compacted since. The API refuses the same
         history again and again, so a refused request has to leave it
         (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
         """
         keep = len(self._messages) - self.withdrawable
         removed = tuple(self._messages[keep:])
-        self._messages = self._messages[:keep]  # a new list, since requests that were made read the old one
+        del self._messages[keep:]
         if first is not None and self._fixed:
-            # New objects all, by which whoever has encoded the last one knows that there is another before it.
+            # Copies, as in ``begin_anew``.
             self._messages = [first, *(replace(m) for m in self._messages[1:])]
         self._ids.difference_update(call.id for m in removed for call in m.calls)
         self._open = ()

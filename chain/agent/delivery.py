@@ -1,18 +1,17 @@
-"""How lines enter the conversation: all that wait at a safe point become one message of the user.
+"""How lines enter the conversation: all lines that wait at a safe point become one user message.
 
-Taking them and committing the message is one step without an ``await``: a cancellation between the two would leave
-lines that neither wait nor are delivered. Where the disk is full the commit raises ``JournalError``, and the lines stay
-in the inbox as taken ones, which every ending of a run gives back. What the lines want of the reply to them is left in
-``run.expectation``.
+Taking the lines and committing the message is one step without an ``await``. Otherwise a cancellation could leave lines
+that neither wait nor are delivered. On a full disk the commit raises ``JournalError``, and the ending of the run gives
+the taken lines back. What the lines require of the reply is in ``run.expectation``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
-from chain import events
 from chain.agent.spec import AgentContext
 from chain.agent.state import ReplyExpectation, Run
 from chain.errors import PlanError
@@ -26,11 +25,11 @@ from chain.text.wording import beginning
 from chain.tools.named_files import Attachments, LineContent, read_named_files
 
 MAX_SHOWN = 200
-"""Characters of a plan command in a notice that it was not carried out."""
+"""Characters of a plan command in the notice that it failed."""
 
 
 class Delivery:
-    """Brings the lines of one agent into its conversation."""
+    """Delivers the lines of one agent into its conversation."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
@@ -46,9 +45,9 @@ class Delivery:
         self._entered(run, [query], "start", attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
-        """Put all waiting lines into the conversation as one message. Whether there were any.
+        """Append all waiting lines as one message, and return whether there were any.
 
-        ``calls_left``: the model calls that the run has left, if not those of the iterations to come.
+        ``calls_left`` is the number of model calls left, by default that of the iterations left.
         """
         # No await from here to the commit.
         lines = self._inbox.drain()
@@ -60,8 +59,7 @@ class Delivery:
         situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.asked_for)
         composed = compose(prompt, arrivals, situation, run.unanswered)
         if prompt.mistake is not None:
-            # A rule was too slow just now, which is reported at once.
-            self._context.current_prompt(run.iteration)
+            self._context.current_prompt(run.iteration)  # reports at once that a rule was too slow
         attached = self._attached(lines)
         record = records.Message(
             Message("user", (Text(composed.text), *attached.blocks)),
@@ -88,15 +86,15 @@ class Delivery:
         return True
 
     def settle_todos(self, run: Run) -> None:
-        """Carry out the todo lines that no model call is left to read."""
+        """Carry out the todo lines when no model call is left to read them."""
         for accepted in self._inbox.drain_todos():
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
 
     def give_back(self, run: Run, reason: Status) -> None:
-        """Take what came since the last answer out of the conversation, return its lines. Raise ``JournalError``.
+        """Withdraw the messages since the last answer, and return their lines to the user. Raise ``JournalError``.
 
-        Lines that code has carried out are not returned: sent again they would be done twice.
+        Lines that code has carried out are not returned: sent again they would be carried out twice.
         """
         known = self._shared.ledger.lines.on_record
         lines = [known[id] for id in self._context.state.since_answer if id in known]
@@ -106,7 +104,7 @@ class Delivery:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
 
     def _attached(self, lines: Sequence[Accepted]) -> Attachments:
-        """What goes along with lines: the files that they name, as they are now."""
+        """Read the files that the lines name."""
         texts = [a.line.message if a.line.names_files else "" for a in lines]
         contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
         return read_named_files(self._shared.workspace, self._shared.seen, contents)
@@ -117,15 +115,14 @@ class Delivery:
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point, reason=why)
 
     def _carry_out(self, run: Run, accepted: Accepted) -> str:
-        """Do what a todo line says. What was done, for the model; empty for all other lines."""
+        """Carry out a todo line, and return the outcome for the model. Return an empty string for other lines."""
         if accepted.line.command is None:
             return ""
         try:
             outcome = DONE.format(self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record))
         except PlanError as error:
             why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN)}: {error}"
-            notice = events.Notice(agent=self._context.name, iteration=run.iteration, message=why)
-            self._shared.journal.in_order(lambda: self._shared.emit(notice))
+            self._shared.journal.in_order(partial(self._context.notice, run.iteration, why))
             outcome = NOT_DONE.format(error)
         return outcome
 
@@ -139,10 +136,10 @@ def expectation_after(
     source: str,
     is_after_reply: bool,
 ) -> ReplyExpectation:
-    """Return what a delivery wants of the reply to it. Pure.
+    """Return what a delivery requires of the reply. Pure.
 
-    ``before`` is what was expected until then; ``unanswered`` are all lines that the reply answers. ``is_after_reply``:
-    the conversation ended with a reply without tool calls. At B it does not where the reply was empty.
+    ``before`` is the previous expectation, ``unanswered`` are all lines that the reply answers. ``is_after_reply``: the
+    conversation ended with a reply without tool calls, which is not so at B after an empty reply.
     """
     point = situation.point
     is_after_nothing = point == "B" and not is_after_reply

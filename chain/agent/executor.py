@@ -1,4 +1,4 @@
-"""The one loop: model call, tool calls, and between them the safe points where the user's lines come in.
+"""The loop of one agent: ask the model, run its tool calls, and deliver the user's lines at the safe points between.
 
 ::
 
@@ -7,18 +7,19 @@
     for each iteration:
           ask the model              nothing is delivered while it answers
           append the reply
-          no tool calls?        B    deliver what waits and go on; nothing waits: done
+          no tool calls?        B    deliver what waits and continue; nothing waits: done
           for each batch:       C    an urgent line or a stop waits: skip the rest
           append the results
                                 D    deliver what waits
-    N     wherever a now line finds it: cut the reply or the tools, deliver what waits, go on
+    N     a now line, at any time: cut the reply or the tools, deliver what waits, continue
 
-Delivery is one step without an ``await`` (``delivery``). Before the next request ``_flush`` waits until the lines in it
-are acknowledged. Where the conversation is compacted (``_make_room``) what came meanwhile is delivered after that.
+Apart from the query, a line enters only in ``Delivery.deliver``, one step without an ``await``, at A, B, D (called C
+after skipped tools) and N. Before the next request ``_flush`` waits until the lines in it are acknowledged. Lines that
+come during a compaction are delivered after it (``_make_room``).
 
-Where the user may find a run, which is any step that awaits or emits, and what each act does there::
+What each act of the user does, by where it finds the run (any step that awaits or emits)::
 
-                                         now line                  stop                   interrupt
+                                         now line                  stop                   interrupt (Esc)
     before A                             enters at A               the run ends           cancels the run
     from a safe point to the request     N, nothing is cut         the run ends           cancels the run
     while the model is asked             N, the reply is cut       the reply is cut       cancels the run
@@ -29,23 +30,20 @@ Where the user may find a run, which is any step that awaits or emits, and what 
     after a reply without tools, until B enters there              the run ends           cancels the run
     from the ending on                   waits, or goes back       as in ``state``        as in ``state``
 
-All of this also holds for a listener that acts in the very step in which it hears of an event. A now line cancels only
-scopes that are open. So between the last check of the inbox and ``cut_by``, which opens one, nothing is awaited or
-emitted: a line that came there would cut nothing.
+``Run`` exists from the step in which a line starts it, so no stop is lost that comes before the loop's first step. A
+now line cancels only scopes that are open, so nothing is awaited or emitted between the last check of the inbox and
+``cut_by``, which opens one. What a stop or an interrupt leaves half done is completed outside the cancelled scope, in
+``_end``, before any listener hears of the ending. ``tool_calls`` says what becomes of a started tool.
 
-``Run`` exists from the moment a line starts the run, so that no stop and no interrupt is lost that comes before the
-loop's first step. What either leaves half done is completed outside the cancelled scope, in ``_finish``, so that the
-history is valid again before anybody hears of the ending. What becomes of a started tool is in ``tool_calls``.
-
-Where the disk is full, which may pass (a sync that fails is final, see ``Journal.failure``):
+On a full disk, which may be temporary (a failed sync is final, see ``Journal.failure``):
 
 - A line is refused.
-- What has to be on record before it happens (a message, a request, the start of a call) raises ``JournalError``, and
-  the run ends with ``error``.
-- What only tells of an ending (a cut, a receipt, the run's result) is emitted also where it cannot be recorded. A
-  tool's result is emitted, too, but then the run ends with ``error``, as where the end of a request is not recorded.
-- Calls whose results could not be written stay open, and the next run answers them first; so with the note that says
-  what cut a run short (``_left``).
+- A message, the start or end of a request, or the start of a call that cannot be recorded raises ``JournalError``. The
+  run ends with ``error``, and a tool does not start.
+- A cut, a receipt and the run's result are emitted even if they cannot be recorded. So is a tool's result, but then the
+  run ends with ``error``.
+- Calls without a recorded result stay open. The next run answers them first, and adds the note that says what cut this
+  one short (``_left``).
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, S
 
 
 class Executor:
-    """Runs one agent's loop."""
+    """The loop of one agent."""
 
     def __init__(self, context: AgentContext) -> None:
         shared = context.shared
@@ -84,7 +82,7 @@ class Executor:
         self._shared = shared
         self.compaction = Compactor(context, self._model)
         self._left: tuple[Run, str] | None = None
-        """A run whose end could not be written, and its status."""
+        """A run whose end could not be recorded, and its status."""
 
     @property
     def _limits(self) -> Limits:
@@ -95,16 +93,16 @@ class Executor:
         self._model.use_spec()
 
     def end_here(self) -> None:
-        """Make the history of a run valid whose process has ended, and say so in it. Raises ``JournalError``."""
+        """Complete the history of a run whose process ended, with a note of that. Raise ``JournalError``."""
         self._catch_up()
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
         if messages and messages[-1] != note:
             self.context.append(note)
 
     async def run(self, run: Run) -> Outcome:
-        """Take a run to its end. The history is valid after it, and nothing was awaited since the outcome stood.
+        """Run the loop to its end, and return the outcome. Nothing is awaited after the outcome is decided.
 
-        It is valid as well where the call itself is cancelled, as by what ends an agent above.
+        The history is valid afterwards, also if this call is cancelled, as when the run above ends.
         """
         try:
             ending = await self._run(run)
@@ -114,12 +112,18 @@ class Executor:
         return self._end(run, ending)
 
     def _end(self, run: Run, ending: Outcome | None) -> Outcome:
+        """Complete the history and return the outcome. On a full disk the next run completes it."""
         outcome = run.outcome(ending, self._limits.timeout_s)
-        self._finish(run, outcome)
+        if self._left is None:  # otherwise this run did not get past ``_catch_up``
+            try:
+                self._complete(run, outcome.status)
+            except JournalError:
+                run.step.shown.clear()  # the next run would emit it as a reply of its own
+                self._left = run, outcome.status
         return outcome
 
     async def _run(self, run: Run) -> Outcome | None:
-        """How the loop ends by itself; ``None`` if its scope was cancelled."""
+        """Return the loop's own ending, or ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
         try:
             self._catch_up()
@@ -134,7 +138,7 @@ class Executor:
                 except BudgetSpent as spent:
                     outcome = self._limit_reached(run, str(spent))
         except ModelError as error:
-            # A service may fail in the very step of an interrupt, or because of it: the user's word is the reason then.
+            # The interrupt may have caused the error.
             return None if run.interrupted else self._failed(run, "model", str(error))
         except JournalError as error:
             return self._failed(run, "journal", str(error))
@@ -142,34 +146,21 @@ class Executor:
             self._record_cut(run, run.step.phase, "time")
         return outcome
 
-    def _finish(self, run: Run, outcome: Outcome) -> None:
-        """Make the history whole. Where the disk is full the next run does."""
-        if self._left is None:  # else this run did not even begin
-            try:
-                self._make_whole(run, outcome.status)
-            except JournalError:
-                run.step.shown.clear()  # a reply would be told as one of the next run
-                self._left = run, outcome.status
-
-    def _make_whole(self, run: Run, status: str) -> None:
-        """Answer the open calls, and note what cut the run short. Raises ``JournalError``; done again, it goes on."""
+    def _complete(self, run: Run, status: str) -> None:
+        """Answer the open calls, and note what cut the run short. Raise ``JournalError``; it can then be repeated."""
         was_stopped, was_interrupted = status.startswith("cancelled"), status == "interrupted"
         if self.conversation.open_calls:
             self._tools.answer_open(run)
         shown = "".join(run.step.shown)
         if (was_stopped or was_interrupted or status == "limit_reached") and shown.strip() and not run.step.appended:
             self._append_reply(run, assistant([Text(shown)]))
-        if run.only_compacts:
-            pass  # the conversation is as it was
-        elif was_stopped:
-            self.context.append(user_text(STOP_NOTE))
-        elif was_interrupted:
-            self.context.append(user_text(INTERRUPT_NOTE))
+        if (was_stopped or was_interrupted) and not run.only_compacts:
+            self.context.append(user_text(STOP_NOTE if was_stopped else INTERRUPT_NOTE))
 
     def _catch_up(self) -> None:
-        """Make whole what an earlier run, or an earlier process, could not. Raise ``JournalError``."""
+        """Complete what an earlier run or process could not. Raise ``JournalError``."""
         if self._left is not None:
-            self._make_whole(*self._left)
+            self._complete(*self._left)
             self._left = None
         elif self.conversation.open_calls:
             self._tools.answer_open(Run())
@@ -177,12 +168,12 @@ class Executor:
     # ------------------------------------------------------------------------------------------------- the loop
 
     async def _loop(self, run: Run) -> Outcome:
-        # A run that is over before its first step delivers no lines: they are given back.
+        # A run that was interrupted before its first step delivers no lines: they go back to the user.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
         if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
-            return self._done(run)  # the lines that the run was to begin with were dropped at the last moment
+            return self._done(run)  # the carried lines were dropped at the last moment
         limits = self._limits
         while run.iteration < limits.max_iterations:
             run.step = Step()
@@ -214,7 +205,7 @@ class Executor:
         return self._at_limit(run)
 
     async def _make_room(self, run: Run, by: CompactedBy) -> Outcome | None:
-        """Compact the conversation, then deliver what came meanwhile. ``None``: the next request may fit."""
+        """Compact the conversation, then deliver what came meanwhile. Return ``None`` if the next request may fit."""
         while True:
             attempted = await self.compaction.make_room(run, by)
             was_cut = attempted.what == "cut"
@@ -230,7 +221,7 @@ class Executor:
             point: Point = "N" if was_cut else "D" if run.iteration else "A"
             left = self._limits.max_iterations - run.iteration + (by == "service")
             if self._limits.spent(run.used):
-                self._delivery.settle_todos(run)  # no call is left to answer the others
+                self._delivery.settle_todos(run)  # no call is left to answer other lines
             else:
                 self._delivery.deliver(run, point, calls_left=left)
             await self._flush()
@@ -238,7 +229,7 @@ class Executor:
                 return None
 
     async def _compact_alone(self, run: Run) -> Outcome:
-        """A run that the user began for a compaction alone. Lines that come meanwhile begin the next one."""
+        """Run a compaction that the user asked for between two runs. Lines that come meanwhile start the next run."""
         await self._flush()
         if run.stop_asked:
             return self._done(run)
@@ -248,9 +239,9 @@ class Executor:
         return Outcome("done", attempted.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
-        """The reply of this iteration; ``None`` when a stop or a now line cut it.
+        """Return the reply of this iteration, or ``None`` if a stop or a now line cut it.
 
-        A now line that finds the model not asked yet, or in a pause before it is asked again, goes along with the call.
+        A now line that comes before the request, or in the pause before a retry, is delivered with it.
         """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -265,15 +256,12 @@ class Executor:
                 return reply
 
     async def _flush(self) -> None:
-        """Wait until the lines that the next request holds are acknowledged.
-
-        Only one wait for each request: one costs as much as a whole step of the loop.
-        """
+        """Wait until the lines in the next request are acknowledged. Once per request, because the wait is slow."""
         await self._shared.journal.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
-        """Point N, after a reply that was cut: what was shown of it is kept as the assistant's, and is no answer."""
+        """Point N after a cut reply. Its shown part is appended as the assistant's, but is no answer."""
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
             return self._done(run)
@@ -281,27 +269,27 @@ class Executor:
         if shown.strip():
             self._append_reply(run, assistant([Text(shown)]), is_whole=False)
             run.expectation = run.expectation.after_reply()
-        return self._deliver_midway(run, "N")
+        self._deliver_midway(run, "N")
+        return None
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
-        # A full disk must not keep anybody from cutting.
+        # A full disk must not prevent a cut.
         cut = records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage)
         self._shared.journal.record_if_possible(cut)
 
-    def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> Outcome | None:
-        """Deliver in mid-task, if a call is left to answer. ``None``: the loop goes on, to its end if none is left."""
+    def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> None:
+        """Deliver in mid-task, if a call is left to answer. Otherwise the loop ends."""
         if run.iteration == self._limits.max_iterations or self._limits.spent(run.used):
             self._delivery.settle_todos(run)
         elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":
-            # The line that cut the reply was dropped in the same step.
+            # The now line was dropped in the step in which it cut the reply.
             self.context.append(user_text(PLEASE_CONTINUE))
-        return None
 
     async def _apply(self, run: Run, reply: Reply) -> Outcome | None:
-        """Append a reply and do what it asks for. ``None``: the loop goes on."""
+        """Append a reply and run its calls. Return ``None`` if the loop continues."""
         message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
-            # The service would refuse every later request for it too.
+            # The service would refuse every later request with these messages too.
             self._delivery.give_back(run, "refused")
             said = "The model refused to answer; what you wrote is yours again, to put it differently."
             return Outcome("refused", said)
@@ -325,12 +313,12 @@ class Executor:
         return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
 
     def _after_answer(self, run: Run, no_answer: Outcome | None) -> Outcome | None:
-        """Point B, and the way back after an aside. ``no_answer``: how it ends if the reply was cut off, or empty."""
+        """Point B, and the return to the task after an aside. ``no_answer`` is the ending for a truncated reply."""
         if run.stop_asked:
             return self._done(run)
         spent = self._limits.spent(run.used)
         if spent or run.iteration == self._limits.max_iterations:
-            # No call is left to answer what would be delivered.
+            # No call is left to answer other lines.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
             if not waits and (no_answer or run.expectation.resume is None):
@@ -347,17 +335,18 @@ class Executor:
         return None
 
     def _after_tools(self, run: Run, unstarted: tuple[str, ...], *, was_skipped: bool) -> Outcome | None:
-        """Point D, reported as C when an urgent line skipped tools, and as N when a now line cut some."""
+        """Point D, called C if an urgent line skipped tools, and N if a now line cut some."""
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
         if run.stop_asked:
             return self._done(run)
         run.expectation = run.expectation.after_reply()
         point: Point = "N" if run.step.was_cut else "C" if was_skipped else "D"
-        return self._deliver_midway(run, point, unstarted)
+        self._deliver_midway(run, point, unstarted)
+        return None
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
-        """Append a reply. One that was cut (not ``is_whole``) is no answer, so it is no result either."""
+        """Append a reply. A cut one (not ``is_whole``) is never the result."""
         projected = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
@@ -371,16 +360,16 @@ class Executor:
     # --------------------------------------------------------------------------------------------------- endings
 
     def _done(self, run: Run) -> Outcome:
-        # A stop that was asked for takes its place, as every ending of the loop is put to the table in ``state``.
+        # ``Run.outcome`` replaces this after a stop.
         return Outcome("done", run.result)
 
     def _limit_reached(self, run: Run, spent: str) -> Outcome:
-        self._shared.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=spent))
+        self.context.notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 
     def _at_limit(self, run: Run) -> Outcome:
         why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
-        self._shared.emit(events.Notice(agent=self.agent, iteration=run.iteration, message=why))
+        self.context.notice(run.iteration, why)
         unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
         return Outcome("max_iterations", run.last_reply or unanswered)
 
@@ -389,7 +378,7 @@ class Executor:
         return Outcome("error", message)
 
     def _empty(self, run: Run) -> Outcome | None:
-        """A reply without content: where no line goes on from there, ask once for more, then give up."""
+        """After a reply without content: deliver what waits, otherwise ask once for more, then give up."""
         twice = " twice" if run.was_nudged else ""
         empty = Outcome("empty", f"The model gave an empty reply{twice}; put it differently, or try again.")
         outcome = self._after_answer(run, empty)
@@ -400,8 +389,8 @@ class Executor:
         return None
 
     def _context_full(self, run: Run, text: str = "") -> Outcome:
-        """The conversation does not fit; ``text`` is what there was of a reply."""
+        """Return the ending for a conversation that does not fit. ``text`` is the reply so far."""
         why = text or self.compaction.too_full()
         if not self.compaction.has_past:
-            self._delivery.give_back(run, "context_full")  # there is nothing to compact, so it would never fit
+            self._delivery.give_back(run, "context_full")  # nothing can be compacted, so it would never fit
         return Outcome("context_full", why)

@@ -1,7 +1,4 @@
-"""The state of one agent: what it was told and has said, and how far it has come. Pure.
-
-This is a part of the state of a session: only records change it (``session.state``).
-"""
+"""The state of one agent, a part of the state of a session, which only records change (``session.state``). Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from chain.text.wording import ROOT
 
 @dataclass(eq=False, slots=True)
 class History:
-    """A conversation, how much of a window it fills, and what the user said in it.
-
-    ``compacted`` is the compaction whose summary it begins with.
-    """
+    """A conversation, how much of a window it fills, the user's words in it, and the compaction that it begins with."""
 
     conversation: Conversation = field(default_factory=Conversation)
     fill: Fill = field(default_factory=Fill)
@@ -37,7 +31,7 @@ class History:
             self.words.answered()
 
     def compact(self, record: Compacted) -> None:
-        """Carry out a compaction. Raises ``ConversationError``, and changes nothing, if it does not fit."""
+        """Carry out a compaction. Raise ``ConversationError``, and change nothing, if it does not fit."""
         messages = messages_after(self.conversation.messages, record)
         self.conversation.begin_anew(messages, is_summarized=bool(record.summary))
         self.fill.begin_anew(messages)
@@ -46,7 +40,7 @@ class History:
             self.words.compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
-        """Take out what the service will not hear, with these lines; also of the words that a compaction kept."""
+        """Remove the messages since the last answer, and these lines from the words that a compaction kept."""
         first, kept = None, self.words.remove(line_ids)
         if self.compacted is not None:
             self.compacted = replace(self.compacted, words=kept)
@@ -55,22 +49,21 @@ class History:
         self.fill.begin_anew(self.conversation.messages)
 
     def remove(self, removed: Removed) -> None:
-        """Replace content that the service refuses by stubs."""
+        """Replace content that the service refuses with stubs."""
         self.conversation.begin_anew(without(self.conversation.messages, removed), is_summarized=False)
         self.fill.begin_anew(self.conversation.messages)
 
 
 @dataclass(eq=False, slots=True)
 class AgentState:
-    """An agent, and how far it has come.
+    """An agent's description, conversation and progress. ``began`` is in seconds since the epoch.
 
-    ``started`` are the open calls whose tools have started, and ``results`` those that already have a result on record;
-    ``finished`` are the ends of those whose results come with those of the others. ``since_answer`` are the ids of the
-    lines that were delivered since its last reply without tool calls: a refusal gives them back. ``is_summarizing``:
-    its last request asked for a summary. ``began`` is in seconds since the epoch.
+    Of the open calls, ``started`` are those whose tools have started, ``results`` the results on record, and
+    ``finished`` the ends on record. ``since_answer`` are the ids of the lines delivered since the last reply without
+    tool calls, which a refusal gives back. ``is_summarizing``: the last request asked for a summary.
 
-    The last three serve those who read a journal: the last iteration whose start was reported, and the error of the
-    last request with the pause after it.
+    The last three serve readers of a journal: the last iteration whose start was reported, and the error of the last
+    request with the pause after it.
     """
 
     name: str
@@ -94,17 +87,17 @@ class AgentState:
     delay_s: float = 0.0
 
     def open_call(self, id: str) -> ToolCall | None:
-        """Return the call with this id that has no result in the conversation; ``None`` if there is none."""
+        """Return the open call with this id, or ``None``."""
         return next((call for call in self.history.conversation.open_calls if call.id == id), None)
 
     @property
     def unreported(self) -> list[str]:
-        """The ids of the calls, open or with a lost record, whose results are not on record yet."""
+        """The ids of the calls, open or with a lost record, whose results are not on record."""
         ids = dict.fromkeys((*(call.id for call in self.history.conversation.open_calls), *self.started))
         return [id for id in ids if id not in self.results]
 
     def settle_calls(self) -> None:
-        """Note that no call is open any more."""
+        """Forget the calls, since none is open any more."""
         self.started.clear()
         self.results.clear()
         self.finished.clear()

@@ -1,7 +1,6 @@
-"""One model call, asked for again as often as it makes sense.
+"""One model call with its retries, which are the only ones: ``ModelError`` says whether and when one makes sense.
 
-What is asked again is the same conversation: nothing partial was appended, so a retry only unshows what was shown.
-These retries are the only ones; a model says whether and when another attempt makes sense (``ModelError``).
+Nothing partial is appended, so a retry sends the same conversation and only discards what was shown.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import trio
 
 from chain import events
 from chain.agent.refusals import over_limit, removal, without
-from chain.agent.spec import AgentContext, AgentSpec, tools_text
+from chain.agent.spec import AgentContext, tools_text
 from chain.agent.state import Run
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.journal import records
@@ -27,50 +26,44 @@ from chain.text.wording import fault
 from chain.tools import calling
 
 MAX_BROKEN = 4
-"""Replies of no use to one request, where ``max_attempts`` is not set. Each costs what a whole one does, and a service
-that sends four will send more."""
+"""Unusable replies to one request, if ``max_attempts`` is not set. Each costs as much as a usable one."""
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
-"""Between attempts: half a second, doubled each time up to half a minute, each shortened by a random part of up to a
-half so that many chains do not come back in step."""
+"""Between attempts: doubled each time, and randomly shortened by up to a half so that many chains do not retry in
+step."""
 
 DOUBTED_AFTER = 2
-"""Failures that may pass, after which the content of a request is suspected: some servers answer 500 to an image."""
+"""Retryable failures after which the content of a request is suspected: some servers answer 500 to an image."""
 
 _NOT_KEPT = frozenset({"refusal", "pause_turn", TOO_LONG})
-"""The stop reasons of replies that are not appended as they came."""
+"""The stop reasons of replies that are not appended unchanged."""
 
 
 class ModelCalls:
-    """Asks the model for the replies of one agent."""
+    """The model calls of one agent."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
         self._shared = context.shared
         self._conversation = context.conversation
         self._removals: list[records.Removed] = []
-        """What the call in hand leaves out."""
-        self._use(context.spec)
+        """What the current call leaves out."""
+        self._prepare(context.shared.refused_tools)
 
     def use_spec(self) -> None:
         """Follow a change of the agent's spec."""
         if self._spec is not self._context.spec:
-            self._use(self._context.spec)
+            self._prepare(self._shared.refused_tools)
 
-    def _use(self, spec: AgentSpec) -> None:
-        """Prepare what is the same in all requests of a spec."""
-        trace = self._shared.trace
-        self._spec = spec
-        self._ask_model = spec.model.reply if trace is None else trace.traced(spec.name, spec.model)
+    def _prepare(self, left_out: Set[str]) -> None:
+        """Prepare the parts that all requests of a spec share. These tools are left out."""
+        spec, traced = self._context.spec, self._shared.traced
+        self._spec, self._left_out = spec, frozenset(left_out)
+        self._ask_model = spec.model.reply if traced is None else traced(spec.name, spec.model)
         self._system = spec.whole_system
         self._system_digest = records.text_digest(self._system)
-        self._offer(self._shared.refused_tools)
-
-    def _offer(self, left_out: Set[str]) -> None:
-        """Offer the tools of the spec but for these."""
-        self._left_out = frozenset(left_out)
-        self._tools = self._spec.offered_tools(left_out)
+        self._tools = spec.offered_tools(left_out)
         tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
@@ -78,10 +71,10 @@ class ModelCalls:
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
     ) -> Reply | None:
-        """One whole reply to these messages; ``None`` when a stop or a now line cut it.
+        """Return the reply to these messages, or ``None`` if a stop or a now line cut it.
 
-        ``compacts``: they ask for a summary of the conversation, and nothing of the reply is shown. Raises
-        ``ModelError`` after the last attempt, and ``BudgetSpent`` where another would be a call too many.
+        ``compacts``: they ask for a summary, and the reply is not shown. Raise ``ModelError`` after the last attempt,
+        and ``BudgetSpent`` if no budget is left for another.
         """
         self.use_spec()
         self._removals = over_limit(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
@@ -92,12 +85,12 @@ class ModelCalls:
         attempts = _Attempts(self._spec.limits.retries, run)
         with run.cut_by("stop", "now") as scope:
             while reply is None and not run.stop_asked:
-                # The agents beside this one go on during a pause.
+                # Other agents may have used it up during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
                 left_out = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
                 if left_out != self._left_out:
-                    self._offer(left_out)
+                    self._prepare(left_out)
                 sent, memory = self.without_refused(messages), self._conversation.memory
                 request = Request(self._system, sent, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -106,7 +99,7 @@ class ModelCalls:
                     reply = await self._ask(run, request, calls, attempts, compacts=compacts)
                 except (ParameterRefused, _HandlerLimit) as error:
                     if scope.cancel_called:
-                        break  # whatever is wrong with the reply, the user wants no other
+                        break
                     overrides = self._without(run, overrides, error)
                     await self._again(run, attempts.failed + 1, 0.0, str(error))
                 except ModelError as error:
@@ -120,7 +113,7 @@ class ModelCalls:
                         doubted = [found] if error.cause else []
                         await self._again(run, attempts.failed + 1, 0.0, str(error))
                         continue
-                    # Where the service fails without the doubted content, too, that was not why.
+                    # The service fails without the suspected content too, so that was not the cause.
                     self._removals = [each for each in self._removals if each not in doubted]
                     if not error.retryable:
                         raise
@@ -128,11 +121,11 @@ class ModelCalls:
         return reply
 
     def without_refused(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages without the content that the call in hand leaves out."""
+        """Return the messages without the content that the current call leaves out."""
         return reduce(without, self._removals, messages)
 
     def _refused(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
-        """Return what to leave out of the next request because of an error; ``failed`` calls might have passed."""
+        """Return what to leave out of the next request, or ``None``. ``failed`` counts the retryable failures."""
         if not error.refused or (error.retryable and failed < DOUBTED_AFTER):
             return None
         found = removal(self._spec.name, run.iteration, sent, error, self._removals)
@@ -140,25 +133,24 @@ class ModelCalls:
         return found if is_tool or without(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
-        """Make one call, on record. Raises ``ModelError``, also for a reply of no use, and ``_HandlerLimit``."""
+        """Make and record one call. Raise ``ModelError``, also for an unusable reply, and ``_HandlerLimit``."""
         agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        window = self._window.tokens
-        beside = self._context.fill.beside
+        window, beside = self._window_tokens, self._context.fill.beside
         journal.record(
             records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
         )
         await journal.wait_written()
-        # A now line that came meanwhile finds the model not asked yet.
+        # A now line that came meanwhile has cancelled the scope.
         await trio.lowlevel.checkpoint_if_cancelled()
         run.step.is_asking = True
         try:
             reply = await self._reply(run, request, compacts=compacts)
         except ModelError as error:
             attempts.count(error)
-            # What the service says is what the user has to know, also when the disk is full.
+            # On a full disk the error of the service is still what the user has to know.
             journal.record_if_possible(_failed(agent, run, error, attempts.delay_s))
             raise
         self._count(run, reply.usage)
@@ -178,7 +170,7 @@ class ModelCalls:
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
-        """Record the end of a call, and what it left out; ``is_kept``: another record has its message."""
+        """Record the end of a call, and what it left out. ``is_kept``: another record has its message."""
         self._shared.journal.record(
             records.RequestEnded(
                 self._spec.name,
@@ -187,7 +179,7 @@ class ModelCalls:
                 reply.usage,
                 message=None if is_kept else reply.message,
                 asked_tokens=reply.asked_tokens,
-                window=self._window.tokens,
+                window=self._window_tokens,
             )
         )
         if reply.stop_reason != TOO_LONG:
@@ -196,16 +188,15 @@ class ModelCalls:
 
     @property
     def window(self) -> Window | None:
-        """The window of the model, as far as it is known."""
+        """The window of the model, or ``None`` if it is unknown."""
         return window_of(self._context.spec.model)
 
     @property
-    def _window(self) -> Window:
-        """As records say it: 0 where it is not known."""
-        return self.window or Window(0)
+    def _window_tokens(self) -> int:
+        return 0 if self.window is None else self.window.tokens
 
     async def _reply(self, run: Run, request: Request, *, compacts: bool) -> Reply:
-        """What the model answers. Whatever else it raises is a ``ModelError``, but for the chain's own cancellation."""
+        """Return the model's reply. Raise ``ModelError`` for all exceptions except the chain's own cancellation."""
         try:
             return await self._ask_model(request, lambda delta: self._on_delta(run, delta, is_shown=not compacts))
         except ModelError:
@@ -216,11 +207,11 @@ class ModelCalls:
             raise ModelError(calling.failure(f"the model {self._spec.model.name}", error)) from error
 
     def _sound(self, reply: Reply) -> Reply:
-        """The reply as it can be sent back as history. One that cannot be is a broken one: ask again."""
+        """Return the reply with blocks that can be sent back. Raise a retryable ``ModelError`` if there are none."""
         if any(isinstance(block, Text) and not block.text.strip() for block in reply.message.blocks):
             reply = replace(reply, message=assistant(reply.message.blocks))
         if reply.stop_reason in _NOT_KEPT or not reply.message.blocks:
-            return reply  # it will not be appended
+            return reply
         try:
             message = self._shared.call_ids.claimed(reply.message)
             self._conversation.check(message)
@@ -233,7 +224,7 @@ class ModelCalls:
         return replace(reply, message=message, cut_calls=cut)
 
     def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
-        """The handler's settings without those that the service refused; a notice names them."""
+        """Return the handler's settings without the refused ones, which a notice names."""
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
         ours = [p for p in error.parameters if p in overrides.given]
@@ -254,7 +245,7 @@ class ModelCalls:
         await trio.sleep(delay_s)
 
     def tell_again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
-        """Tell that the call is made again, so that what was shown of its reply does not count."""
+        """Emit that the call is repeated, so that the shown part of its reply does not count."""
         agent, n = self._spec.name, run.iteration
         self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
@@ -276,15 +267,15 @@ class ModelCalls:
         if usage == Usage():
             return  # a request that the service refused
         known = {"agent": self._spec.name, "iteration": run.iteration}
-        self._shared.emit(events.UsageReport.of(usage, self._window.tokens, **known))
+        self._shared.emit(events.UsageReport.of(usage, self._window_tokens, **known))
 
 
 class BudgetSpent(Exception):
-    """The reply is not there, and no call may start to ask for it again."""
+    """No budget is left for another call."""
 
 
 class _HandlerLimit(Exception):
-    """The handler's own max_tokens cut the reply off."""
+    """The handler's own max_tokens cut the reply."""
 
 
 def _failed(agent: str, run: Run, error: ModelError, delay_s: float) -> records.RequestEnded:
@@ -301,22 +292,22 @@ def _failed(agent: str, run: Run, error: ModelError, delay_s: float) -> records.
 
 
 class _Attempts:
-    """The failures of one call, and when it is made again.
+    """The failures of one call, and the delay before the next attempt.
 
-    A fault that has a cause may pass in minutes, so it is for the clock to end that. Replies of no use are counted.
+    A fault with a cause may last for minutes, so a time limit ends these attempts. Unusable replies are counted.
     """
 
     def __init__(self, retries: Retries, run: Run) -> None:
         self.failed = 0
         self.delay_s = 0.0
-        """Until the next attempt."""
+        """Seconds until the next attempt."""
         self._retries = retries
         self._run = run
         self._broken = 0
         self._until = math.inf
 
     def count(self, error: ModelError) -> None:
-        """Count a failure. Where no attempt follows, the error is no longer ``retryable``, and says why if need be."""
+        """Count a failure. If no attempt follows, clear ``retryable``, and add the reason to the error if needed."""
         if not error.retryable:
             return
         now, left_s, retries = trio.current_time(), math.inf, self._retries

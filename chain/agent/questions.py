@@ -1,15 +1,13 @@
-"""What agents ask the user: whether a call may run, or which of these. One mechanism for all of them.
+"""What agents ask the user: to approve a call, or to choose one of several options.
 
-Questions queue, and one is open at a time. It is looked up in the allowances when it is asked and again before it
-opens, since "always" may have been the answer to one before it. It is open until the first answer, until it is
-withdrawn, or until nobody is left who could answer. Each of these is one step without an ``await``, so an answer that
-races with a stop is either the answer or comes too late::
+Questions queue, and one is open at a time. Allowances are checked again before a question opens, because "always" may
+have been the answer to an earlier one. Each transition is one step without an ``await``::
 
     asked ──> allowed by the configuration
       └─────> waits ──> open ──> answered by the user
-                └─────────┴────> withdrawn, or nobody is there
+                └─────────┴────> withdrawn, or no one can answer
 
-The asker goes on once the answer is on disk.
+The asker continues once the answer is on disk.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import trio
@@ -25,7 +23,7 @@ import trio
 from chain import events
 from chain.agent.state import Clock
 from chain.errors import JournalError, ToolError
-from chain.events import AnsweredBy, Decision, QuestionKind
+from chain.events import AnsweredBy, Decision
 from chain.journal import records
 from chain.journal.journal import Journal, Projected
 from chain.lines.parse import MAX_LINE
@@ -39,19 +37,19 @@ from chain.tools.tool import Asking, Preview, Verdict
 _NO_PREVIEW = Preview("", "", "")
 
 KEPT, KEPT_CHARS = 20, 5_000_000
-"""Questions that can be looked at again, and the characters of their previews: a diff may be large."""
+"""How many questions can be shown again, and the characters of their previews, since a diff may be large."""
 
 LONGEST_SUBJECT = 80
-"""Characters of a path, a command or a host in the text of a question: the preview has all of it."""
+"""Characters of a path, a command or a host in the text of a question. The preview shows all of it."""
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
 @dataclass(frozen=True, slots=True)
 class Asker(Asking):
-    """How a call of an agent asks; the ``clocks`` stand still meanwhile: the call's, the run's, all above them.
+    """How a tool call asks. The ``clocks`` of the call and of all runs above it are paused meanwhile.
 
-    ``may_ask`` is asked before a question opens: after a stop or an urgent line nothing is to be asked any more.
+    A question opens only if ``may_ask`` returns true: not after a stop or an urgent line.
     """
 
     questions: Questions
@@ -61,60 +59,69 @@ class Asker(Asking):
     may_ask: Callable[[], bool]
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Ask whether the call may do this. Raises ``JournalError``."""
+        """Ask whether the call may do this. Raise ``JournalError``."""
         name = self.call.name
         subject, each_time = _shown(preview.subject), ASKED_EACH_TIME if preview.only_by_name else ""
         text = f"Allow {name}{f': {subject}' if subject else '?'}{each_time}"
-        asked = PendingQuestion(self, "approval", text, preview=preview, subject=subject)
-        await self.questions.ask(asked)
-        if asked.decision == "allowed":
+        question = records.Question(
+            "",
+            "approval",
+            text,
+            self.agent,
+            self.call.id,
+            name,
+            preview=preview.text,
+            protections=preview.protections,
+            only_by_name=preview.only_by_name,
+            always=preview.always,
+            diff=preview.diff,
+            subject=subject,
+        )
+        answer = await self.questions.ask(PendingQuestion(self, question, preview))
+        if answer.decision == "allowed":
             return Verdict(True)
-        if asked.decision == "withdrawn":
+        if answer.decision == "withdrawn":
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
-        if asked.by == "nobody":
+        if answer.by == "nobody":
             flag = allowances.that_permits(name, preview, self.questions.subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
             if flag == name and preview.always == "subject":
                 hint = f"; no pattern can name it, and plain {name} would allow every call"
             return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
-        return Verdict(False, f"The user refused this: {asked.answer}" if asked.answer else "The user refused this.")
+        return Verdict(False, f"The user refused this: {answer.text}" if answer.text else "The user refused this.")
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        """Ask which of the options, or what else. Raises ``ToolError`` if there is no answer, and ``JournalError``."""
-        asked = PendingQuestion(self, "choice", question, tuple(options))
-        await self.questions.ask(asked)
-        if asked.decision == "answered":
-            return asked.answer
-        raise ToolError(QUESTION_WITHDRAWN if asked.decision == "withdrawn" else NOBODY_CHOOSES)
+        """Return the chosen option or another text. Raise ``ToolError`` if there is no answer, or ``JournalError``."""
+        asked = records.Question("", "choice", question, self.agent, self.call.id, self.call.name, tuple(options))
+        answer = await self.questions.ask(PendingQuestion(self, asked))
+        if answer.decision == "answered":
+            return answer.text
+        raise ToolError(QUESTION_WITHDRAWN if answer.decision == "withdrawn" else NOBODY_CHOOSES)
 
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """A question and what became of it. That counts when ``done`` is set: by an answer, or when the disk failed."""
+    """A question that was asked. ``done`` is set by the ``answer``, by a withdrawal (no answer) or by a ``failure``.
+
+    ``question`` has no id until it is recorded. ``is_told``: its event was emitted, so one for its end must follow.
+    """
 
     asker: Asker
-    kind: QuestionKind
-    text: str
-    options: tuple[str, ...] = ()
+    question: records.Question
     preview: Preview = _NO_PREVIEW
-    subject: str = ""
-    id: str = ""
-    answer: str = ""
-    decision: Decision = "withdrawn"
-    by: AnsweredBy = "user"
+    answer: records.Answer | None = None
     failure: JournalError | None = None
     is_told: bool = False
-    """Whether its event was emitted, so that one must tell what became of it."""
     done: trio.Event = field(default_factory=trio.Event)
 
     @property
     def withdrawal(self) -> records.Answer:
-        """What is recorded where it is asked no more."""
-        return records.Answer(self.id, "", "withdrawn", "user", self.asker.agent)
+        """The record of its withdrawal."""
+        return records.Answer(self.question.id, "", "withdrawn", "user", self.question.agent)
 
 
 class Asked:
-    """The questions on record: how many, those without an answer, and the latest, the last one last."""
+    """The questions on record: their number, the open ones, and the latest in order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -122,50 +129,42 @@ class Asked:
         self.latest: deque[events.Question] = deque(maxlen=KEPT)
 
     def add(self, record: records.Question, event: events.Question) -> None:
-        """Add a question, and forget the earliest that are too much to keep."""
+        """Add a question, and forget the earliest beyond the limits."""
         self.count = max(self.count, whole_number(record.id.removeprefix("Q")))
         self.open[record.id] = record
         self.latest.append(event)
         while len(self.latest) > 1 and sum(len(each.preview) for each in self.latest) > KEPT_CHARS:
             self.latest.popleft()
 
-    def settle(self, id: str) -> records.Question | None:
-        """Note the answer to a question, and return the question; ``None`` if its record is lost."""
-        return self.open.pop(id, None)
-
 
 Answerer: TypeAlias = ExitStack[None]
-"""Somebody who can answer, until it is closed. As long as there is one, a question waits for its answer."""
+"""A promise to answer questions, which holds until it is closed. Without any, questions are decided at once."""
 
 
 class Questions:
-    """The questions of a session, and what need not be asked."""
+    """The questions of a session, and the calls that are allowed without asking."""
 
-    def __init__(
-        self, journal: Journal, asked: Asked, allowed: Iterable[Allowance] = (), subjects: Subjects | None = None
-    ) -> None:
+    def __init__(self, journal: Journal, asked: Asked, allowed: Iterable[Allowance], subjects: Subjects) -> None:
         self.asked = asked
         self._journal = journal
         self._allowed = tuple(allowed)
         self._always: list[Allowance] = []
-        """What the user has allowed since by the answer "always"."""
-        self.subjects = subjects or {}
+        """What the user has allowed by the answer "always"."""
+        self.subjects = subjects
         self._answerers = Counter[str]()
-        """How many can answer, by the agent whose questions they answer alone; empty for those who answer all."""
+        """The number of answerers by the agent whose questions they answer; the empty name is for all agents."""
         self._waiting: deque[PendingQuestion] = deque()
         self.open: PendingQuestion | None = None
         self._untold: list[PendingQuestion] = []
-        """Those whose answers are not known to be on the disk, so that nobody was told of them."""
+        """Those whose answers are not synced yet, so their events were not emitted."""
         journal.when_failed(self._fail_all)
 
     def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
-        """Whether a call needs no asking."""
+        """Return whether a call is allowed without asking."""
         return any(_covers(allowed, tool, preview) for allowed in (self._allowed, self._always))
 
-    # ------------------------------------------------------------------------------------------------ for agents
-
-    async def ask(self, asked: PendingQuestion) -> None:
-        """Ask, and wait until the answer is on disk and told. Raises ``JournalError``."""
+    async def ask(self, asked: PendingQuestion) -> records.Answer:
+        """Ask, wait until the answer is on disk and emitted, and return it. Raise ``JournalError``."""
         self._waiting.append(asked)
         for clock in asked.asker.clocks:
             clock.hold()
@@ -174,8 +173,10 @@ class Questions:
             await asked.done.wait()
             if asked.failure is not None:
                 raise asked.failure
-            if asked.decision != "withdrawn":
-                await self._journal.flush()
+            if asked.answer is None:
+                return asked.withdrawal
+            await self._journal.flush()
+            return asked.answer
         finally:
             if not asked.done.is_set():
                 self._withdraw(asked)
@@ -183,10 +184,8 @@ class Questions:
             for clock in asked.asker.clocks:
                 clock.release()
 
-    # -------------------------------------------------------------------------------------------- for front ends
-
     def answering(self, agent: str = "") -> Answerer:
-        """Somebody who can answer from now on, with ``agent`` the questions of this one alone."""
+        """Return a promise to answer the questions of all agents, or of one ``agent``."""
         answerer, whose = Answerer(), agent.casefold()
         self._answerers[whose] += 1
         answerer.callback(self._stop_answering, whose)
@@ -194,18 +193,18 @@ class Questions:
 
     def _stop_answering(self, whose: str) -> None:
         self._answerers[whose] -= 1
-        self._open_next()  # what nobody is left to answer is decided at once
+        self._open_next()  # decides at once what no one is left to answer
 
     def answer(self, id: str, text: str) -> str:
-        """Answer the open question. Why that was not possible; empty if it was."""
+        """Answer the open question. Return why that is not possible, or an empty string."""
         asked = self.open
-        if asked is None or asked.id != id:
+        if asked is None or asked.question.id != id:
             number = id.removeprefix("Q")
             was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked.count
             return f"{id:.20} is no longer open" if was else f"there is no question {id:.20}"
         text = text.encode(errors="replace").decode().strip()
         if not text:
-            return f"{id} waits for y, a, n or a reason" if asked.kind == "approval" else f"{id} waits for an answer"
+            return f"{id} waits for {'y, a, n or a reason' if asked.question.kind == 'approval' else 'an answer'}"
         if len(text) > MAX_LINE:
             return f"an answer has at most {MAX_LINE:,} characters"
         try:
@@ -216,40 +215,39 @@ class Questions:
         return ""
 
     def withdraw(self, agents: Collection[str] | None = None) -> None:
-        """Withdraw what these agents ask, or else all: the user stops, or writes something else instead."""
+        """Withdraw the questions of these agents, or all: the user stops, or writes something else instead."""
         for asked in (self.open, *self._waiting):
-            if asked is not None and not asked.done.is_set() and (agents is None or asked.asker.agent in agents):
+            if asked is not None and not asked.done.is_set() and (agents is None or asked.question.agent in agents):
                 self._withdraw(asked)
         self._open_next()
 
-    # --------------------------------------------------------------------------------------------------- inside
-
     def _decide(self, asked: PendingQuestion, text: str) -> None:
-        """Settle a question by what the user wrote. Raises ``JournalError``."""
-        if asked.kind == "choice":
+        """Settle a question by what the user wrote. Raise ``JournalError``."""
+        if asked.question.kind == "choice":
+            options = asked.question.options
             number = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
-            folded = {option.casefold(): option for option in asked.options}
-            if 1 <= number <= len(asked.options):
-                text = asked.options[number - 1]
+            folded = {option.casefold(): option for option in options}
+            if 1 <= number <= len(options):
+                text = options[number - 1]
             self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
         elif text.casefold() in (*_YES, *_ALWAYS):
             is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
             self._settle(asked, "allowed", "user", is_for_always=is_for_always)
             if is_for_always:
-                self._always.append(allowances.for_always(asked.asker.call.name, asked.preview))
+                self._always.append(allowances.for_always(asked.question.name, asked.preview))
         else:
             self._settle(asked, "refused", "user", "" if text.casefold() in _NO else text)
 
     def _open_next(self) -> None:
-        """Settle what needs nobody, or nobody can answer, and open the next question that is left."""
+        """Settle the questions that are allowed or that no one can answer, and open the next one."""
         if self.open is not None and not self._has_answerer(self.open):
             self._settle_without_user(self.open, "refused", "nobody")
-        # What is allowed waits for nobody's answer, be it allowed by the answer to another question.
+        # The answer "always" to another question may have allowed some of them.
         for asked in tuple(self._waiting):
-            is_left = asked in self._waiting  # who hears of one may have answered another
-            if is_left and asked.kind == "approval" and self.allows(asked.asker.call.name, asked.preview):
+            is_left = asked in self._waiting  # a listener may have answered another
+            if is_left and asked.question.kind == "approval" and self.allows(asked.question.name, asked.preview):
                 self._waiting.remove(asked)
-                by_answer = not _covers(self._allowed, asked.asker.call.name, asked.preview)
+                by_answer = not _covers(self._allowed, asked.question.name, asked.preview)
                 self._settle_without_user(asked, "allowed", "config", is_for_always=by_answer)
         while self.open is None and self._waiting:
             asked = self._waiting.popleft()
@@ -261,7 +259,7 @@ class Questions:
                 self._open_one(asked)
 
     def _has_answerer(self, asked: PendingQuestion) -> bool:
-        return any(self._answerers[whose] > 0 for whose in ("", asked.asker.agent.casefold()))
+        return any(self._answerers[whose] > 0 for whose in ("", asked.question.agent.casefold()))
 
     def _open_one(self, asked: PendingQuestion) -> None:
         try:
@@ -287,16 +285,16 @@ class Questions:
             self._fail(asked, error)
 
     def _fail(self, asked: PendingQuestion, error: JournalError) -> None:
-        """Let the asker raise the error, which ends its run."""
+        """Make the asker raise the error, which ends its run."""
         asked.failure = error
         self._let_go(asked)
-        if asked.id:
+        if asked.question.id:
             withdrawn = self._journal.apply_unrecorded(asked.withdrawal)
             if asked.is_told:
                 self._journal.in_order(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
-        """No answer can be kept any more, so nobody waits for one."""
+        """Fail all questions, since no answer can be recorded any more."""
         waiting = [*([self.open] if self.open is not None else []), *self._waiting, *self._untold]
         self._waiting.clear()
         self._untold.clear()
@@ -309,33 +307,19 @@ class Questions:
             self.open = None
 
     def _record_question(self, asked: PendingQuestion) -> Projected:
-        id, call, preview = f"Q{self.asked.count + 1}", asked.asker.call, asked.preview
-        record = records.Question(
-            id,
-            asked.kind,
-            asked.text,
-            asked.asker.agent,
-            call.id,
-            call.name,
-            asked.options,
-            preview.text,
-            preview.protections,
-            preview.only_by_name,
-            preview.always,
-            preview.diff,
-            asked.subject,
-        )
-        projected = self._journal.record(record)
-        asked.id = id
+        question = replace(asked.question, id=f"Q{self.asked.count + 1}")
+        projected = self._journal.record(question)
+        asked.question = question
         return projected
 
     def _settle(
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
     ) -> None:
-        """Record an answer, and emit it once it is on disk. Raises ``JournalError``; the question is then as before."""
-        question = None if asked.id else self._record_question(asked)
-        answer = self._journal.record(records.Answer(asked.id, text, decision, by, asked.asker.agent, is_for_always))
-        asked.decision, asked.by, asked.answer = decision, by, text
+        """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is then as before."""
+        question = None if asked.question.id else self._record_question(asked)
+        record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always)
+        answer = self._journal.record(record)
+        asked.answer = record
         self._let_go(asked)
         self._untold.append(asked)
 
@@ -348,11 +332,11 @@ class Questions:
         self._journal.acknowledge(emit)
 
     def _withdraw(self, asked: PendingQuestion) -> None:
-        """Ask no more. A full disk must not keep anybody from stopping, and what never opened is not mentioned."""
+        """Withdraw a question. It emits an event only if it was open, and a full disk does not prevent it."""
         was_open = asked is self.open
         if not was_open:
             self._waiting.remove(asked)
-        # First of all: a listener may stop the run on hearing of it, which withdraws what is open.
+        # Before the event, since a listener may stop the run, which withdraws the open question.
         self._let_go(asked)
         if was_open:
             self._journal.in_order(self._journal.record_if_possible(asked.withdrawal).emit)
@@ -369,5 +353,5 @@ def _shown(subject: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Return the whole number that a text is; 0 for another text, or one that nobody has counted to."""
+    """Return the number that a text of digits is; 0 for another text or an absurdly long one."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

@@ -1,7 +1,7 @@
 """Which content a request leaves out because the service refuses it, and the stubs that replace it. Pure.
 
-The request is sent again without the suspected content. Only when the service answers that request is the removal
-recorded, so that a refusal for another reason (no credit, an unknown model) costs nothing.
+A removal is recorded only when the service answers the request without the suspected content, so a refusal for another
+reason (no credit, an unknown model) removes nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from chain.journal.records import REFUSED, Removed
 from chain.messages import Block, Image, Message, Text, ToolCall, ToolResult, digest_of, is_signed_thinking, with_images
 
 MAX_IMAGE_BYTES = 20_000_000
-"""Bytes of all images of a request: as base64 they are 27 MB, and a request may have 32 MB."""
+"""Bytes of all images of a request. They are 27 MB as base64, and a request may have 32 MB."""
 
 OVER_LIMIT = f"the images of one request may have {MAX_IMAGE_BYTES // 10**6} MB"
 TOO_MANY = "the service accepts no more images in one request"
 
 
 def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
-    """Return the messages with stubs for the removed content; the same object if it is not in them.
+    """Return the messages with stubs for the removed content, or the same object if it is not in them.
 
     Of a digest that is named n times, the first n blocks are replaced. Messages from the first changed one on are new
-    objects, by which a cache that knows the last message notices the change.
+    objects, by which a provider's cache notices the change.
     """
     left = Counter(removed.digests)
 
@@ -83,7 +83,7 @@ def removal(
             blocks = [b for m in messages for b in (*m.blocks, *(i for r in m.results for i in r.images))]
             return _of_blocks(agent, iteration, [b for b in blocks if digest_of(b) in digests])
         case _:
-            # The service has answered requests with the others. Where it may have failed, there is one attempt.
+            # The service has accepted the older images. After a failure with a cause there is only one attempt.
             last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
             newest = [] if error.cause else _images(messages[last + 1 :])
             return _of_blocks(agent, iteration, newest or images)

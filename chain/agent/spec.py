@@ -1,7 +1,7 @@
-"""What an agent is made of: what is its own, what it shares with the other agents of its session, and its conversation.
+"""What an agent is made of: its settings, its state, and what all agents of a session share.
 
-``AgentContext`` is the one door into that: check, then record. The journal applies each record that it has written, so
-the conversation never holds what the record does not.
+``AgentContext`` checks a change of the conversation before it records it. The journal applies each record that it has
+written, so the conversation never holds what the record does not.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from chain import events
 from chain.agent.conversation import CallIds, Conversation
 from chain.agent.history import AgentState
 from chain.agent.questions import Questions
 from chain.agent.refusals import without
-from chain.agent.window import CompactionRules, Fill, Words, messages_after
+from chain.agent.window import CompactionRules, Fill, messages_after
 from chain.interruption.prompt import InterruptionPrompt
 from chain.interruption.prompt_file import PromptFile
 from chain.journal import records
@@ -35,7 +35,7 @@ from chain.tools.seen import Seen
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a run. ``None`` is no bound."""
+    """The limits of a run. ``None`` is no limit."""
 
     max_iterations: int = 50
     timeout_s: float = 1800.0
@@ -44,7 +44,7 @@ class Limits:
     max_cost_usd: float | None = None
 
     def spent(self, usage: Usage) -> str:
-        """Which budget a run with this usage has used up, as a sentence; empty if none."""
+        """Return a sentence about the budget that this usage has used up, or an empty string."""
         if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
             return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."
         if self.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= self.max_cost_usd:
@@ -54,9 +54,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """One agent: ``parent_id`` is the tool call that made it, or ``root``.
+    """The settings of one agent. ``parent_id`` is the tool call that started it, or ``root``.
 
-    ``instructions`` are the project's, which come behind the ``system`` prompt.
+    ``instructions`` are the project's. They follow the ``system`` prompt.
     """
 
     name: str
@@ -71,20 +71,20 @@ class AgentSpec:
 
     @property
     def whole_system(self) -> str:
-        """The system prompt as requests carry it."""
+        """The system prompt of requests."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
 
     def located(self, whereabouts: str) -> AgentSpec:
-        """Return the agent with its whereabouts behind the system prompt."""
+        """Return the settings with ``whereabouts`` after the system prompt."""
         return replace(self, system="\n\n".join(filter(None, [self.system, whereabouts])))
 
     def offered_tools(self, left_out: Collection[str]) -> list[ToolSpec]:
-        """Return the tools as requests carry them, without those of these names."""
+        """Return the tools of requests, without those of these names."""
         return [ToolSpec(t.name, t.description, t.input_schema) for t in self.registry if t.name not in left_out]
 
 
 def tools_text(tools: Iterable[ToolSpec]) -> str:
-    """Return the tools as the text whose digest is on record."""
+    """Return the text of the tools whose digest is on record."""
     fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
     return json.dumps(fields, default=str)
 
@@ -92,16 +92,8 @@ def tools_text(tools: Iterable[ToolSpec]) -> str:
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
 """Asks a model (``Model.reply``)."""
 
-
-class TraceFile(Protocol):
-    """The debug trace, as events name it."""
-
-    @property
-    def path(self) -> str | None:
-        """The file of the run that is active, or of the last one."""
-
-    def traced(self, agent: str, model: Model) -> Ask:
-        """Asks the model for this agent, and traces that."""
+Traced: TypeAlias = Callable[[str, Model], Ask]
+"""Returns a function that asks a model for the agent of this name and traces the calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +109,16 @@ class Shared:
     tool_rules: Rules
     call_ids: CallIds
     refused_tools: set[str]
-    """The names of those that the service refuses, which are not offered."""
+    """The names of the tools that the service refuses, which are not offered."""
     agents: Mapping[str, AgentState]
     """The states of the agents, by their names."""
-    trace: TraceFile | None = None
+    traced: Traced | None = None
     seen: Seen = field(default_factory=Seen)
-
-    @property
-    def trace_path(self) -> str | None:
-        """The file of the debug trace, if there is one."""
-        return None if self.trace is None else self.trace.path
 
 
 @dataclass(eq=False)
 class AgentContext:
-    """One agent. Its ``spec`` may be replaced between two runs, by another model or for another call.
-
-    ``state`` is its part of the session's state, which only records change.
-    """
+    """One agent. Its ``spec`` may be replaced between two runs. Only records change its ``state``."""
 
     spec: AgentSpec
     shared: Shared
@@ -143,58 +127,47 @@ class AgentContext:
 
     @property
     def name(self) -> str:
-        """The agent's name, as in ``explore-1``."""
+        """The agent's name, such as ``explore-1``."""
         return self.spec.name
 
     @property
     def conversation(self) -> Conversation:
-        """Its messages."""
+        """The agent's messages."""
         return self.state.history.conversation
 
     @property
     def fill(self) -> Fill:
-        """How much of a window they fill."""
+        """How much of a window the messages fill."""
         return self.state.history.fill
 
-    @property
-    def words(self) -> Words:
-        """What the user said in them."""
-        return self.state.history.words
-
     def append(self, message: Message, *, is_cut: bool = False) -> Projected:
-        """Commit a message; ``is_cut``: it is what was shown of a reply that a now line cut."""
+        """Commit a message. ``is_cut``: it is the shown part of a reply that a now line cut."""
         return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
 
     def commit(self, record: records.Message) -> Projected:
-        """Check the message of a record, record and append it, and return its events.
-
-        Raise ``ConversationError`` or ``JournalError``, and nothing has changed then.
-        """
+        """Check and record a message. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
         self.conversation.check(record.message)
         return self.shared.journal.record(record)
 
     def compact(self, record: records.Compacted) -> Projected:
-        """Check a compaction, record it and carry it out, and return its events.
-
-        Raise ``ConversationError`` or ``JournalError``, and nothing has changed then.
-        """
+        """Check and record a compaction. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
         Conversation(messages_after(self.conversation.messages, record))
         return self.shared.journal.record(record)
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
-        """Take back what the service will not hear, with these lines. Raise ``JournalError``."""
+        """Record the removal of the messages that the service refuses, with these lines. Raise ``JournalError``."""
         gone = self.conversation.withdrawable
         self.shared.journal.record(records.Withdrawn(gone, self.name, reason, tuple(line_ids)))
 
     def remove(self, removed: records.Removed) -> None:
-        """Record and carry out the removal of content, unless there is none of it. Raise ``JournalError``."""
+        """Record the removal of content, unless there is none of it. Raise ``JournalError``."""
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
         if has_tools or without(messages, removed) is not messages:
             self.shared.journal.in_order(self.shared.journal.record(removed).emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
-        """The handler prompt that holds now. A fault of its file is reported, and the built-in one is used."""
+        """Return the current handler prompt. Report a fault of its file, and use the built-in one then."""
         prompt, error = self.spec.prompts.current()
         if error is not None:
             why = f"{error.sentence}; the built-in handler prompt is used"
@@ -203,6 +176,10 @@ class AgentContext:
         return prompt
 
     def check_prompt(self, iteration: int) -> None:
-        """Report a fault of the handler prompt's file at once, not at the first interruption."""
+        """Report a fault of the handler prompt's file now, not at the first interruption."""
         if self.spec.prompts.path is not None:
             self.current_prompt(iteration)
+
+    def notice(self, iteration: int, message: str) -> None:
+        """Emit a notice of this agent."""
+        self.shared.emit(events.Notice(agent=self.name, iteration=iteration, message=message))

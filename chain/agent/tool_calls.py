@@ -1,23 +1,25 @@
-"""The tool calls of a reply, batch after batch, and a result for every one of them.
+"""The tool calls of a reply, batch after batch, and a result for each of them.
 
-A batch is one call, or several neighbours that may run at the same time (they only read, or start agents). At C, which
-stands before each batch and before each call that had to wait for one of the ``MAX_AT_ONCE`` places, a stop or an
-urgent line that waits skips everything that has not started; what has started finishes.
+A batch is one call, or several neighbours that may run at the same time (they only read, or start agents). At C, before
+each batch and before each call that had to wait for one of the ``MAX_AT_ONCE`` places, a stop or an urgent line skips
+the calls that have not started.
 
-A call that needs approval is put to the user before it starts, with a preview of what it would do. After the answer the
-preview is made again; if it differs, the call fails. One whose question was withdrawn never started.
+The start of a call is on record before its tool runs, so that it is known which calls may have had effects, even if the
+program is killed. A call that needs approval starts after the answer, unless a new preview then differs from the one
+that was shown. A call that cannot be run (an unknown tool, bad input) never starts.
 
-A call that has started is on record before its tool runs, so that it is known which calls may have had effects, also
-where the program is killed. One that cannot be run (an unknown tool, input that does not fit or was cut off) never
-starts.
+What becomes of a tool that has started:
 
-What becomes of a tool that has started: at a stop it finishes. An interrupt (Esc), the run's time limit, the end of the
-agent above and a full disk that another call of the batch meets cancel it; a now line cancels its batch; its own time
-limit gives a result that says so. A result that is there is kept. Each call that has none then gets one in
-``answer_open``, outside the cancelled scope: "[Interrupted: ...]" if its tool had started, else "[Skipped: ...]".
+- A stop or an urgent line lets it finish.
+- An interrupt (Esc), the run's time limit, the end of the agent above, or a full disk met by another call cancels it.
+- A now line cancels its batch.
+- Its own time limit gives it a result that says so.
 
-Where the disk is full a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted
-and kept in memory, the run ends with ``error``, and the next run answers the open calls.
+A call without a result then gets one in ``answer_open``, outside the cancelled scope: "[Interrupted: ...]" if its tool
+had started, otherwise "[Skipped: ...]".
+
+On a full disk a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted and kept
+in memory, the run ends with ``error``, and the next run answers the open calls.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, TypeAlias, TypeVar
 
@@ -45,14 +48,14 @@ from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
 CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
 MAX_AT_ONCE = 8
-"""Calls of a batch that run at the same time: enough to hide the waits of slow disks and servers, few enough that a
-reply with a hundred of them uses up neither the threads nor the open files."""
+"""Calls of a batch that run at the same time: few enough that a reply with a hundred calls exhausts neither the threads
+nor the open files."""
 
 T = TypeVar("T")
 
 
 def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
-    """The calls in their order, cut into what may run at the same time: neighbours that may, or one other."""
+    """Split the calls, in order, into groups that may run at the same time."""
     for is_joint, group in groupby(calls, may_join):
         if is_joint:
             yield tuple(group)
@@ -61,17 +64,17 @@ def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple
 
 
 _Planned: TypeAlias = tuple[ToolCall, Tool | str]
-"""A call, and its tool or why it cannot be run."""
+"""A call with its tool, or with the reason why it cannot be run."""
 
 
 def _may_join(planned: _Planned) -> bool:
-    """Whether a call's neighbours may run at the same time. One that is not run is as harmless as one that reads."""
+    """Return whether a call's neighbours may run at the same time. They may if it is not run at all."""
     _, tool = planned
     return isinstance(tool, str) or may_run_beside_others(tool)
 
 
 class ToolCalls:
-    """Runs the tool calls of one agent."""
+    """The tool calls of one agent."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
@@ -81,7 +84,7 @@ class ToolCalls:
     async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> tuple[bool, tuple[str, ...]]:
         """Run the calls of a reply and append the results.
 
-        Return whether calls have no result of their own, and the names of the tools that did not start.
+        Return whether calls were skipped or cut, and the names of the tools that did not start.
         """
         planned = [(call, CUT_OFF if call.id in cut else self._find(call)) for call in calls]
         for batch in batches(planned, _may_join):
@@ -92,7 +95,7 @@ class ToolCalls:
                     await self._run_batch(run, batch)
                 run.step.was_cut = scope.cancelled_caught
             finally:
-                # What was found keeps the order of the calls, whichever ended first.
+                # In the order of the calls, not in the order of their ends.
                 for call, _ in batch:
                     run.add_found(_found_by(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
@@ -102,7 +105,7 @@ class ToolCalls:
         return bool(skipped), unstarted
 
     def _is_held_up(self, run: Run) -> bool:
-        """Whether a line waits that keeps tools from starting."""
+        """Return whether a stop or a waiting line prevents tools from starting."""
         return run.stop_asked or self._inbox.has_urgent
 
     def _find(self, call: ToolCall) -> Tool | str:
@@ -119,7 +122,7 @@ class ToolCalls:
 
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
-                # Here and not before: a task begins a moment later, and a line may come in that moment.
+                # Checked in the task, since a line may come between ``start`` and the task's first step.
                 if is_at_c and self._is_held_up(run):
                     task_status.started(False)
                     return
@@ -131,7 +134,7 @@ class ToolCalls:
             async with trio.open_nursery() as nursery:
                 for n, planned in enumerate(batch):
                     await room.acquire()
-                    # Each waits for the one before, so they start in order.
+                    # Waits until the call has started, so that calls start in order.
                     if not await nursery.start(run_one, planned, n == 0 or n >= MAX_AT_ONCE):
                         break
         except BaseExceptionGroup as group:
@@ -140,41 +143,41 @@ class ToolCalls:
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
         call, tool = planned
         await trio.lowlevel.checkpoint_if_cancelled()
-        limit = trio.CancelScope()
-        run.step.clocks[call.id] = Clock(limit)
-        context = self._tool_context(run, call)
-        if not isinstance(tool, str) and tool.needs_approval:
-            approved = await self._approved(run, call, tool, context)
-            if approved is None:
-                return
-            context = approved
         if isinstance(tool, str):
             run.step.tools = "running"
-            self._shared.emit(self._event(events.ToolCall, run, call, input=call.input, parent_id=self._parent_id))
+            parent_id = self._context.spec.parent_id
+            self._shared.emit(self._event(events.ToolCall, run, call, input=call.input, parent_id=parent_id))
             on_start()
             self._ended(run, call, calling.failed(call, tool), 0.0, input={})
             return
-        # If it is cut from here on, even before its tool runs, its result is "[Interrupted: ...]".
+        limit = trio.CancelScope()
+        run.step.clocks[call.id] = Clock(limit)
+        context = await self._approved(run, call, tool)
+        if context is None:
+            return
+        # From here on, a cut gives the result "[Interrupted: ...]", even before the tool runs.
         started = self._shared.journal.record(records.ToolStarted(call.id, call.name, self._context.name))
         run.step.tools = "running"
         started.emit()
         on_start()
         await self._shared.journal.wait_written()
-        # Whoever heard of the start may have interrupted the run in the same step. The tool does not run then.
+        # A listener may have interrupted the run on hearing of the start. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
         begun = trio.current_time()
         result = await calling.run(tool, call, context, self._shared.tool_rules, limit)
         self._ended(run, call, result, trio.current_time() - begun)
 
-    async def _approved(self, run: Run, call: ToolCall, tool: Tool, context: ToolContext) -> ToolContext | None:
-        """The context with what the user approved; ``None`` if the call does not start."""
-        rules = self._shared.tool_rules
+    async def _approved(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
+        """Return the call's context, with the user's approval if it needs one. ``None``: the call does not start."""
+        context, rules = self._tool_context(run, call), self._shared.tool_rules
+        if not tool.needs_approval:
+            return context
         try:
             shown = await calling.preview(tool, call, context, rules)
             if shown is not None:
                 verdict = await context.asking.approve(shown)
                 if verdict.withdrawn:
-                    return None  # it is answered as all that was skipped
+                    return None  # it counts as skipped
                 if not verdict.allowed:
                     raise ToolError(verdict.reason)
                 if await calling.preview(tool, call, context, rules) != shown:
@@ -194,9 +197,9 @@ class ToolCalls:
     def _ended(
         self, run: Run, call: ToolCall, result: ToolResult, seconds: float, *, input: Mapping[str, Any] | None = None
     ) -> None:
-        """Record and emit a result; ``input`` as in its event, by default that of a call that never started.
+        """Record and emit a result, with ``input`` in its event, by default that of a call that never started.
 
-        It is emitted even if this raises ``JournalError``: whoever saw the call start must see it end.
+        It is emitted even if this raises ``JournalError``: listeners that saw the call start must see it end.
         """
         run.step.answered[call.id] = result
         has_started = call.id in self._context.state.started
@@ -214,7 +217,7 @@ class ToolCalls:
                 self._shared.emit(self._event(events.ToolResult, run, call, text=text, input=shown, **facts))
 
     def _record_finished(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> Projected:
-        """Record that a call has ended, with the result unless it follows at once with those of the other calls."""
+        """Record the end of a call, with its result unless the message of all results follows at once."""
         ended = records.ToolFinished(
             call.id,
             self._context.name,
@@ -223,14 +226,14 @@ class ToolCalls:
             exit_code=result.exit_code,
             summary=result.summary,
         )
-        # The results of a reply are appended together. Until then this one would be lost with the program.
+        # While other calls run, a crash would lose the result if it were not in this record.
         if not all(call.id in run.step.answered for call in self._context.conversation.open_calls):
-            with suppress(JournalError):  # the disk may still have room without it
+            with suppress(JournalError):  # the disk may have room for the record without the result
                 return self._shared.journal.record(replace(ended, text=result.text, images=result.images))
         return self._shared.journal.record(ended)
 
     def answer_open(self, run: Run) -> None:
-        """Append a result for every open call: its own, or one that says why there is none."""
+        """Append a result for each open call: its own, or one that says why there is none."""
         failure: JournalError | None = None
         conversation, state = self._context.conversation, self._context.state
         calls = conversation.open_calls
@@ -246,10 +249,6 @@ class ToolCalls:
         if failure is not None:
             raise failure
         self._context.append(tool_results(results[call.id] for call in calls)).emit()
-
-    @property
-    def _parent_id(self) -> str:
-        return self._context.spec.parent_id
 
     def _event(self, kind: Any, run: Run, call: ToolCall, **more: Any) -> Any:  # noqa: ANN401 - the fields of an event
         """Return an event of a call that is not on record."""
@@ -273,13 +272,13 @@ class ToolCalls:
             Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run)),
             agent=agent,
             delegating=run.delegating,
-            notice=lambda text: shared.emit(events.Notice(agent=agent, iteration=n, message=text)),
+            notice=partial(self._context.notice, n),
             result_limit=shared.tool_rules.result_limit,
         )
 
 
 def _found_by(run: Run, call: ToolCall) -> list[PartialResult]:
-    """The call's result, if it is none of an error; else what its agent had found."""
+    """Return the call's result unless it is an error, otherwise the findings of its agent."""
     answer = run.step.answered.get(call.id)
     if answer is not None and not answer.is_error:
         return [PartialResult(call.name, answer.text)]
@@ -287,10 +286,10 @@ def _found_by(run: Run, call: ToolCall) -> list[PartialResult]:
 
 
 def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What a batch raises: an error of our own as what it is, since the executor knows it by its type.
+    """Return what a batch raises: a single error unwrapped, because the executor handles it by its type.
 
-    A cancellation beside it strikes again at the next checkpoint. Errors of several calls stay a group, unless all are
-    of one full disk.
+    A cancellation next to it is raised again at the next checkpoint. Several errors stay a group, unless all are
+    ``JournalError``.
     """
     _, errors = group.split(trio.Cancelled)
     if errors is None:
@@ -302,7 +301,7 @@ def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 @dataclass(frozen=True, slots=True)
 class _CallSteering:
-    """The guidance for a running tool at its own safe points."""
+    """The guidance that a running tool reads at its own safe points."""
 
     run: Run
     inbox: Inbox

@@ -1,20 +1,19 @@
-"""The agents of a session that are at work: who started whom, which one a line goes to, how a stop reaches them all.
+"""The tree of the agents at work: which one a line goes to, and how a stop reaches all of them.
 
-Nothing here waits. A line goes to the deepest agent that the user can be talking to (SPEC section 10)::
+A line goes to the deepest agent that the user can be talking to (SPEC section 10)::
 
     main ──> the first of explore, plan, all others that has an agent at work below it; of several the youngest
          ──> and so on below that one, until there is none
 
-An agent that an ``agent_ask`` put to work does not count, nor what works for it: the conversation goes on above. Nor
-does one that is completing: its run is over, and its answer is being handed over.
+Agents that work for an ``agent_ask`` are skipped, and those that are completing: their run is over, and their answer
+is being handed over.
 
-A stop and an interrupt mark every run below the one that they are meant for, in the same step. So whatever ends first,
-no agent above it takes that for an answer and goes on.
+A stop and an interrupt mark every run below their target in the same step. Otherwise an agent above could take the end
+of one below for an answer and continue.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -29,42 +28,57 @@ from chain.lines.inbox import Inbox, find_waiting_line
 _RANKS = {"explore": 0, "plan": 1}
 """The kinds whose agents lines go to before those of all other kinds, in their order."""
 
-AgentState: TypeAlias = Literal["executing", "completing", "finished"]
-"""What an agent is doing: its run is active, or over, or it is kept to be asked again."""
+Activity: TypeAlias = Literal["executing", "completing", "finished"]
+"""Whether the run of an agent is active, or over, or the agent is kept to be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """An agent as people see it; ``since`` is in seconds since the epoch, ``tokens`` are also of those it started."""
+    """An agent as front ends show it. ``since`` is in seconds since the epoch, ``tokens`` include its agents'."""
 
     name: str
     kind: str
     parent: str
     task: str
-    state: AgentState
+    state: Activity
     since: float
     iteration: int
     max_iterations: int
     tokens: int
     waiting: int
 
+    @classmethod
+    def of(cls, agent: AgentContext, activity: Activity) -> AgentView:
+        """Return the view of an agent."""
+        state = agent.state
+        return cls(
+            name=state.name,
+            kind=state.kind,
+            parent=state.parent,
+            task=state.task,
+            state=activity,
+            since=state.began,
+            iteration=state.iteration,
+            max_iterations=agent.spec.limits.max_iterations,
+            tokens=state.usage.total_tokens,
+            waiting=len(agent.inbox),
+        )
+
 
 @dataclass(eq=False)
 class AgentNode:
     """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
 
-    ``is_asked``: it was finished, and is asked one more question. ``below`` are those that work for it, oldest first.
+    ``is_asked``: it had finished, and works for an ``agent_ask``. ``below`` are the agents that work for it, oldest
+    first.
     """
 
     agent: AgentContext
-    kind: str
-    task: str = ""
     parent: AgentNode | None = None
     is_asked: bool = False
     run: Run | None = None
     is_completing: bool = False
     below: list[AgentNode] = field(default_factory=list)
-    since: float = field(default_factory=time.time)
 
     @property
     def name(self) -> str:
@@ -78,12 +92,12 @@ class AgentNode:
 
     @property
     def depth(self) -> int:
-        """How many agents are above it."""
+        """The number of agents above it."""
         return 0 if self.parent is None else self.parent.depth + 1
 
     @property
     def is_for_a_question(self) -> bool:
-        """Whether it works for an ``agent_ask``, its own or one further up."""
+        """Whether it, or an agent above it, works for an ``agent_ask``."""
         return self.is_asked or (self.parent is not None and self.parent.is_for_a_question)
 
     @property
@@ -92,28 +106,25 @@ class AgentNode:
         return 0 if self.run is None else self.run.iteration
 
     def all(self) -> Iterator[AgentNode]:
-        """Itself, and all below it."""
+        """Yield this agent and all below it."""
         yield self
         for node in tuple(self.below):
             yield from node.all()
 
     def stop(self) -> None:
-        """End its run and those of all below it at their next safe point."""
+        """End the runs of this agent and all below it at their next safe point."""
         for node in self.all():
             if node.run is not None:
                 node.run.stop()
 
     def interrupt(self) -> None:
-        """Cancel what it and all below it have in hand."""
+        """Cancel the runs of this agent and all below it."""
         for node in self.all():
             if node.run is not None:
                 node.run.interrupt()
 
     def apply_urgency(self, lines: Sequence[Accepted]) -> None:
-        """What the urgent and the now lines among those that have come to it do at once.
-
-        A now line cuts what it has in hand; the agents below it end with that.
-        """
+        """Carry out what new urgent and now lines do at once. A now line cuts the run and ends the agents below."""
         questions = self.agent.shared.questions
         urgencies = {accepted.line.urgency for accepted in lines}
         if "now" in urgencies:
@@ -126,19 +137,9 @@ class AgentNode:
             questions.withdraw({self.name})
 
     def view(self) -> AgentView:
-        """The agent as people are shown it."""
-        return AgentView(
-            name=self.name,
-            kind=self.kind,
-            parent="" if self.parent is None else self.parent.name,
-            task=self.task,
-            state="completing" if self.is_completing else "finished" if self.run is None else "executing",
-            since=self.since,
-            iteration=self.iteration,
-            max_iterations=self.agent.spec.limits.max_iterations,
-            tokens=0 if self.run is None else self.run.usage.total_tokens,
-            waiting=len(self.inbox),
-        )
+        """Return the agent as front ends show it."""
+        running: Activity = "completing" if self.is_completing else "executing"
+        return AgentView.of(self.agent, "finished" if self.run is None else running)
 
 
 class AgentTree:
@@ -148,7 +149,7 @@ class AgentTree:
         self.main = main
 
     def named(self, name: str) -> AgentNode:
-        """The agent at work with this name, whose case does not matter. Raises ``UserError`` with those that are."""
+        """Return the agent at work with this name, ignoring case. Raise ``UserError`` if there is none."""
         there = {node.name: node for node in self.main.all() if not node.is_completing}
         folded = {known.casefold(): node for known, node in there.items()}
         found = there.get(name) or folded.get(name.casefold())
@@ -158,26 +159,24 @@ class AgentTree:
         return found
 
     def target(self) -> AgentNode:
-        """The agent that a line without an address goes to."""
+        """Return the agent that a line without an address goes to."""
         node = self.main
         while below := [each for each in node.below if not (each.is_completing or each.is_asked)]:
-            node = min(reversed(below), key=lambda each: _RANKS.get(each.kind, len(_RANKS)))
+            node = min(reversed(below), key=lambda each: _RANKS.get(each.agent.state.kind, len(_RANKS)))
         return node
-
-    # ------------------------------------------------------------------------------------------- waiting lines
 
     @property
     def waiting(self) -> tuple[Accepted, ...]:
-        """The lines that wait, for whichever agent, in the order of acceptance."""
+        """The waiting lines of all agents, in the order of acceptance."""
         return tuple(a for a in self.main.agent.shared.ledger.lines.waiting if not a.is_leaving)
 
     def last_waiting(self, origin: Origin) -> str | None:
-        """The id of the latest line from there that ``drop`` would still remove."""
+        """Return the id of the latest line of this origin that can still be dropped."""
         own = (a for a in reversed(self.waiting) if a.origin == origin)
         return next((accepted.id for accepted in own if not accepted.was_used), None)
 
     def drop(self, id: str, reason: str = "") -> Accepted:
-        """Remove a waiting line for good. Raises ``UserError`` as ``Inbox.drop`` does."""
+        """Remove a waiting line for good. Raise ``UserError`` as ``Inbox.drop`` does."""
         accepted = find_waiting_line(self.waiting, id)
         node = next(node for node in self.main.all() if node.name == accepted.agent)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)

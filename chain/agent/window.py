@@ -1,6 +1,6 @@
 """How full a model's window is, and what a conversation keeps when it is compacted. Pure.
 
-What the user said is kept beside the conversation, word for word, so that no summary has to keep it (SPEC, I10).
+The user's words are stored next to the conversation, so that no summary has to repeat them (SPEC, I10).
 """
 
 from __future__ import annotations
@@ -18,29 +18,28 @@ from chain.model import Window
 from chain.text.wording import COMPACTED, WORDS, counted
 
 FIRST_RATIO = 3.5
-"""Characters a token, until a service has said how many tokens a request came to."""
+"""Characters per token, until a service has reported the tokens of a request."""
 
 RATIOS = 1.0, 10.0
-"""The least and the most that is believed: some servers leave out of their count what a cache held."""
+"""The least and the most that is believed: some servers do not count what was cached."""
 
 MOST_WRONG = 2.0
-"""How many times as long as by our estimate a conversation is taken to be that a service finds too long."""
+"""How many times longer than estimated a conversation is at most assumed to be, if a service finds it too long."""
 
 WORDS_SHARE = 0.25
-"""How much of the window the user's words of earlier runs may have."""
+"""The share of the window for the user's words of earlier runs."""
 
 LONGEST_REPLY_SHARE = 0.5
-"""How much of what may be full is kept free for a reply at most: a model whose longest reply is as long as its window
-would be compacted at every call."""
+"""The largest share that is kept free for a reply: the longest reply of some models is as long as their window."""
 
 IMAGE_CHARS = 5_600
-"""What an image counts for: 1,600 tokens is the most that a service makes of one."""
+"""Characters that an image counts for: a service counts at most 1,600 tokens."""
 
 LEAST_STUBBED = 400
-"""Characters of a result that is worth a stub."""
+"""Characters of the shortest result that is replaced with a stub."""
 
 EARLIER_GONE = "[earlier messages removed to make room]"
-"""What stands for them in a request for a summary."""
+"""The text that replaces them in a request for a summary."""
 
 PROMPT = """\
 The conversation is about to be shortened to make room. Write what is needed to go on with the work from your text
@@ -57,9 +56,8 @@ FOCUS = "What matters most to the user: "
 class CompactionRules:
     """When and how a conversation is compacted.
 
-    ``at`` is the share of the window that may be full, ``None`` for no compaction but what the user asks for. ``keep``
-    is the share that the latest messages may have afterwards. ``prompt`` may hold ``${focus}``, what the user said
-    matters.
+    ``at`` is the share of the window that may be full; with ``None`` only the user starts a compaction. ``keep`` is the
+    share for the latest messages afterwards. ``prompt`` may contain ``${focus}``, the user's emphasis.
     """
 
     at: float | None = 0.9
@@ -68,41 +66,41 @@ class CompactionRules:
 
     @property
     def share(self) -> float:
-        """How much of the window may be full."""
+        """The share of the window that may be full."""
         return 1.0 if self.at is None else self.at
 
     def prompt_for(self, focus: str) -> str:
-        """The message that asks for a summary."""
+        """Return the message that asks for a summary."""
         return Template(self.prompt).safe_substitute(focus=FOCUS + focus if focus else "").strip()
 
     def room_for_reply(self, window: Window) -> int:
-        """How many tokens of the window are kept free for a reply."""
+        """Return the tokens of the window that are kept free for a reply."""
         return min(window.longest_reply, int(self.share * window.tokens * LONGEST_REPLY_SHARE))
 
     def limit(self, window: Window) -> int:
-        """How many tokens a conversation may fill."""
+        """Return the tokens that a conversation may fill."""
         return int(self.share * window.tokens) - self.room_for_reply(window)
 
 
 class Fill:
-    """How many tokens one conversation fills: as the last reply reported, and an estimate of what came since."""
+    """The tokens of one conversation: as the last reply reported, and an estimate of what came since."""
 
     def __init__(self) -> None:
         self.image_bytes = 0
         """Bytes of all images in the conversation."""
         self.beside = 0
-        """Characters of the system prompt and the tools; 0 until the agent's model is known."""
+        """Characters of the system prompt and the tools. 0 until the agent's model is known."""
         self._counted: tuple[int, int, int] | None = None
-        """The tokens that a service counted last, for so many characters of the conversation and beside it."""
+        """The tokens that a service counted last, with the characters of the conversation and ``beside`` it."""
         self._chars = 0
         self._known = 0
         self._since = 0
         self._counts_reply = False
-        """Whether the reply that comes next is among the known tokens."""
+        """Whether the known tokens include the reply that is appended next."""
 
     @property
     def ratio(self) -> float:
-        """Characters a token, as the service has counted them last."""
+        """Characters per token, by the last count of the service."""
         if self._counted is None:
             return FIRST_RATIO
         tokens, chars, beside = self._counted
@@ -110,17 +108,17 @@ class Fill:
 
     @property
     def tokens(self) -> int:
-        """The tokens that the next request would have."""
+        """The tokens of the next request."""
         if not self._known:
             return self.estimate(self._chars + self.beside)
         return self._known + self.estimate(self._since)
 
     def estimate(self, chars: int) -> int:
-        """How many tokens so many characters are."""
+        """Return the estimated tokens of so many characters."""
         return math.ceil(chars / self.ratio)
 
     def add(self, message: Message) -> None:
-        """Count a message that was appended."""
+        """Count an appended message."""
         chars = length_of(message)
         self._chars += chars
         self.image_bytes += sum(image.size for image in message.images)
@@ -129,9 +127,9 @@ class Fill:
         self._counts_reply = False
 
     def update(self, usage: Usage, asked_tokens: int, window: int, *, is_too_long: bool) -> None:
-        """Note what a service says of a request with the whole conversation: by its reply, or that it is too long.
+        """Use the count of a service for a request with the whole conversation.
 
-        ``asked_tokens`` is then how long it is, and ``window`` what the model can take in; 0 where that is not known.
+        For a request that is too long, ``asked_tokens`` is its length and ``window`` the model's; 0 if unknown.
         """
         if not is_too_long:
             asked = usage.total_tokens - usage.output_tokens
@@ -146,7 +144,7 @@ class Fill:
             self._known = self._since = 0
 
     def begin_anew(self, messages: Iterable[Message]) -> None:
-        """Count these messages alone."""
+        """Count only these messages."""
         messages = list(messages)
         self._chars = sum(map(length_of, messages))
         self.image_bytes = sum(image.size for message in messages for image in message.images)
@@ -156,9 +154,9 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What the user said: a line, the query of a run, the answer to a question; of an agent below main also its task.
+    """A line, query or answer of the user, or the task of an agent below main.
 
-    ``iteration`` is 0 for what a run was started with. ``line_id`` is empty for what is no line.
+    ``iteration`` is 0 for a query or task. ``line_id`` is empty for a task or answer.
     """
 
     text: str
@@ -168,43 +166,39 @@ class Word:
 
     @property
     def row(self) -> str:
-        """The words, with when they came."""
+        """The text with its run and iteration."""
         when = f"iteration {self.iteration}" if self.iteration else "query" if self.line_id else "task"
         return f"[run {self.run}, {when}] {self.text}"
 
 
 class Words:
-    """All that the user said to one agent, in order."""
+    """The user's words to one agent, in order."""
 
     def __init__(self) -> None:
         self.run = 0
-        """The number of the run that is active, or of the last one."""
+        """The number of the active or last run."""
         self._words: list[Word] = []
         self._answered = 0
-        """How many of them came before the last reply without tool calls."""
+        """The number of words before the last reply without tool calls."""
         self._kept: list[Word] = []
-        """Those that the last compaction kept."""
+        """The words that the last compaction kept."""
 
     def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
-        """Add what was delivered in this run."""
+        """Add words that were delivered in this run."""
         self._words.append(Word(text, self.run, iteration, line_id))
 
-    def add_answer(self, question: str, answer: str, iteration: int) -> None:
-        """Add what the user answered to a question."""
-        self.add(f"(asked: {question}) {answer}", iteration=iteration)
-
     def answered(self) -> None:
-        """Note that a reply without tool calls is in the conversation."""
+        """Follow a reply without tool calls."""
         self._answered = len(self._words)
 
     def compacted(self, left_out: int) -> None:
-        """Note that a compaction has kept all but so many, the earliest."""
+        """Follow a compaction that has left out so many of the earliest words."""
         self._kept = self._words[left_out:]
 
     def remove(self, line_ids: Collection[str]) -> str:
-        """Take out what came since the last answer: these lines, and what is no line.
+        """Remove these lines, and tasks and answers, if they came since the last reply without tool calls.
 
-        Returns the rows that are left of those that the last compaction kept.
+        Return the remaining rows of those that the last compaction kept.
         """
         gone = {id(w) for w in self._words[self._answered :] if not w.line_id or w.line_id in line_ids}
         self._words = [word for word in self._words if id(word) not in gone]
@@ -212,7 +206,7 @@ class Words:
         return "\n".join(word.row for word in self._kept)
 
     def kept(self, chars: int) -> tuple[str, int]:
-        """The rows of this run, with as many of the earlier ones, latest first, as fit; and how many are left out."""
+        """Return the rows of this run with the latest earlier ones that fit, and the number of those left out."""
         rows: list[str] = []
         for word in reversed(self._words):
             if word.run != self.run:
@@ -224,7 +218,7 @@ class Words:
 
 
 def length_of(message: Message) -> int:
-    """How many characters of a message count for the window."""
+    """Return the characters of a message that count for the window."""
     chars = 0
     for block in message.blocks:
         match block:
@@ -242,7 +236,7 @@ def length_of(message: Message) -> int:
 
 
 def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
-    """How many of the latest messages fit; the first of them answers no call, since its calls would be gone."""
+    """Return how many of the latest messages fit. The first of them has no results, as their calls would be gone."""
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
         chars -= length_of(message)
@@ -254,7 +248,7 @@ def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
 
 
 def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
-    """The ids of the oldest results that come to as many characters, as far as there are any."""
+    """Return the ids of the oldest results that together have at least so many characters, if there are enough."""
     found: list[str] = []
     for result in (result for message in messages for result in message.results):
         if chars <= 0:
@@ -267,7 +261,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
 
 
 def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
-    """The messages, with a stub for each of these results."""
+    """Return the messages with a stub for each of these results."""
     names = {call.id: call.name for message in messages for call in message.calls}
 
     def stub(result: ToolResult) -> ToolResult:
@@ -284,10 +278,10 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
 
 
 def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
-    """The messages with so many characters less, as far as that is possible.
+    """Return the messages with so many characters less, as far as possible.
 
-    First stubs stand for the oldest results. Then the newest words of the user go, which no summary has to keep; then
-    the oldest messages. A reply stays.
+    First the oldest results become stubs. Then the user's newest words are removed, which no summary has to repeat, and
+    then the oldest messages. One reply stays.
     """
     if chars <= 0:
         return messages
@@ -304,12 +298,12 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
                 break
         over -= length_of(message)
     left = [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
-    # Copies, since who has encoded the last one takes those before it for the same as well.
+    # Copies, because providers compare the last message that they have encoded by identity.
     return [replace(m) for m in left]
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
-    """The conversation after it was compacted."""
+    """Return the conversation after a compaction."""
     if not record.summary:
         return with_stubs(messages, record.stubbed)
     kept = messages[max(len(messages) - record.kept, 0) :]
@@ -317,7 +311,7 @@ def messages_after(messages: Sequence[Message], record: Compacted) -> list[Messa
 
 
 def first_message(record: Compacted) -> Message:
-    """The message that stands for all that came before a compaction."""
+    """Return the message that replaces what came before a compaction."""
     left_out = f"({counted(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
     images = f"(Images left out to make room: {', '.join(record.images)}.)" if record.images else ""
     words = "\n".join(filter(None, [left_out, images, record.words]))
@@ -327,7 +321,7 @@ def first_message(record: Compacted) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """What fills a window, in tokens, with its ``parts`` by name. An unknown window is 0."""
+    """The content of a window in tokens, with its ``parts`` by name. An unknown window is 0."""
 
     window: int
     tokens: int
@@ -335,7 +329,7 @@ class WindowView:
 
     @property
     def sentence(self) -> str:
-        """What fills it, the largest first."""
+        """The parts, largest first."""
         rows = sorted(self.parts, key=lambda part: -part[1])
         return ", ".join(f"{name} {tokens:,}" for name, tokens in rows if tokens)
 
@@ -347,7 +341,7 @@ def view_of(
     beside: Sequence[tuple[str, int]],
     compacted: Compacted | None = None,
 ) -> WindowView:
-    """What fills a window; ``beside`` are the characters of what comes before the conversation, by name.
+    """Return what fills a window. ``beside`` are the characters before the conversation, by name.
 
     ``compacted`` is the compaction that the conversation begins with.
     """
@@ -360,7 +354,7 @@ def view_of(
         if message.role == "assistant":
             chars["replies"] += length_of(message)
         elif not message.results:
-            # What the user said is one text; the files that it names come after it.
+            # The user's words are one block. The files that they name follow.
             words = length_of(Message("user", message.blocks[:1]))
             chars["user's words"] += words
             chars["named files"] += length_of(message) - words

@@ -135,10 +135,10 @@ async def open_chain(
             session_state.call_ids,
             session_state.refused_tools,
             session_state.agents,
-            trace=trace,
+            traced=None if trace is None else trace.traced,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
-        tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main), kind=spec.name))
+        tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, make_spec, bounds, session_state.numbers)
@@ -166,7 +166,7 @@ async def open_chain(
         )
         try:
             resumed = None if read is None else Resuming(read, session, children, shared).resume()
-            session_state.trace_path = lambda: shared.trace_path
+            session_state.trace_path = lambda: None if trace is None else trace.path
             journal.connect(session_state.apply, audience.emit)
             record_opening(session, shared, whereabouts=place)
             shared.plan.carry_over(plan)

@@ -1,10 +1,9 @@
-"""The lines on record: what each says, which of them wait, and what became of the others. Pure.
+"""The lines of a session, a part of its state, which only records change (``session.state``). Pure.
 
-This is a part of the state of a session: only records change it (``session.state``). What may become of a line is one
-table. All final states but one stay as they are: the service may refuse a request whose messages then have to leave the
-conversation again, and the lines in them go back to the user::
+These are the transitions of a line. A delivered line is returned only if the service refuses the request, because its
+message then leaves the conversation::
 
-    queued ──> delivered ──> returned (only by a refusal)
+    queued ──> delivered ──> returned
        ├─────> handled
        ├─────> returned
        └─────> dropped
@@ -26,10 +25,10 @@ from chain.journal import records
 from chain.lines.parse import Line, Urgency, parse_line
 
 OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
-"""Where lines come from that are not of the process's own input: their senders have the receipts."""
+"""The origins of lines that are not the process's own input. Their senders receive the receipts."""
 
 BEFORE = " (before)"
-"""The suffix of the id of a line that an earlier process accepted, if its sender may use the id again."""
+"""The suffix of the ids of lines of an earlier process, so that senders may use their ids again."""
 
 NEXT: dict[State, frozenset[State]] = {
     "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
@@ -47,14 +46,14 @@ _URGENCIES: dict[str, Urgency] = {urgency: urgency for urgency in get_args(Urgen
 class Accepted:
     """A line on record.
 
-    ``id`` is the id that people and senders see. It differs from the one on record (``on_record``, unique in the
-    session) if another process of the session had used the sender's id before. ``number`` counts the lines of the
-    session from 1. ``accepted_at`` and ``entered_at`` are the times, in seconds since the epoch, when the line was
-    accepted and when a message delivered it; ``entered`` is the safe point and iteration of that message.
-    ``withdrawn`` says why that message has left the conversation. ``is_carried_out``: code has done what it says.
+    ``id`` is shown to people and senders. It differs from the id ``on_record``, which is unique in the session, if an
+    earlier process had used the sender's id. ``number`` counts the lines of the session from 1. ``accepted_at`` and
+    ``entered_at`` (delivery) are in seconds since the epoch. ``entered`` is the safe point and iteration of the message
+    that delivered it, and ``withdrawn`` says why that message has left the conversation. ``is_carried_out``: code has
+    done what the line says.
 
-    The last three are known to the running process alone. ``since`` is when it was accepted on trio's clock.
-    ``is_leaving``: it was taken for delivery, or to be returned. ``was_used``: a running tool has read its adjustment.
+    The last three exist only in the running process. ``since`` is when it was accepted on trio's clock. ``is_leaving``:
+    it was taken for delivery, or to be returned. ``was_used``: a running tool has read its adjustment.
     """
 
     record: records.Line
@@ -73,31 +72,31 @@ class Accepted:
 
     @property
     def on_record(self) -> str:
-        """Its id in the journal."""
+        """The id in the journal."""
         return self.record.id
 
     @property
     def agent(self) -> str:
-        """The agent that it waits for, or waited for."""
+        """The agent that it waits or waited for."""
         return self.record.agent
 
     @property
     def origin(self) -> Origin:
-        """Where it came from; the prompt, if this version does not know that."""
+        """The origin; the prompt if this version does not know it."""
         return _ORIGINS.get(self.record.origin, "prompt")
 
     @property
     def state(self) -> State:
-        """Its state by its last receipt."""
+        """The state of the last receipt."""
         return "queued" if self.receipt is None else self.receipt.state
 
     @property
     def is_own(self) -> bool:
-        """Whether the line came from the input of the process that runs the session."""
+        """Whether it came from the process's own input."""
         return self.origin not in OTHERS
 
     def waited_s(self, now: float) -> float:
-        """Return the seconds until it was delivered, or until now. A clock may have been set back meanwhile."""
+        """Return the seconds until it was delivered, or until now. At least 0, since a clock may be set back."""
         return max((now if self.entered_at is None else self.entered_at) - self.accepted_at, 0.0)
 
 
@@ -113,7 +112,7 @@ class Lines:
         self._renamed: list[Accepted] = []
         """Those of earlier processes whose ids this process has given to other lines."""
         self._before = 0
-        """How many lines were accepted by earlier processes."""
+        """The number of lines of earlier processes."""
 
     def undone(self) -> list[Accepted]:
         """Return the lines that were to start a run or to act at once and have done neither."""
@@ -125,7 +124,7 @@ class Lines:
         return known is None or (known.number <= self._before and id == known.on_record)
 
     def add(self, record: records.Line, at: float) -> Accepted:
-        """Add a line, or let a known one wait for another agent."""
+        """Add a line, or move a known one to another agent."""
         known = self.on_record.get(record.id)
         if known is not None:
             known.record, known.line = record, _line_of(record)
@@ -142,18 +141,18 @@ class Lines:
         return accepted
 
     def wait(self, accepted: Accepted) -> None:
-        """Let a line wait in its place, if it is queued and does not wait yet."""
+        """Put a queued line that does not wait yet in its place."""
         if self._can_wait(accepted):
             insort(self.waiting, accepted, key=attrgetter("number"))
 
     def leave(self, ids: Iterable[str]) -> list[Accepted]:
-        """Take these lines, by their ids on record, out of their inboxes. Return those that are known."""
+        """Remove these lines, by ids on record, from the waiting ones. Return those that are known."""
         found = [self.on_record[id] for id in ids if id in self.on_record]
         self.waiting = [a for a in self.waiting if a not in found] if found else self.waiting
         return found
 
     def reopen(self) -> None:
-        """Follow the opening of the session by another process: all that is queued waits, with its urgency spent."""
+        """Follow the opening by another process: all queued lines wait, and their urgency is spent."""
         changed = [*self._renamed, *islice(self.on_record.values(), self._before, None)]
         self._before = len(self.on_record)
         self._renamed.clear()
@@ -183,7 +182,7 @@ class Lines:
 
 
 def _line_of(record: records.Line) -> Line:
-    """Return the line of a record as it was read when it was accepted."""
+    """Return the line of a record as it was parsed when it was accepted."""
     line = parse_line(record.text, local=False)
     if record.by_rule and record.kind == "stop":
         line = replace(line, kind="stop")

@@ -1,13 +1,10 @@
-"""The bounded inbox in which an agent's lines wait for a safe point.
+"""The bounded inbox in which an agent's lines wait for a safe point: a view of ``Lines.waiting`` with a limit.
 
-A line for which it has no room is refused. The bound is for lines that come in: a now line, which empties the queue,
-and what an agent leaves to the one above it need no room. New lines are refused until all of these have room again.
+A line is refused if the inbox is full. A now line, which empties the queue, and lines that a finished agent leaves to
+its parent may exceed the limit.
 
-The lines that wait are part of the session's state (``Lines.waiting``), and an inbox is a view of it with a bound. A
-trio memory channel cannot serve here: a follow-up stays while the lines behind it are delivered, and a line can be
+A trio memory channel cannot serve here: a follow-up stays while the lines behind it are delivered, and a line can be
 dropped from the middle, be moved to another agent, or be read by a running tool before it is delivered.
-
-Accepting a line is one synchronous step (SPEC section 3), so it is never half done: room, an id, a record, a place.
 """
 
 from __future__ import annotations
@@ -39,17 +36,17 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next line would be refused."""
+        """Whether there is no room for a line."""
         return len(self) >= self.size
 
     @property
     def is_overfull(self) -> bool:
-        """Whether even a line that needs no room would be refused: there is an end to how many of these may wait."""
+        """Whether there is no room even for a now line."""
         return len(self) >= 2 * self.size
 
     @property
     def has_urgent(self) -> bool:
-        """Whether a line waits that skips tools: an urgent or a now line."""
+        """Whether an urgent or a now line waits."""
         return any(accepted.line.skips_tools for accepted in self.waiting())
 
     @property
@@ -60,7 +57,7 @@ class Inbox:
     def put(
         self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0, by_rule: bool = False
     ) -> Accepted | str:
-        """Accept a line for this agent, or refuse it and return why; one step, without an await."""
+        """Accept a line for this agent, or refuse it and return why. One step without an ``await`` (SPEC section 3)."""
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
             return refuse(problem)
@@ -75,10 +72,7 @@ class Inbox:
             return refuse(str(error))
 
     def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[Accepted, ...]:
-        """Move all lines to another agent's inbox, also those that were taken and not delivered. Return them.
-
-        There they are merged in the order of acceptance, and keep their urgency. One step, without an await.
-        """
+        """Move all lines, also those taken and not delivered, to another inbox, and return them."""
         left = self.everything()
         merged = sorted((*to.waiting(), *left), key=attrgetter("number"))
         for accepted in left:
@@ -86,19 +80,19 @@ class Inbox:
         return left
 
     def waiting(self) -> tuple[Accepted, ...]:
-        """Return the lines that wait, in the order of acceptance. They stay."""
+        """Return the waiting lines in the order of acceptance."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent and not a.is_leaving)
 
     def everything(self) -> tuple[Accepted, ...]:
-        """Return the lines that wait, with those that were taken and are neither delivered nor settled yet."""
+        """Return the waiting lines and those that were taken and are not delivered or settled yet."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent)
 
     def drain(self) -> tuple[Accepted, ...]:
-        """Take all waiting lines but the follow-ups, in the order of acceptance."""
+        """Take all waiting lines except follow-ups, in the order of acceptance."""
         return self._take(lambda a: a.line.kind != "follow-up")
 
     def next_follow_up(self) -> Accepted | None:
-        """Take the oldest follow-up, if one waits."""
+        """Take the oldest follow-up, or return ``None``."""
         oldest = next((a for a in self.waiting() if a.line.kind == "follow-up"), None)
         self._take(lambda a: a is oldest)
         return oldest
@@ -108,14 +102,11 @@ class Inbox:
         return self._take(lambda a: a.line.kind == "todo")
 
     def drain_all(self) -> tuple[Accepted, ...]:
-        """Take everything that waits."""
+        """Take all waiting lines."""
         return self._take(lambda _: True)
 
     def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
-        """Remove one line for good; the case of its id does not matter.
-
-        Raise ``UserError`` when no such line waits, or when a running tool has acted on it already.
-        """
+        """Drop a waiting line. Raise ``UserError`` if it does not wait, or if a running tool has acted on it."""
         accepted = find_waiting_line(self.waiting(), id)
         if accepted.was_used:
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
@@ -123,10 +114,7 @@ class Inbox:
         return accepted
 
     def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
-        """Return the adjustments of the waiting lines whose ids on record are not in ``seen``, which gains them.
-
-        The lines stay: the model is still to read them. But a tool has acted on them now.
-        """
+        """Return the adjustments of waiting lines whose ids are not in ``seen``, and add these. The lines stay."""
         new = [a for a in self.waiting() if a.line.adjustment is not None and a.on_record not in seen]
         for accepted in new:
             seen.add(accepted.on_record)
@@ -143,7 +131,7 @@ class Inbox:
 
 
 def find_waiting_line(lines: Sequence[Accepted], id: str) -> Accepted:
-    """Return the line with this id, whose case does not matter. Raise ``UserError`` if none of these has it."""
+    """Return the line with this id, ignoring case. Raise ``UserError`` if there is none."""
     wanted = id.strip()
     found = [a for a in lines if a.id == wanted] or [a for a in lines if a.id.casefold() == wanted.casefold()]
     if not found:

@@ -1,8 +1,7 @@
-"""What a submitted line says: pure, no I/O and no state.
+"""Parsing a submitted line (SPEC section 3). Pure.
 
-The grammar is SPEC section 3. ``parse_line`` tries the marks in the order of the table below, and the first that fits
-decides; a line that fits none is a redirect. A ``!`` or ``!!`` before a line is no kind: it makes the line urgent or
-a now line, and what follows it is read by the rows below it.
+``parse_line`` tries the rows of this table in order; a line that matches none is a redirect. ``!`` and ``!!`` set the
+urgency, and the rest of the line is parsed by the rows below.
 
 ======================  ===========  ======================================================
 the line                kind         meaning
@@ -32,18 +31,18 @@ if TYPE_CHECKING:
     from chain.messages import Image
 
 MAX_LINE = 100_000
-"""Characters in a line. A pasted file of 25,000 tokens fits; what is longer belongs in a file that a tool reads."""
+"""Characters of a line: a pasted file of 25,000 tokens fits."""
 
 Kind: TypeAlias = Literal[
     "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
 ]
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
-"""When a line is delivered: at the next safe point; there too, with the tools skipped that have not started; at once,
-by cutting the work in hand. The later in this list, the stronger."""
+"""When a line is delivered: at the next safe point; there, after skipping tools that have not started; at once, by
+cutting the reply or the tools. In order of strength."""
 
 ASIDES: frozenset[Kind] = frozenset({"question", "todo", "context"})
-"""Kinds that ask for no change of course: after the answer the task goes on (SPEC section 5)."""
+"""Kinds after whose answer the task continues (SPEC section 5)."""
 
 STOP_PHRASES = (
     "stop",
@@ -96,7 +95,7 @@ AdjustmentType: TypeAlias = Literal["focus_query", "skip_source", "add_source", 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """Guidance in a form that a running tool can act on."""
+    """Guidance for a running tool."""
 
     type: AdjustmentType
     value: str
@@ -106,9 +105,10 @@ class Adjustment:
 class Line:
     """A parsed line.
 
-    ``text`` is what was submitted and ``message`` what the model is to read of it: the text without its marker.
-    ``command`` is set for a todo line, ``adjustment`` for guidance, and ``problem`` says how to write a line that is
-    malformed. Kind and urgency are apart, so that ``!todo: add x`` skips tools and lands on the plan.
+    ``text`` was submitted, and ``message``, without the marker, is for the model. ``command`` is set for a todo line,
+    ``adjustment`` for guidance, and ``problem`` says how to write a malformed line. ``images`` come with the line.
+    ``names_files``: ``@`` and a path name a file, which is not so in a server's text. ``is_mistyped``: ``problem``
+    names a plan command that the line resembles.
     """
 
     text: str
@@ -119,20 +119,17 @@ class Line:
     adjustment: Adjustment | None = None
     problem: str = ""
     images: tuple[Image, ...] = ()
-    """Pictures that its sender sends along, beside those that it names."""
     names_files: bool = True
-    """Whether ``@`` and a path in it name a file: not in a text of a server's."""
     is_mistyped: bool = False
-    """Whether ``problem`` names a command of the plan that the line looks like."""
 
     @property
     def skips_tools(self) -> bool:
-        """Whether tools that have not started are skipped for it."""
+        """Whether tools that have not started are skipped."""
         return self.urgency != "next"
 
     @property
     def is_aside(self) -> bool:
-        """Whether the task is to go on after the answer to this line."""
+        """Whether the task continues after the answer to this line."""
         return self.kind in ASIDES
 
 
@@ -150,7 +147,7 @@ _HEAD = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
 
 _VERBS = ("add", "complete", "done", "fail", "list", "show", "clear")
 _LONG = 5
-"""Letters of a word in which one letter in place of another is a slip. Of a short word it makes another one."""
+"""Letters of a word in which a wrong letter is a typing error. A shorter one may be another word."""
 
 _ADJUSTMENTS: dict[str, AdjustmentType] = {
     "focus on": "focus_query",
@@ -162,10 +159,9 @@ _ADJUSTMENTS: dict[str, AdjustmentType] = {
 
 
 def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> Line:
-    """Read one line.
+    """Parse a line whose sender may have given it an ``urgency``.
 
-    ``urgency`` is for a line that was marked by its JSON. ``local=False`` makes a leading
-    ``/`` plain text, and a mistyped plan command too, as in a pipe or a script, where nobody is there to mend it.
+    With ``local=False``, as in a pipe, a leading ``/`` and a mistyped plan command are text.
     """
     if not text.strip():
         return Line(text, "blank", "")
@@ -193,7 +189,7 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
 
 
 def problem_of(line: Line) -> str:
-    """Why a line cannot be accepted, whoever sends it and whatever the room; empty if it can."""
+    """Return why a line cannot be accepted from any sender, or an empty string."""
     if line.problem:
         return line.problem
     if len(line.text) > MAX_LINE:
@@ -202,14 +198,14 @@ def problem_of(line: Line) -> str:
 
 
 def is_stop(text: str) -> bool:
-    """Whether the whole line is a stop phrase; ``!`` or ``!!`` before it changes nothing, since a stop is stronger."""
+    """Return whether the line is a stop phrase, with or without ``!`` or ``!!``."""
     folded = text.casefold().replace("’", "'").replace(", ", " ").strip()
     folded = folded.removeprefix("!").removeprefix("!").strip()
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 
 def overtakes(text: str) -> bool:
-    """Whether a line does not wait behind others that could not be sent: a stop, a command, or what needs no room."""
+    """Return whether a line is sent before lines that are held back: a stop, a command, or a now line."""
     return is_stop(text) or text.startswith("!!") or _COMMAND.fullmatch(text.rstrip()) is not None
 
 
@@ -255,7 +251,7 @@ def _parse_todo(text: str, stripped: str, rest: str) -> Line:
 
 
 def _meant_command(stripped: str) -> str:
-    """The plan command that a mistyped one is but for one slip; empty for any other text."""
+    """Return the plan command that differs by one typing error, or an empty string."""
     head = _HEAD.fullmatch(stripped)
     if head is None:
         return ""
@@ -270,13 +266,13 @@ def _meant_command(stripped: str) -> str:
 
 
 def nearest_word(typed: str, words: Iterable[str]) -> str:
-    """Return the word that was typed but for one slip or its case; empty if there is none."""
+    """Return the word that differs by at most one typing error or by case, or an empty string."""
     folded = typed.casefold()
     return next((word for word in words if folded == word.casefold() or is_slip(folded, word)), "")
 
 
 def is_slip(typed: str, word: str) -> bool:
-    """Whether a word is mistyped: a letter too few, too many or, in a long one, wrong; or two neighbours swapped."""
+    """Return whether a word has one typing error: a missing, extra or (in a long word) wrong letter, or two swapped."""
     if typed == word or typed[:1] != word[:1] or abs(len(typed) - len(word)) > 1:
         return False
     if len(typed) != len(word):

@@ -1,8 +1,9 @@
-"""The ledger of a session: it accepts lines, settles them, and says what became of each."""
+"""The ledger of a session: accepts and settles lines, and lists their receipts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import trio
 
@@ -17,25 +18,22 @@ from chain.lines.parse import Line, Urgency, problem_of
 from chain.signal import Signal
 
 MAX_REFUSED = 1_000
-"""Characters that are kept of a line that was refused: enough to know it by. Its text is still its sender's."""
+"""Characters of a refused line in its events: enough to recognise it. The sender still has its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of lines in a part of a session, each line once.
-
-    ``receipts`` are final ones and those of refused lines; ``unsent`` are those that a script or pipe never sent.
-    """
+    """The last receipts of lines settled in a part of a session, and the lines that a script or pipe never sent."""
 
     receipts: tuple[Receipt, ...] = ()
     unsent: tuple[str, ...] = ()
 
 
 class Ledger:
-    """Writes what becomes of lines to the journal, and tells whoever listens.
+    """The records and events of what becomes of lines.
 
-    ``lines`` are those of the session's state. ``room`` is set when lines have left an inbox, or when another reason to
-    hold lines back has ended. ``returned``, ``refused`` and ``unsent`` count such lines of the process's own input.
+    ``room`` is set when lines have left an inbox, or another reason to hold lines back has ended. ``returned``,
+    ``refused`` and ``unsent`` count lines of the process's own input.
     """
 
     def __init__(self, journal: Journal, lines: Lines, emit: Emit) -> None:
@@ -47,15 +45,15 @@ class Ledger:
         self._refused: list[Receipt] = []
         self._number = 0
         self._settled: dict[str | int, Receipt] = {}
-        """By ids on record, of lines that the service may give back once more, and by numbers for refused ones."""
+        """By ids on record, and by numbers for refused lines."""
         self._unsent: list[str] = []
         self._done: list[Accepted] = []
-        """What was done at once, until that is on the disk."""
+        """Lines that were carried out at once, until their receipts are synced."""
         journal.when_failed(self._return_done)
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
-        """The latest receipt of each accepted line, in the order of acceptance, then those of the refused ones."""
+        """The latest receipts of accepted lines in the order of acceptance, then those of refused lines."""
         return (*map(_latest_receipt, self.lines.on_record.values()), *self._refused)
 
     def settled(self) -> Settled:
@@ -66,7 +64,7 @@ class Ledger:
         return settled
 
     def problem(self, line: Line, id: str) -> str:
-        """Return why a line cannot be accepted even if there is room, or an empty string."""
+        """Return why a line cannot be accepted even with room, or an empty string."""
         if problem := problem_of(line):
             return problem
         if id and not self.lines.may_reuse(id):
@@ -85,10 +83,9 @@ class Ledger:
         by_rule: bool = False,
         waiting: int = 0,
     ) -> Accepted:
-        """Give the line an id and record it. Raise ``JournalError`` if that fails: the line was then never accepted.
+        """Give the line an id and record it. Raise ``JournalError``, and the line is not accepted then.
 
-        ``iteration`` is that of the agent's run; ``by_rule``: a rule made of the line what it is; ``waiting`` is its
-        place in the queue.
+        ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue.
         """
         number, on_record = self._number, id
         while not on_record or on_record in self.lines.on_record:
@@ -116,59 +113,55 @@ class Ledger:
         return accepted
 
     def begin_anew(self) -> None:
-        """Count and list only the lines that are settled from now on."""
+        """Count and list only lines that are settled from now on."""
         self.returned = 0
         self._settled.clear()
 
     def readdress(
         self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
     ) -> None:
-        """Let a line wait for another agent, as its ``waiting``-th, because its own agent did not read it.
-
-        It keeps its urgency, unless there is another ``urgency`` for it.
-        """
+        """Move a waiting line to another agent, at place ``waiting``. It keeps its urgency unless one is given."""
         urgency = urgency or accepted.line.urgency
         record = replace(accepted.record, agent=agent, effect="waits", iteration=iteration, waiting=waiting)
         record = replace(record, urgency=urgency)
-        # A full disk must not keep an agent from ending. The line is on record as one that waits, wherever.
+        # A full disk must not keep an agent from ending. A resumed session moves the line itself.
         self._journal.acknowledge(self._journal.record_if_possible(record).emit)
         accepted.is_leaving = False
 
     def settle(
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
     ) -> None:
-        """Write the line's receipt. Raise ``ValueError`` for a step that the table does not have."""
+        """Record the line's receipt. Raise ``ValueError`` for a transition that is not in ``NEXT``."""
         if state not in NEXT.get(accepted.state, frozenset()):
             raise ValueError(f"line {accepted.id} cannot go from {accepted.state} to {state}")
         self._journal.in_order(self._settle(accepted, state, iteration, point, reason).emit)
 
     def settle_done(self, accepted: Accepted, reason: str) -> None:
-        """Write that the line was done at once. It comes back if the disk fails before that is known to be kept."""
+        """Record that the line was carried out at once. It is returned if the disk fails before the next sync."""
         projected = self._settle(accepted, "handled", 0, None, reason)
         self._done.append(accepted)
 
-        def tell() -> None:
+        def emit() -> None:
             self._done.remove(accepted)
             projected.emit()
 
-        self._journal.acknowledge(tell)
+        self._journal.acknowledge(emit)
 
     def _return_done(self, error: JournalError) -> None:
         while self._done:
             accepted = self._done.pop(0)
-            # Nobody was told that it is done, nor will be.
+            # Its first receipt was never emitted.
             self._journal.in_order(self._settle(accepted, "returned", 0, None, str(error)).emit)
 
     def _settle(self, accepted: Accepted, state: State, iteration: int, point: Point | None, reason: str) -> Projected:
         waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
-        # A full disk must not keep a run from ending. The line itself is on record, so a session that is read back
-        # treats it as one that still waits: shown again rather than lost.
+        # A full disk must not keep a run from ending. A resumed session then shows the line as waiting.
         projected = self._journal.record_if_possible(record)
         (receipt,) = projected.events
         assert isinstance(receipt, Receipt)
-        self._settled.pop(accepted.on_record, None)  # the latest of a line comes last
+        self._settled.pop(accepted.on_record, None)  # moves it to the end
         self._settled[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.is_own
         if was_waiting:
@@ -178,34 +171,16 @@ class Ledger:
     def refuse(
         self, line: Line, agent: str, waiting: int, reason: str, *, id: str, origin: Origin, iteration: int
     ) -> str:
-        """Emits that a line was not accepted; returns why. It is listed, unless it is of others, whose senders know."""
-        text = line.text[:MAX_REFUSED]
-        self._emit(
-            events.LineRefused(
-                agent=agent,
-                iteration=iteration,
-                id=id,
-                text=text,
-                kind=line.kind,
-                urgency=line.urgency,
-                target_agent=agent,
-                waiting=waiting,
-                origin=origin,
-                reason=reason,
-                adjustment=adjustment_view(line),
-            )
+        """Emit that a line was not accepted, and return why. Only own lines are listed, so that the list is bounded."""
+        known: dict[str, Any] = {"agent": agent, "iteration": iteration, "id": id, "origin": origin, "reason": reason}
+        known |= {"text": line.text[:MAX_REFUSED], "kind": line.kind}
+        view = adjustment_view(line)
+        refused = events.LineRefused(
+            **known, urgency=line.urgency, target_agent=agent, waiting=waiting, adjustment=view
         )
-        receipt = Receipt(
-            agent=agent,
-            iteration=iteration,
-            id=id,
-            text=text,
-            state="refused",
-            reason=reason,
-            kind=line.kind,
-            origin=origin,
-        )
-        if origin not in OTHERS:  # whoever sends without end must not make it grow
+        self._emit(refused)
+        receipt = Receipt(**known, state="refused")
+        if origin not in OTHERS:
             self.refused += 1
             self._refused.append(receipt)
             self._settled[self.refused] = receipt
@@ -213,7 +188,7 @@ class Ledger:
         return reason
 
     def never_sent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
-        """Emits that a line will not be sent any more; ``written`` is the line with its moment."""
+        """Emit that a line will not be sent any more. ``written`` is the line with its moment."""
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))

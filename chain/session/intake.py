@@ -68,7 +68,7 @@ class Intake:
             return self._tree.main
         asked = self._shared.questions.open
         if asked is not None:
-            return self._tree.named(asked.asker.agent)
+            return self._tree.named(asked.question.agent)
         return self._tree.target()
 
     def has_room(self, sent: Sent) -> bool:

@@ -6,7 +6,6 @@ either a run is active or the next line starts one.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -323,7 +322,6 @@ class SessionRuns:
         return run
 
     def _new_run(self, query: Accepted | None) -> Run:
-        self.tree.main.since = time.time()
         return Run(query, delegating=Delegation(self.children, self.tree.main))
 
 

@@ -178,9 +178,9 @@ class State:
                 return [question]
             case records.Answer(id=id, text=text):
                 agent = self.agent(record.agent)
-                answered = self.asked.settle(id)
+                answered = self.asked.open.pop(id, None)
                 if text and answered is not None:
-                    agent.history.words.add_answer(answered.text, text, agent.iteration)
+                    agent.history.words.add(f"(asked: {answered.text}) {text}", iteration=agent.iteration)
                 return [self._event(events.Answer, record, at)]
             case records.AgentStarted():
                 return [self._start_agent(record, at)]
@@ -259,7 +259,7 @@ class State:
         self.replies.clear()
         main, message, id = self.main, "", record.id
         main.history.words.run += 1
-        main.iteration, main.reported_iteration, main.usage = 0, 0, Usage()
+        main.began, main.iteration, main.reported_iteration, main.usage = at, 0, 0, Usage()
         for query in self.lines.leave([record.id]):
             id, line = query.id, query.line
             self.first_query = self.first_query or query.record.text

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.painted import check_row
 
-from chain.agent.tree import AgentState, AgentView
+from chain.agent.tree import Activity, AgentView
 from cli.show.answers import tree_rows
 
 NOW = 1_000.0
@@ -15,7 +15,7 @@ def view(
     name: str,
     parent: str = "main",
     task: str = "find the tests",
-    state: AgentState = "executing",
+    state: Activity = "executing",
     since: float = NOW - 12,
     iteration: int = 2,
     tokens: int = 1_234,
