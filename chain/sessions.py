@@ -14,7 +14,7 @@ from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.messages import Image, JsonObject, sent_form
 from chain.session.listing import Summary as Summary
-from chain.session.state import retell
+from chain.session.restored_state import retell
 from chain.session.store import FileStore as FileStore
 from chain.session.store import Store as Store
 

@@ -21,7 +21,7 @@ from chain.instructions import HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_inst
 from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
-from chain.session.state import retell
+from chain.session.restored_state import retell
 from chain.session.store import FileStore
 from chain.tools.paths import open_below
 from chain.tools.tool import Tool, ToolContext, tool

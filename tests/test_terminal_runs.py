@@ -12,7 +12,7 @@ from support.terminal import CTRL_C, Start, edits, idle, journal, left, quit, se
 
 from chain import events
 from chain.journal.reading import Reading
-from chain.session.state import retell
+from chain.session.restored_state import retell
 
 pytest_plugins = ["support.terminal"]
 

@@ -25,7 +25,7 @@ from chain.lines.parse import Line, Urgency, parse_line
 from chain.messages import Text
 from chain.plan import outcome_of
 from chain.session.difference import NOTHING, Difference, line_difference, request_difference
-from chain.session.state import State
+from chain.session.restored_state import RestoredState
 from chain.text.wording import INTERRUPT_NOTE, MAIN, PROGRAM_ENDED, STOP_NOTE
 from chain.tools.registry import Registry
 
@@ -94,7 +94,7 @@ class Replay:
     def __init__(self, today: Today, entries: Sequence[Entry]) -> None:
         self._today = today
         self._entries = entries
-        self._state = State()
+        self._state = RestoredState()
         self._agents: dict[str, _Agent] = {}
         self._digests: dict[tuple[int, frozenset[str]], str] = {}
         self._registry = today.main.registry

@@ -33,8 +33,8 @@ from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import Accepted
 from chain.messages import Image, with_images
+from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
-from chain.session.state import State
 from chain.text.wording import MAIN, PROGRAM_ENDED, counted
 from chain.version import VERSION
 
@@ -49,7 +49,7 @@ class ReadBack:
     ``past`` holds up to one event more than is shown again, so that one knows of earlier ones.
     """
 
-    state: State
+    state: RestoredState
     past: deque[events.Event]
     complaints: tuple[str, ...]
     seq: int
@@ -77,7 +77,7 @@ class Resumed:
 
 def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> ReadBack:
     """Read a journal, with its images if ``kept`` reads them."""
-    reading, state = Reading(rows), State()
+    reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
         past.extend(state.read(entry if kept is None else with_kept_images(entry, kept)))

@@ -1,36 +1,35 @@
 """The state of a session: the one place that defines what a record changes and which events it produces. Pure.
 
-While a session runs, the journal applies each record that it writes (``State.apply``), and whoever commits the record
-says when its events are emitted. When a session is read again, shown or exported, ``State.read`` applies the same
-records and adds the events that the running program emits without a record, as far as the records tell of them. So the
-state of a running session and the state after reading its journal are the same by construction.
+While a session runs, the journal applies each record that it writes, and whoever commits the record says when its
+events are emitted. When a session is resumed, shown or exported, the same records are applied
+(``restored_state.RestoredState``). So the state of a running session and the state after reading its journal are the
+same by construction. Live code decides, and reads the state; it changes the state only by a record.
 
 A journal may end at any record, so the state is what the records say, not what should follow: a message that delivers a
 line is enough for the line to be delivered, and an agent without an end is at work. ``resume`` writes what a crash left
 out.
 
-Events (``read`` alone: because nothing partial is recorded, a reply is one piece of text, and no progress is known)::
+Events::
 
     line                     line_queued, if it waits
     run                      run_started
     message of lines         user_interruption, unless it is the query of a run
-    message of the model     reply; read: its text before it
+    message of the model     reply
     tool_started             tool_call
     tool_finished            tool_result, if the result is in it
-    message of results       read: tool_result, of the others
     plan                     plan_changed
     compacted                compaction, its end
-    request                  read: iteration_started or retry when it is sent, usage when it has ended
-    session, model           read: init or notice; line_queued for lines that a crash kept from what they were to do
+    removed, instructions    notice
+    question, answer, agent_started, agent_ended, receipt, result: the event of their name
 
-``withdrawn``, ``interrupted``, ``compact`` and ``draft`` produce none; all others the event of their name.
+All other records produce none. ``RestoredState.read`` adds those that a running program emits without a record.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar, assert_never
@@ -39,26 +38,16 @@ from chain import events, messages
 from chain.agent.conversation import CallIds
 from chain.agent.history import AgentState
 from chain.agent.questions import Asked, whole_number
-from chain.errors import ConversationError
 from chain.events import Event
 from chain.exit_codes import EXIT_CODES
 from chain.journal import records
-from chain.journal.reading import MAX_FAULTS
 from chain.journal.records import Entry, PlanChange
 from chain.lines.accepted import Accepted, Lines, adjustment_view
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
-from chain.text.wording import MAIN, PROGRAM_ENDED, UNREADABLE, fault, instructions_read
+from chain.text.wording import MAIN, UNREADABLE, fault, instructions_read
 
 _E = TypeVar("_E")
-
-
-def retell(entries: Iterable[Entry]) -> Iterator[Event]:
-    """Yield the events of these records, with the times of the records."""
-    state = State()
-    for entry in entries:
-        yield from state.read(entry)
-    yield from state.undone()
 
 
 class State:
@@ -106,8 +95,6 @@ class State:
         """The text of the first line that was the query of a run."""
         self.changed = 0.0
         """The time of the last record, in seconds since the epoch."""
-        self.misfits: list[int] = []
-        """The records that do not follow from those before them, since some of these are lost."""
         self.trace_path: Callable[[], str | None] = lambda: None
         """Returns the file of the debug trace, which events name. It is no part of the state."""
 
@@ -115,13 +102,6 @@ class State:
     def children(self) -> list[AgentState]:
         """The agents below the main one, the one that was started or asked last at the end."""
         return [agent for agent in self.agents.values() if agent is not self.main]
-
-    @property
-    def complaints(self) -> tuple[str, ...]:
-        """Which records were fitted or left out, in a sentence if there are any."""
-        named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
-        why = f"what records of the journal refer to is missing ({named})"
-        return (f"{why}: a note stands for it, and results without their calls are left out.",) if named else ()
 
     def agent(self, name: str) -> AgentState:
         """Return an agent. One without a record of its start, which is lost, counts as one below the main agent."""
@@ -226,17 +206,6 @@ class State:
             case _:
                 assert_never(record)
         return []
-
-    def read(self, entry: Entry) -> list[Event]:
-        """Apply the next record of a journal, and return its events with those that were emitted without a record.
-
-        A record that does not follow from those before it is fitted to them, or left out (``misfits``).
-        """
-        try:
-            return self._read(entry)
-        except (ConversationError, IndexError):
-            self.misfits.append(entry.seq)
-            return []
 
     def undone(self) -> list[Event]:
         """Return the events of the lines that did not do what they were to do at once: they wait."""
@@ -385,12 +354,7 @@ class State:
         return self._deliver(agent, record, at)
 
     def _append(self, agent: AgentState, message: messages.Message, seq: int) -> None:
-        try:
-            agent.history.append(message)
-        except ConversationError:
-            for fitted in agent.history.conversation.fitted(message):
-                agent.history.append(fitted)
-            self.misfits.append(seq)
+        agent.history.append(message)
 
     def _deliver(self, agent: AgentState, record: records.Message, at: float) -> list[Event]:
         """Follow the delivery of lines; a message without a safe point delivers none."""
@@ -431,76 +395,6 @@ class State:
         agent.since_answer.clear()
         agent.settle_calls()
         agent.news.forget(self.plan)
-
-    # --------------------------------------------------------------------------------- events without a record
-
-    def _read(self, entry: Entry) -> list[Event]:
-        record, at = entry.record, entry.time
-        match record:
-            case records.Session():
-                return self._open(record, entry)
-            case records.Message(message=message) if message.role == "assistant":
-                return [*self._text(record, at), *self.apply(entry)]
-            case records.Message(message=message) if message.results:
-                agent = self.agent(record.agent)
-                left = [result for result in message.results if result.id in agent.unreported]
-                return [*(self._tool_result(agent, result, at) for result in left), *self.apply(entry)]
-            case records.RequestSent():
-                return [*self.apply(entry), *self._request(record, at)]
-            case records.RequestEnded(usage=usage, window=window):
-                return [*self.apply(entry), *self._usage(record.agent, usage, at, window)]
-            case records.Interrupted(usage=usage):
-                return [*self.apply(entry), *self._usage(record.agent, usage, at)]
-            case records.Model(name=name):
-                return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers from the next run on.")]
-            case records.Result():
-                # One whose beginning could not be written has ended all the same.
-                told = [] if self.is_running else [self._start_run(records.RunBegun(), at)]
-                if record.status == "error":
-                    told.append(events.Error(**self._common(MAIN, at), message=record.result, kind="model"))
-                told += self.apply(entry)
-                query = self.lines.on_record.get(self.query)
-                if query is not None and query in self.lines.waiting:
-                    told.append(self._queued(query, self.lines.waiting.index(query) + 1, query.accepted_at))
-                return told
-            case _:
-                return self.apply(entry)
-
-    def _open(self, record: records.Session, entry: Entry) -> list[Event]:
-        told = self.undone()
-        if self.is_running:  # the record of its end is missing
-            lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration, program_ended=True)
-            told += self._read(Entry(0, entry.time, lost))
-        is_first = self.session is None
-        self.apply(entry)
-        if not is_first:
-            return [*told, events.Notice(time=entry.time, message=f"The session was resumed; {record.model} answers.")]
-        init = self._event(events.Init, record, entry.time, session=record.id)
-        return [*told, init]
-
-    def _text(self, record: records.Message, at: float) -> Iterator[Event]:
-        """Yield what was shown of a reply before it was there."""
-        common, message = self._common(record.agent, at), record.message
-        thought = "".join(block.text for block in message.blocks if isinstance(block, messages.Thinking))
-        if thought.strip():
-            yield events.ThinkingDelta(**common, text=thought)
-        if message.text.strip():
-            yield events.TextDelta(**common, text=message.text)
-
-    def _request(self, record: records.RequestSent, at: float) -> list[Event]:
-        agent, common = self.agent(record.agent), self._common(record.agent, at)
-        if record.compacts:
-            return []
-        is_reported, agent.reported_iteration = agent.reported_iteration == record.iteration, record.iteration
-        if record.attempt > 1:
-            retry = events.Retry(**common, attempt=record.attempt - 1, delay_s=agent.delay_s, reason=agent.error)
-            return [retry] if agent.error else []
-        if is_reported:  # a now line came before it, in a pause or while the disk was slow
-            return []
-        return [events.IterationStarted(**common, max_iterations=record.max_iterations or record.iteration)]
-
-    def _usage(self, agent: str, usage: Usage, at: float, window: int = 0) -> list[Event]:
-        return [] if usage == Usage() else [events.UsageReport.of(usage, window, **self._common(agent, at))]
 
     # ------------------------------------------------------------------------------------------------- inside
 

@@ -23,7 +23,7 @@ from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Model, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session.state import retell
+from chain.session.restored_state import retell
 from chain.tools.tool import Tool, ToolContext, tool
 
 TWO_STEPS = """

@@ -24,7 +24,7 @@ from chain.export.outline import (
     outline_of,
 )
 from chain.journal.reading import Reading
-from chain.session.state import retell
+from chain.session.restored_state import retell
 
 
 def rows_of(story: Outline) -> list[str]:

@@ -28,8 +28,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import SessionError
 from chain.journal.reading import Reading
+from chain.session.restored_state import retell
 from chain.session.resume import MAX_PAST, read_back
-from chain.session.state import retell
 
 RULES = """
 rules:

@@ -14,8 +14,8 @@ from chain import events
 from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
+from chain.session.restored_state import retell
 from chain.session.resume import ReadBack, read_back
-from chain.session.state import retell
 
 from .disks import MemoryFile
 from .sessions import Session

@@ -11,6 +11,7 @@ from chain.events import Event
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import Accepted
+from chain.session.restored_state import RestoredState
 from chain.session.state import State
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def fingerprint(state: State) -> object:
         (state.model, state.instructions, state.server_tools, state.draft, state.session, state.query),
         (state.is_running, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
         (state.runs, state.first_query, state.changed),
-        (tuple(state.replies), len(state.receipts), tuple(state.withdrawn), tuple(state.misfits)),
+        (tuple(state.replies), len(state.receipts), tuple(state.withdrawn)),
         (dict(state.numbers), len(state.call_ids.used), set(state.refused_tools)),
         (state.plan.tasks, state.plan.revision, state.plan.last_by),
         (state.asked.count, tuple(state.asked.open), len(state.asked.latest)),
@@ -73,7 +74,7 @@ def check_states(session: Session) -> None:
     """After each record the running session was what any reader makes of the journal up to there."""
     if session.has_unwritten:
         return
-    state = State()
+    state = RestoredState()
     for entry in Reading(io.BytesIO(session.file.data)):
         state.read(entry)
         if entry.seq in session.states:
