@@ -1,4 +1,4 @@
-"""How lines enter the conversation: all lines that wait at a safe point become one user message.
+"""How lines enter the conversation: all waiting lines but follow-ups become one user message at a safe point.
 
 Taking the lines and committing the message is one step without an ``await``. Otherwise a cancellation could leave lines
 that neither wait nor are delivered. On a full disk the commit raises ``JournalError``, and the ending of the run gives
@@ -45,7 +45,7 @@ class Delivery:
         self._entered(run, [query], "start", attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
-        """Append all waiting lines as one message, and return whether there were any.
+        """Append all waiting lines but follow-ups as one message, and return whether there were any.
 
         ``calls_left`` is the number of model calls left, by default that of the iterations left.
         """
@@ -92,9 +92,9 @@ class Delivery:
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
 
     def give_back(self, run: Run, reason: Status) -> None:
-        """Withdraw the messages since the last answer, and return their lines to the user. Raise ``JournalError``.
+        """Withdraw the messages since the last reply without tool calls, and return their lines to the user.
 
-        Lines that code has carried out are not returned: sent again they would be carried out twice.
+        Raise ``JournalError``. Lines that code has carried out are not returned: sent again they would be carried out twice.
         """
         known = self._shared.ledger.lines.on_record
         lines = [known[id] for id in self._context.state.since_answer if id in known]

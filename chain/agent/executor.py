@@ -17,7 +17,7 @@ Apart from the query, a line enters only in ``Delivery.deliver``, one step witho
 after skipped tools) and N. Before the next request ``_flush`` waits until the lines in it are acknowledged. Lines that
 come during a compaction are delivered after it (``_make_room``).
 
-What each act of the user does, by where it finds the run (any step that awaits or emits)::
+What each act of the user does, depending on where the run is at that moment (in any step that awaits or emits)::
 
                                          now line                  stop                   interrupt (Esc)
     before A                             enters at A               the run ends           cancels the run
@@ -28,11 +28,11 @@ What each act of the user does, by where it finds the run (any step that awaits 
     while its tools run                  N, they are cancelled     the rest is skipped    cancels the run
     after its last tool, until D         enters there              the run ends           cancels the run
     after a reply without tools, until B enters there              the run ends           cancels the run
-    from the ending on                   waits, or goes back       as in ``state``        as in ``state``
+    from the ending on                   waits, or goes back       see ``agent.state``    see ``agent.state``
 
 ``Run`` exists from the step in which a line starts it, so no stop is lost that comes before the loop's first step. A
-now line cancels only scopes that are open, so nothing is awaited or emitted between the last check of the inbox and
-``cut_by``, which opens one. What a stop or an interrupt leaves half done is completed outside the cancelled scope, in
+now line cancels only scopes that exist, so nothing is awaited or emitted between the last check of the inbox and
+``cut_by``, which makes one. What a stop or an interrupt leaves half done is completed outside the cancelled scope, in
 ``_end``, before any listener hears of the ending. ``tool_calls`` says what becomes of a started tool.
 
 On a full disk, which may be temporary (a failed sync is final, see ``Journal.failure``):
@@ -40,10 +40,10 @@ On a full disk, which may be temporary (a failed sync is final, see ``Journal.fa
 - A line is refused.
 - A message, the start or end of a request, or the start of a call that cannot be recorded raises ``JournalError``. The
   run ends with ``error``, and a tool does not start.
-- A cut, a receipt and the run's result are emitted even if they cannot be recorded. So is a tool's result, but then the
-  run ends with ``error``.
-- Calls without a recorded result stay open. The next run answers them first, and adds the note that says what cut this
-  one short (``_left``).
+- A cut, a receipt and the run's result take effect even if they cannot be recorded, and their events are emitted
+  (``Journal.record_if_possible``). So is a tool's result, but then the run ends with ``error``.
+- Calls without a recorded result stay open. The next run answers them first. After a stop or an interrupt the next run
+  of the same process also adds the note that says so (``_left``).
 """
 
 from __future__ import annotations

@@ -401,8 +401,8 @@ def delegates(tool: Tool) -> bool:
 
 
 def may_run_beside_others(tool: Tool) -> bool:
-    """Whether calls of a tool may run beside their neighbours: it only reads, or it hands its task to an agent."""
-    return delegates(tool) or (tool.read_only and not tool.needs_approval)
+    """Return whether calls of a tool may run beside their neighbours: it only reads or delegates, and asks nothing."""
+    return (delegates(tool) or tool.read_only) and not tool.needs_approval
 
 
 def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool

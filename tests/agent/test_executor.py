@@ -274,6 +274,7 @@ TOOL_FAULTS = {
     "a tool that fails": ("{name: fail, input: {}}", "fail failed: RuntimeError: it broke"),
     "a tool that hangs": ("{name: hang, input: {}}", "hang was stopped after 5 s"),
     "a tool that needs approval": ("{name: danger, input: {}}", "danger needs approval"),
+    "a delegating tool that needs approval": ("{name: entrust, input: {}}", "entrust needs approval"),
     "a plan error": ("{name: plan_mark_done, input: {task_number: 4}}", "there is no task 4"),
     "a call that was cut off": ("{name: plan_list, input: {}, cut: true}", "cut off by max_tokens"),
 }
@@ -298,11 +299,17 @@ async def danger(ctx: ToolContext) -> str:
     return "done"
 
 
+@tool(kind="delegate", needs_approval=True)
+async def entrust(ctx: ToolContext) -> str:
+    """Hand over a task, if the user allows it."""
+    return "done"
+
+
 @pytest.mark.parametrize("fault", TOOL_FAULTS)
 async def test_a_tool_fault_is_a_result_and_the_loop_goes_on(fault: str, autojump_clock: MockClock) -> None:
     call, expected = TOOL_FAULTS[fault]
     model = f"rules:\n  - {{when: {{step: 1}}, tools: [{call}, {{name: plan_list, input: {{}}}}]}}\n  - {{text: Done.}}"
-    async with open_session(model, tools=[fail, hang, danger]) as session:
+    async with open_session(model, tools=[fail, hang, danger, entrust]) as session:
         result = await session.run("Do the task")
         first, second = session.of(events.ToolResult)
         assert first.is_error
