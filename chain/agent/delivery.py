@@ -94,7 +94,8 @@ class Delivery:
     def give_back(self, run: Run, reason: Status) -> None:
         """Withdraw the messages since the last reply without tool calls, and return their lines to the user.
 
-        Raise ``JournalError``. Lines that code has carried out are not returned: sent again they would be carried out twice.
+        Raise ``JournalError``. Lines that code has carried out are not returned: sent again, they would be carried out
+        twice.
         """
         known = self._shared.ledger.lines.on_record
         lines = [known[id] for id in self._context.state.since_answer if id in known]
