@@ -21,7 +21,7 @@ MAX_IMAGES = 10
 MAX_IMAGE_BYTES = 10_000_000
 """Bytes of all pictures of a result: services refuse requests of 32 MB, and one has those of earlier results too."""
 MAX_COMPARED = 100_000
-"""Characters of a text that is compared with structured content."""
+"""Characters of the texts that are compared with structured content: parsed, they take twenty times the memory."""
 MAX_FIELDS = 10
 """What a server may ask for at once."""
 MAX_MESSAGE = 2_000
@@ -48,12 +48,11 @@ def output_of(result: _Json) -> ToolOutput:
 
 
 def _says(texts: Sequence[str], structured: object) -> bool:
-    """Whether texts say the same as structured content, which may be a result that is no object: {"result": it}."""
+    """Return whether texts equal the structured content, in which a result that is no object is {"result": it}."""
     values: list[object] = list(texts)
-    for n, text in enumerate(texts):
-        if len(text) <= MAX_COMPARED:
-            with suppress(ValueError, RecursionError):
-                values[n] = json.loads(text)
+    for n, text in enumerate(texts if sum(map(len, texts)) <= MAX_COMPARED else ()):
+        with suppress(ValueError, RecursionError):
+            values[n] = json.loads(text)
     forms = [structured]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         forms.append(structured["result"])

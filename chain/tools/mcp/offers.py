@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import count
+from itertools import count, islice
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
@@ -17,6 +17,7 @@ from chain.servers import ToolServer
 from chain.text.plain import sanitize
 from chain.text.wording import first_of
 from chain.tools.allowances import SERVER_PREFIX
+from chain.tools.mcp.content import in_a_row
 
 MAX_TOOLS = 200
 """Tools of a server: more would fill the window of the model before it has done anything."""
@@ -31,6 +32,10 @@ MAX_JUDGED = 2 * MAX_TOOLS
 """Tools of a list that are looked at."""
 MAX_LEVELS = 30
 """Levels of a schema."""
+MAX_PROMPTS = 200
+"""Prompts of a server: as many as tools."""
+MAX_SHOWN = 300
+"""Characters that are shown of what a prompt does, of an error and of progress."""
 MAX_TOLD = 3
 """Tools that are named of those that were left out."""
 
@@ -54,7 +59,9 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
     for n, raw in enumerate(listed):
         name, hints = raw.get("name"), raw.get("annotations")
         schema: Any = raw.get("inputSchema")
-        full = mapped = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', str(name))}"
+        name = name if isinstance(name, str) else ""
+        # One character too many is enough to see that a name is too long: one of megabytes would take a second.
+        full = mapped = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', name[: _MAX_NAME + 1])}"
         others = count(2)
         while full in found and found[full].tool != name:
             full = f"{mapped}_{next(others)}"
@@ -78,13 +85,24 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             is_much = chars > MAX_CHARS or values > MAX_ALL_VALUES
             fault = "there is too much of them all" if is_much else _schema_fault(text)
         if fault:
-            faults.append(f"{str(name)[:40]!r} ({fault})")
+            faults.append(f"{name[:40]!r} ({fault})")
             continue
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         first[full] = raw
-        found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, str(name))
+        found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, name)
     left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_TOLD)}." if faults else ""
     return tuple(found.values()), left_out
+
+
+def prompts_of(listed: Iterable[_Json]) -> tuple[tuple[_Json, ...], tuple[tuple[str, str], ...]]:
+    """Return the usable prompts of a list, and for each its name and what it does."""
+    found = tuple(islice(filter(_is_prompt, listed), MAX_PROMPTS))
+    return found, tuple((p["name"], in_a_row(str(p.get("description", "")), MAX_SHOWN)) for p in found)
+
+
+def _is_prompt(raw: _Json) -> bool:
+    name = raw.get("name")
+    return isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() and " " not in name
 
 
 def _description(server: ToolServer, raw: _Json) -> str:
@@ -101,7 +119,7 @@ def _union_text(schema: _Json) -> str:
 def _form_fault(full: str, raw: _Json, description: str) -> str:
     """Why a tool is left out, as far as that shows at once; empty if it need not be."""
     name, schema = raw.get("name"), raw.get("inputSchema")
-    if not isinstance(name, str) or not _OTHER.sub("", name) or len(full) > _MAX_NAME:
+    if len(full) > _MAX_NAME or not isinstance(name, str) or not _OTHER.sub("", name):
         return f"a whole name has at most {_MAX_NAME} characters, and some of a-z, A-Z, 0-9, _ and -"
     if len(description) > MAX_DESCRIPTION:
         return f"its description has more than {MAX_DESCRIPTION:,} characters"
@@ -129,7 +147,8 @@ def _schema_fault(text: str) -> str:
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
 
     try:
-        Draft202012Validator.check_schema(schema)
+        # Without formats: a pattern is not one of Python's, and compiling it can take minutes.
+        Draft202012Validator.check_schema(schema, format_checker=None)
     except SchemaError as error:
         return f"its schema is wrong: {sanitize(error.message)[:100]}"
     if any(_ends_nowhere(ref, schema) for ref in _references(schema)):

@@ -46,10 +46,6 @@ WHY_S = 1.0
 """Seconds until it is known why a server ended."""
 MAX_ASKING = 3
 """Questions of a server that wait."""
-MAX_ERROR = 300
-"""Characters of an error, of what a prompt does and of progress, that are shown."""
-MAX_PROMPTS = 200
-"""Prompts of a server: as many as tools."""
 
 _THREADS = Threads("mcp")
 _IMPORTS = Threads("mcp import", limit=1)
@@ -174,7 +170,7 @@ class Servers:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), MAX_ERROR)}")
+                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), offers.MAX_SHOWN)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -251,7 +247,7 @@ class _Running:
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
-            self._error = content.in_a_row(ended, MAX_ERROR)
+            self._error = content.in_a_row(ended, offers.MAX_SHOWN)
             self._connection = None
             self._explained.set()
             self.settled.set()
@@ -298,10 +294,7 @@ class _Running:
         prompts = await connection.listed("prompts") if connection.has_prompts else []
         judge = partial(offers.tools_of, self.server, tools)
         self.tools, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
-        self._prompts = tuple(filter(_is_prompt, prompts))[:MAX_PROMPTS]
-        self._shown_prompts = tuple(
-            (p["name"], content.in_a_row(str(p.get("description", "")), MAX_ERROR)) for p in self._prompts
-        )
+        self._prompts, self._shown_prompts = await _THREADS.run(partial(offers.prompts_of, prompts))
 
     async def _connect(self) -> ServerConnection:
         """The connection; without one the server is started again. Raises ``ToolError``."""
@@ -329,7 +322,7 @@ class _Running:
             if (now := trio.current_time()) >= told_at + PROGRESS_S:
                 told_at = now
                 said = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-                context.progress(said[:MAX_ERROR])
+                context.progress(said[: offers.MAX_SHOWN])
 
         call = _ActiveCall(context)
         self._calls.append(call)
@@ -375,7 +368,8 @@ class _Running:
         if wanted and len(words) > len(wanted):  # the last one has the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
-        return content.messages_text(await self._ask("prompts/get", params))
+        result = await self._ask("prompts/get", params)
+        return await _THREADS.run(partial(content.messages_text, result), abandon_on_cancel=True)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
         """Ask the user on behalf of the server, as a question of the call that began last."""
@@ -394,11 +388,6 @@ class _Running:
         finally:
             self._waiting -= 1
         return "cancel", None
-
-
-def _is_prompt(raw: Mapping[str, Any]) -> bool:
-    name = raw.get("name")
-    return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 and " " not in name
 
 
 def _import_client() -> Callable[..., Any]:

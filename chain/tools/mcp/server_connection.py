@@ -7,6 +7,7 @@ must not cost the others, and a schema of a server's is nothing to check its ans
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,18 +22,30 @@ from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from chain.errors import ToolError
 from chain.servers import START_S, Address, Launch
 from chain.tools import calling
 from chain.tools.mcp.content import NotCarriedOutError
-from chain.tools.mcp.streams import LARGE, ErrorTail, HttpNotes, Outgoing, RowReader, http_streams, row_of
+from chain.tools.mcp.streams import (
+    LARGE,
+    ErrorTail,
+    HttpNotes,
+    OpenRequest,
+    Outgoing,
+    RowReader,
+    http_streams,
+    row_of,
+)
 from chain.tools.mcp.traffic import Traffic
 from chain.tools.processes.guarded import Guard
 from chain.version import VERSION
 
 CLOSED = "Connection closed"
-"""What the client says where the connection broke."""
+"""The client's message when the connection broke."""
+UNEXPLAINED = ("Session terminated", "Server returned an error response")
+"""The client's messages for an HTTP response that says nothing but its status."""
 ENDING_S = 0.1
 """Seconds for what a server says last, which may be on its way."""
 MAX_PAGES, MAX_LISTED, MAX_LIST_BYTES = 50, 10_000, 10_000_000
@@ -78,18 +91,24 @@ class ServerConnection:
         return self._notes.traffic.gone.is_set()
 
     async def ask(self, method: str, params: Json, progress: ProgressFnT | None = None) -> dict[str, Any]:
-        """The answer to a request. Raises ``ToolError``. One that is cancelled is cancelled at the server as well."""
+        """Return the answer to a request. Raises ``ToolError``. A cancelled request is cancelled at the server too."""
         options = CallOptions(request_id=(id := next(self._ids)))
         if progress is not None:
             options["on_progress"] = progress
+        # Half a surrogate pair, which a model may write, cannot be sent.
+        params = json.loads(json.dumps(params, ensure_ascii=False).encode(errors="replace"))
+        request = self._notes.open[id] = OpenRequest()
         try:
             result = await self._dispatcher.send_raw_request(method, params, options)
-            return self._notes.large.pop(str(result.get(LARGE)), result)
+            return result if request.large is None or LARGE not in result else request.large
         except MCPError as error:
-            why, is_unknown = self._notes.why(id, error.error)
+            why = request.fault if request.fault and error.error.message in UNEXPLAINED else error.error.message
+            is_unknown = request.is_unknown and error.error.code not in (METHOD_NOT_FOUND, INVALID_PARAMS)
             if is_unknown or why == CLOSED:
                 self._notes.traffic.gone.set()  # which it is a little later, and only a new connection helps
             raise (NotCarriedOutError if is_unknown else ToolError)(why) from None
+        finally:
+            del self._notes.open[id]
 
     async def listed(self, what: str) -> list[Json]:
         """The tools or prompts, page after page. Raises ``ToolError``."""
@@ -115,42 +134,39 @@ class ServerConnection:
 
 
 async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
-    """Start a server, or reach it, and keep the connection until it ends; returns why it did."""
-    notes = HttpNotes(Traffic())
-    if isinstance(how, Launch):
-        return await _with_program(how, guard, env, host, notes)
+    """Start or reach a server and keep the connection until it ends. Return why it ended."""
+    notes, problem = HttpNotes(Traffic()), "it ended"
     try:
+        if isinstance(how, Launch):
+            return await _with_program(how, guard, env, host, notes)
         async with http_streams(how, notes) as (read, write):
             await _converse(read, write, host, notes)
-    except Exception as error:  # noqa: BLE001 - told
-        return notes.traffic.fault or notes.fault or _problem(error)
-    return notes.traffic.fault or notes.fault or "it ended"
+    except* Exception as errors:  # noqa: BLE001 - a server must not end the session
+        problem = _problem(errors)
+    return notes.traffic.fault or notes.fault or problem
 
 
 async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost, notes: HttpNotes) -> str:
     problem, traffic = "", notes.traffic
-    try:
-        async with (
-            guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
-            trio.open_nursery() as nursery,
-        ):
-            reader, tail = RowReader(program, traffic), ErrorTail(program, traffic)
-            writer = Outgoing(lambda item: program.input.send_all(row_of(item)), traffic)
-            nursery.start_soon(writer.run)
-            nursery.start_soon(tail.run)
-            try:
-                await _converse(reader, writer, host, notes)
-            except Exception as error:  # noqa: BLE001 - told
-                problem = _problem(error)
-            if reader.is_closed or writer.is_broken:
-                problem = f"it closed its {'input' if writer.is_broken else 'output'}"
-            with trio.move_on_after(ENDING_S):
-                problem = traffic.fault or await program.end()
-            if beside := tail.last_row or reader.noise:
-                problem = f"{problem} ({beside})"
-            nursery.cancel_scope.cancel()
-    except (ToolError, OSError) as error:  # there is no guard, or no pipe for the program
-        problem = str(error)
+    async with (
+        guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
+        trio.open_nursery() as nursery,
+    ):
+        reader, tail = RowReader(program, traffic), ErrorTail(program, traffic)
+        writer = Outgoing(lambda item: program.input.send_all(row_of(item)), traffic)
+        nursery.start_soon(writer.run)
+        nursery.start_soon(tail.run)
+        try:
+            await _converse(reader, writer, host, notes)
+        except* Exception as errors:  # noqa: BLE001 - reported
+            problem = _problem(errors)
+        if reader.is_closed or writer.is_broken:
+            problem = f"it closed its {'input' if writer.is_broken else 'output'}"
+        with trio.move_on_after(ENDING_S):
+            problem = traffic.fault or await program.end()
+        if beside := tail.last_row or reader.noise:
+            problem = f"{problem} ({beside})"
+        nursery.cancel_scope.cancel()
     return problem
 
 
@@ -194,7 +210,7 @@ async def _converse(
         if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
             host.on_listed_anew()
 
-    dispatcher = _Dispatcher(read, write, notes.traffic.gone)
+    dispatcher = JSONRPCDispatcher[Any](read, write)
     session = ClientSession(
         dispatcher=dispatcher,
         elicitation_callback=elicited,
@@ -209,17 +225,3 @@ async def _converse(
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {most:g} s")
         await notes.traffic.gone.wait()
-
-
-class _Dispatcher(JSONRPCDispatcher[Any]):
-    """One that says when the other side is gone."""
-
-    def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
-        super().__init__(read, write)
-        self._gone = gone
-
-    async def run(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
-        try:
-            await super().run(*arguments, **named)
-        finally:
-            self._gone.set()

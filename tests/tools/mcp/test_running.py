@@ -94,7 +94,7 @@ async def test_bad_tools_are_left_out_and_the_others_stay(log: Path) -> None:
         assert {*names} >= {"h__two_words", "h__bell__", "h__union"}
         assert len(names) == len({*names})
         assert len(made.notices) == 1
-        assert made.notices[0].startswith("Of the tools of h were left out: '5'")
+        assert made.notices[0].startswith("Of the tools of h were left out: ''")
         assert made.notices[0].isprintable()
 
 
@@ -160,6 +160,12 @@ async def test_noise_between_messages_is_passed_over(log: Path) -> None:
         await made.tools()
         assert await made.call("h__rows") == "After noise."
         assert len(await made.call("h__rows", text="large")) == 7_000_000
+
+
+async def test_half_a_surrogate_pair_is_sent_as_a_question_mark(log: Path) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        assert await made.call("h__echo", text="a\ud83d") == "a?"
 
 
 async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
