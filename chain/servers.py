@@ -201,7 +201,7 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
     try:
         # JSON is YAML, but for tabs between its values. In its texts there can be none.
         text = yamlfile.read_text(path)
-        json.loads(text)
+        json.loads(text, parse_int=str)  # Python refuses numbers of 4,301 digits
         root = yamlfile.parse(text.replace("\t", " "), str(path))
         entries = root.mapping()["mcpServers"].mapping() if root.value != {} else {}
     except json.JSONDecodeError as error:

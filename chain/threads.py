@@ -1,4 +1,4 @@
-"""Worker threads for one kind of work, with a limit of their own, and work with a time limit.
+"""Worker threads for one kind of work with a limit of their own, time limits, and the garbage collector.
 
 trio's limit of forty holds for the whole program. A thread that hangs, on a file system that does not respond, counts
 towards it until it ends, and forty such tools would leave the journal without a thread to write with.
@@ -6,9 +6,10 @@ towards it until it ends, and forty such tools would leave the journal without a
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import trio
@@ -32,6 +33,22 @@ def run_with_timeout(work: Callable[[], object], timeout: float) -> bool:
             work()
         return True
     return finished.wait(timeout)
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Turn the garbage collector off, and freeze what was made in the block: nearly all of it stays.
+
+    The collector would stop every thread: for 80 ms in a large import, and 0.2 s for a session of 10,000 iterations.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()  # before the collector is on again, which would begin with all of it
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Threads:

@@ -5,7 +5,6 @@ Whoever opens a session, lists it or reads it again has a ``Store``, and does no
 
 from __future__ import annotations
 
-import gc
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -31,7 +30,7 @@ from chain.session.feed import Feed, Listener
 from chain.session.intake import Submitted
 from chain.session.listing import Summary, find_journal, readable
 from chain.session.resume import ReadBack, Resumed, read_back
-from chain.threads import Threads
+from chain.threads import Threads, collector_off
 
 _THREADS = Threads("reading sessions")
 
@@ -228,29 +227,13 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
     except OSError as error:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
-        with readable(path), path.open("rb") as rows, _not_collected():
+        with readable(path), path.open("rb") as rows, collector_off():
             return path, file, read_back(_while_wanted(rows), partial(kept_beside, path))
     except BaseException as error:
         file.close()
         if isinstance(error, SessionError):
             raise SessionError(error.message, file=path) from None
         raise
-
-
-@contextmanager
-def _not_collected() -> Iterator[None]:
-    """Keep the garbage collector from what is made inside the block: nearly all of it stays, and none is in a circle.
-
-    It stops every thread while it looks through that: 0.2 s for a session of 10,000 iterations, more than once.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:

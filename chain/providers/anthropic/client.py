@@ -10,7 +10,6 @@ Nothing is retried here. Keys, address and headers come from the configuration a
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import sys
@@ -32,7 +31,7 @@ from chain.providers.anthropic.encoding import Encoder
 from chain.providers.anthropic.refusals import refused_content
 from chain.providers.anthropic.service import CONNECT_S, Parameters, Price, Service
 from chain.providers.anthropic.stream import ReplyReader, RequestRefused
-from chain.threads import Threads
+from chain.threads import Threads, collector_off
 
 if TYPE_CHECKING:
     import httpx2
@@ -336,23 +335,12 @@ class AnthropicModel:
 
 
 def _import_sdk() -> None:
-    """Import the libraries with the garbage collector off, or it would stop every thread for up to 80 ms at a time.
-
-    What was imported stays, so it is frozen; a key waits 15 to 30 ms at worst.
-    """
+    """Import the libraries. A key waits 15 to 30 ms at worst."""
     if "anthropic" in sys.modules:
         return
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_off():
         import anthropic  # noqa: F401
         import httpx2  # noqa: F401
-
-        # Frozen before the collector is on again: the other way round it would begin with all of it.
-        gc.freeze()
-    finally:
-        if was_on:
-            gc.enable()
 
 
 async def _at_most(response: httpx2.Response, limit: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 32
 """Messages that wait until the server reads them. They include answers to its requests, which limits these."""
-MAX_ERRORS = 4_096
-"""Bytes kept of a program's standard error."""
 CONNECT_S, SILENT_S = 15.0, 300.0
 """Timeouts for a connection and between two parts of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
@@ -136,71 +134,29 @@ def row_of(item: SessionMessage) -> bytes:
     return escape_json(item.message.model_dump_json(by_alias=True, exclude_unset=True)).encode() + b"\n"
 
 
-class ErrorTail:
-    """The end of what a program writes to its standard error."""
-
-    def __init__(self, program: GuardedProgram, traffic: Traffic) -> None:
-        self._program = program
-        self._traffic = traffic
-        self._read = b""
-
-    async def run(self) -> None:
-        """Read it all, so that the program does not block."""
-        while piece := await self._program.errors.receive_some():
-            self._read = (self._read + piece)[-MAX_ERRORS:]
-            await self._traffic.spend(READ_COST + len(piece))
-
-    @property
-    def last_row(self) -> str:
-        """The last row that is not blank."""
-        rows = [row for row in self._read.decode(errors="replace").splitlines() if row.strip()]
-        return rows[-1].strip() if rows else ""
-
-
-@dataclass(slots=True)
-class OpenRequest:
-    """What is known of the response to a request and the client does not report."""
-
-    fault: str = ""
-    is_unknown: bool = False
-    """Whether the server may have forgotten the session."""
-    large: dict[str, Any] | None = None
-    """The result, if it was too large for the client to parse."""
-
-
-@dataclass(eq=False, slots=True)
-class HttpNotes:
-    """What is known of the responses of one server over HTTP."""
-
-    traffic: Traffic
-    fault: str = ""
-    """What was wrong with the latest response to a request."""
-    open: dict[Any, OpenRequest] = field(default_factory=dict)
-    """The requests that wait for an answer, by id."""
-
-    async def note(self, response: httpx2.Response) -> None:
-        """Record what is wrong with a response, and limit its body. Raises ``OverBoundError``."""
-        headers, status = response.headers, response.status_code
-        is_post = response.request.method == "POST"
-        id = from_json(response.request.content).get("id") if is_post else None
-        # Without its charset: some are decoded in quadratic time.
-        headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        response.stream = _Body(response.stream, self, id, is_events=kind == "text/event-stream")
-        if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
-            self.traffic.exceed(f"it encoded its answer as {coding:.40}, which was not requested")
-        if not is_post:  # a stream for what the server says unasked, which not every server has
-            await self.traffic.spend(STREAM_COST)
-            return
-        self.fault = ""
-        if status in (401, 403):
-            self.fault = f"it wants a login ({status}): OAuth is not supported; give a token in its headers"
-        elif status >= 400:
-            self.fault = f"it answered {status} {response.reason_phrase}".rstrip()
-        elif kind == "text/html":
-            self.fault = "it answered with a page of HTML, so this is not its address"
-        if request := self.open.get(id):
-            request.fault = self.fault
-            request.is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
+async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
+    """Record what is wrong with a response, and limit its body. Raises ``OverBoundError``."""
+    headers, status = response.headers, response.status_code
+    is_post = response.request.method == "POST"
+    id = from_json(response.request.content).get("id") if is_post else None
+    # Without its charset: some are decoded in quadratic time.
+    headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    response.stream = _Body(response.stream, traffic, id, is_events=kind == "text/event-stream")
+    if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
+        traffic.exceed(f"it encoded its answer as {coding:.40}, which was not requested")
+    if not is_post:  # a stream for what the server says unasked, which not every server has
+        await traffic.spend(STREAM_COST)
+        return
+    traffic.http_fault = ""
+    if status in (401, 403):
+        traffic.http_fault = f"it wants a login ({status}): OAuth is not supported; give a token in its headers"
+    elif status >= 400:
+        traffic.http_fault = f"it answered {status} {response.reason_phrase}".rstrip()
+    elif kind == "text/html":
+        traffic.http_fault = "it answered with a page of HTML, so this is not its address"
+    if request := traffic.open.get(id):
+        request.fault = traffic.http_fault
+        request.is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -209,14 +165,14 @@ class _Body(httpx2.AsyncByteStream):
     The client would parse a large message in the trio thread. It gets one without its result.
     """
 
-    def __init__(self, stream: Any, notes: HttpNotes, id: object, *, is_events: bool) -> None:  # noqa: ANN401
+    def __init__(self, stream: Any, traffic: Traffic, id: object, *, is_events: bool) -> None:  # noqa: ANN401
         self._stream = stream
-        self._notes = notes
+        self._traffic = traffic
         self._id = id
         self._is_events = is_events
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read, searched, traffic = bytearray(), 0, self._notes.traffic
+        read, searched, traffic = bytearray(), 0, self._traffic
         try:
             async for piece in self._stream:
                 read += piece
@@ -236,7 +192,7 @@ class _Body(httpx2.AsyncByteStream):
 
     async def _without_result(self, part: bytes) -> bytes:
         """Return a large message or event without its result. Raises ``OverBoundError``."""
-        row, traffic, others = part, self._notes.traffic, list[bytes]()
+        row, traffic, others = part, self._traffic, list[bytes]()
         if self._is_events:
             if part.count(b"\n") + part.count(b"\r") > MAX_VALUES:
                 traffic.exceed(f"it sent an event of more than {MAX_VALUES:,} lines")
@@ -246,7 +202,7 @@ class _Body(httpx2.AsyncByteStream):
         try:
             message = await traffic.parse(row)
             if isinstance(message, JSONRPCResponse):
-                if request := self._notes.open.get(self._id or message.id):
+                if request := traffic.open.get(self._id or message.id):
                     request.large = message.result
                 message.result = {LARGE: True}
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
@@ -258,13 +214,13 @@ class _Body(httpx2.AsyncByteStream):
 
 
 @asynccontextmanager
-async def http_streams(address: Address, notes: HttpNotes) -> AsyncIterator[tuple[Any, Any]]:
+async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tuple[Any, Any]]:
     """Open the two streams of a server over HTTP."""
     client = httpx2.AsyncClient(
         # Compressed, a small response could be a large one.
         headers={"accept-encoding": "identity", **address.headers},
         timeout=httpx2.Timeout(SILENT_S, connect=CONNECT_S),
-        event_hooks={"response": [notes.note]},
+        event_hooks={"response": [partial(inspect, traffic)]},
     )
     async with (
         client,
@@ -274,7 +230,7 @@ async def http_streams(address: Address, notes: HttpNotes) -> AsyncIterator[tupl
         ) as (read, write),
         trio.open_nursery() as nursery,
     ):
-        outgoing = Outgoing(write.send, notes.traffic)
+        outgoing = Outgoing(write.send, traffic)
         nursery.start_soon(outgoing.run)
         yield read, outgoing
         nursery.cancel_scope.cancel()

@@ -10,8 +10,9 @@ import json
 import math
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import trio
 from mcp_types import (
@@ -54,12 +55,26 @@ class OverBoundError(ToolError):
     """The connection has ended because the server exceeded a limit."""
 
 
+@dataclass(slots=True)
+class OpenRequest:
+    """What is known of an HTTP response to a request and the client does not report."""
+
+    fault: str = ""
+    is_unknown: bool = False
+    """Whether the server may have forgotten the session."""
+    large: dict[str, Any] | None = None
+    """The result, if it was too large for the client to parse."""
+
+
 class Traffic:
-    """The budget of one connection. ``gone`` is set when the connection has ended; ``fault`` says why, if known."""
+    """The budget and state of one connection. ``gone`` is set when it has ended; ``fault`` says why, if known."""
 
     def __init__(self) -> None:
         self.gone = trio.Event()
-        self.fault = ""
+        self.fault = self.http_fault = ""
+        """The latter is what was wrong with the latest HTTP response to a request."""
+        self.open: dict[Any, OpenRequest] = {}
+        """The requests that wait for an answer, by id."""
         self.received = 0
         """Bytes of complete messages."""
         self.held: dict[object, int] = {}

@@ -13,7 +13,7 @@ from support.http_server import TOOL, HttpServer, http_server, response
 from support.servers import running, server, without_time_limits
 
 from chain.errors import ToolError
-from chain.tools.mcp.streams import HttpNotes
+from chain.tools.mcp.streams import inspect
 from chain.tools.mcp.traffic import Traffic
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
@@ -197,18 +197,18 @@ async def test_a_large_result_that_no_request_waits_for_is_dropped() -> None:
         for id in range(20):
             yield b"data: " + said(id, "x" * 500_000) + b"\n\n"
 
-    notes = HttpNotes(Traffic())
+    traffic = Traffic()
     answer = httpx2.Response(200, content=events(), request=httpx2.Request("GET", "http://h"))
     answer.headers["content-type"] = "text/event-stream"
-    await notes.note(answer)
+    await inspect(traffic, answer)
     parts = [part async for part in answer.aiter_raw()]
     assert len(parts) == 20
     assert max(map(len, parts)) < 100
-    assert notes.open == {}
+    assert traffic.open == {}
 
 
 async def test_streams_that_carry_no_answer_are_opened_ten_times_a_second(autojump_clock: trio.abc.Clock) -> None:
-    notes, begun = HttpNotes(Traffic()), trio.current_time()
+    traffic, begun = Traffic(), trio.current_time()
     for _ in range(100):
-        await notes.note(httpx2.Response(200, content=b"", request=httpx2.Request("GET", "http://h")))
+        await inspect(traffic, httpx2.Response(200, content=b"", request=httpx2.Request("GET", "http://h")))
     assert trio.current_time() - begun >= 8
