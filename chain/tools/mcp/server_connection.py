@@ -161,8 +161,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
             await _converse(reader, writer, host, traffic)
         except* Exception as error:  # noqa: BLE001 - reported
             problem = _problem(error)
-        if reader.is_closed or writer.is_broken:
-            problem = f"it closed its {'input' if writer.is_broken else 'output'}"
+        problem = traffic.closed or problem
         with trio.move_on_after(ENDING_S):
             problem = traffic.fault or await program.end()
         last_row = "".join(errors.decode(errors="replace").strip().splitlines()[-1:])

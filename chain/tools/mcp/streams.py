@@ -56,8 +56,6 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
     def __init__(self, program: GuardedProgram, traffic: Traffic) -> None:
         self.noise = ""
         """What the program wrote since its last message: it may say why there is none."""
-        self.is_closed = False
-        """Whether the program has closed its output."""
         self._program = program
         self._traffic = traffic
         self._read = bytearray()
@@ -85,7 +83,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
             searched = len(self._read)
             piece = await self._program.output.receive_some()
             if not piece:
-                self.is_closed = True
+                self._traffic.closed = "it closed its output"
                 raise trio.EndOfChannel
             self._read += piece
             await self._traffic.hold(self, len(self._read), READ_COST + len(piece))
@@ -101,8 +99,6 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
     """Messages to a server. ``run`` writes them: a write that is cancelled halfway would corrupt all that follow."""
 
     def __init__(self, write: Callable[[SessionMessage], Awaitable[None]], traffic: Traffic) -> None:
-        self.is_broken = False
-        """Whether the server has closed its input."""
         self._write = write
         self._traffic = traffic
         self._sender, self._waiting = trio.open_memory_channel[SessionMessage](MAX_WAITING)
@@ -122,7 +118,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             async for item in self._waiting:
                 await self._write(item)
         except (trio.BrokenResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self.is_broken = True
+            self._traffic.closed = "it closed its input"
             self._traffic.gone.set()
 
     async def aclose(self) -> None:

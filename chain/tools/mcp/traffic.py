@@ -63,12 +63,12 @@ class OpenRequest:
 
 
 class Traffic:
-    """The budget and state of one connection. ``gone`` is set when it has ended; ``fault`` says why, if known."""
+    """The budget and state of one connection. ``gone`` is set when it has ended."""
 
     def __init__(self) -> None:
         self.gone = trio.Event()
-        self.fault = self.http_fault = ""
-        """The latter is what was wrong with the latest HTTP response to a request."""
+        self.fault = self.closed = self.http_fault = ""
+        """Which limit was exceeded; which stream was closed; what was wrong with the latest response over HTTP."""
         self.open: dict[Any, OpenRequest] = {}
         """The requests that wait for an answer, by id."""
         self.received = 0
