@@ -88,11 +88,9 @@ class ServerConnection:
         options = CallOptions(request_id=(id := next(self._ids)))
         if progress is not None:
             options["on_progress"] = progress
-        # Half a surrogate pair, which a model may write, cannot be sent.
-        params = json.loads(json.dumps(params, ensure_ascii=False).encode(errors="replace"))
         request = self._traffic.open[id] = OpenRequest()
         try:
-            result = await self._dispatcher.send_raw_request(method, params, options)
+            result = await self._dispatcher.send_raw_request(method, _sendable(params), options)
             return result if request.large is None or LARGE not in result else request.large
         except MCPError as error:
             why = error.error.message or f"The server answered with the error {error.error.code}."
@@ -171,6 +169,11 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
     return problem
 
 
+def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return JSON with question marks for halves of surrogate pairs, which a model, user or file system may write."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
 def _problem(error: Exception) -> str:
     """Return what went wrong, on one row."""
     leaf = next(calling.leaves_of(error))
@@ -201,10 +204,10 @@ async def _converse(
     async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}
         action, content = await host.elicit(params.message, schema, getattr(params, "url", None) or "")
-        return types.ElicitResult.model_validate({"action": action, "content": content})
+        return types.ElicitResult.model_validate({"action": action, "content": _sendable(content)})
 
     async def roots(context: ClientRequestContext) -> types.ListRootsResult:
-        root = {"uri": host.workspace.as_uri(), "name": host.workspace.name}
+        root = {"uri": host.workspace.as_uri(), "name": _sendable(host.workspace.name)}
         return types.ListRootsResult.model_validate({"roots": [root]})
 
     async def told(message: object) -> None:

@@ -168,6 +168,13 @@ async def test_half_a_surrogate_pair_is_sent_as_a_question_mark(log: Path) -> No
         assert await made.call("h__echo", text="a\ud83d") == "a?"
 
 
+async def test_the_root_is_the_workspace_whatever_its_name(log: Path) -> None:
+    workspace = log.parent / "a\udcff"
+    workspace.mkdir()
+    async with running(workspace, hostile(log, "roots")):
+        await until_heard(log, json.dumps({"roots": [{"uri": workspace.as_uri(), "name": "a?"}]}))
+
+
 async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
