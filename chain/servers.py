@@ -1,6 +1,6 @@
-"""Servers of tools (MCP), as a configuration, a workspace or an editor names them, and what a start of one takes.
+"""MCP servers as a configuration, a workspace or an editor names them.
 
-An entry is checked where it is read and filled in only where its server starts: until then no variable is read.
+An entry is checked when it is read. Its variables are read when the server starts.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from chain.values import MIN_TIMEOUT_S, Values, variables_within
 from chain.yamlfile import Node, printable
 
 FILE = ".mcp.json"
-"""The file of a workspace that names its servers, as several programs read it."""
+"""The file of a workspace that names its servers, shared with other programs."""
 
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
-"""A tool is called ``mcp__SERVER__TOOL``, in 64 of these characters: the first ``__`` ends the name."""
+"""A tool's full name is ``mcp__SERVER__TOOL``, so a server's name has no ``__``."""
 
 _STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
 _SECONDS = ("start_s", "timeout_s")
 START_S = 30.0
-"""Seconds for a server to say what it has, if its entry does not have more."""
+"""Seconds for a server's start, unless its entry allows more."""
 _OURS = ("type", *_STDIO, *_HTTP, *_SECONDS, "trust_hints")
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How to start a server that speaks over its standard streams; ``cwd`` is ``None`` for a neutral folder."""
+    """How to start a server on standard streams. ``cwd`` is ``None`` for the default folder."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
@@ -43,7 +43,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is that speaks over HTTP."""
+    """The address of a server over HTTP."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
@@ -51,11 +51,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """A server by its name. ``is_found``: its entry came with a workspace, from whomever.
+    """A server's entry. ``is_found``: the workspace names it. ``is_named``: the user allowed its name.
 
-    With ``trust_hints`` a tool that says of itself that it only reads needs no approval. ``start_s`` is how long the
-    first run waits for it, and ``timeout_s`` the limit of its calls, both in seconds and ``None`` for the default.
-    ``is_named``: its name is allowed, whatever the entry that was found says.
+    With ``trust_hints`` a tool with ``readOnlyHint`` needs no approval. ``start_s`` limits how long the first run waits
+    for the server, and ``timeout_s`` its calls, in seconds; ``None`` means the default.
     """
 
     name: str
@@ -68,34 +67,34 @@ class ToolServer:
 
     @property
     def written(self) -> str:
-        """Its command or address, word for word."""
+        """The command or address as written."""
         keys = self.entry.entries()
         if "url" in keys:
             return str(keys["url"].value)
         args = keys["args"].items() if "args" in keys else []
-        import shlex  # only where there are servers, and the prompt waits for every import
+        import shlex  # imports delay the prompt, and most sessions have no servers
 
         return shlex.join([str(keys["command"].value), *(str(arg.value) for arg in args)])
 
     @property
     def beside(self) -> Iterable[tuple[str, str]]:
-        """Its variables or headers, word for word."""
+        """The environment variables or headers as written."""
         keys = self.entry.entries()
         for of in ("env", "headers"):
             for name, node in keys[of].entries().items() if of in keys else ():
                 yield f"{of} {name}", str(node.value)
 
     def digest(self, workspace: Path) -> str:
-        """The key under which the answer is kept whether it may start."""
+        """Return the key of the user's approval of this entry."""
         import json
 
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
     def filled(self, environ: Mapping[str, str], keys: frozenset[str]) -> Launch | Address:
-        """How it is started, with the variables filled in. ``keys`` are those with keys of ours.
+        """Return how to start or reach the server, with variables filled in.
 
-        Raises ``ConfigError``, also for a found entry that asks for one of these.
+        Raises ``ConfigError``, also if a found entry uses one of ``keys``, the variables with the user's API keys.
         """
         if self.is_found and (given_away := keys.intersection(variables_within(self.entry))):
             why = f"{self.name} asks for {', '.join(sorted(given_away))}, a key of yours that a found file does not get"
@@ -116,7 +115,7 @@ class ToolServer:
 
 
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
-    """The server of an entry; if it was found, keys of other programs are ignored. Raises ``ConfigError``."""
+    """Return the server of an entry. Unknown keys of a found entry are ignored. Raises ``ConfigError``."""
     if not _NAME.fullmatch(name):
         allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row or one at its end"
         raise ConfigError(
@@ -137,23 +136,18 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
     for node in (keys[key] for key in (kind, "cwd") if key in keys):
         if not node.text().strip():
             raise node.error("is blank")
-    for node in keys["args"].items() if "args" in keys else ():
-        if isinstance(node.value, dict | list | bool | None):
+    texts = [*keys["args"].items()] if "args" in keys else []
+    texts += [node for key in ("env", "headers") if key in keys for node in keys[key].mapping().values()]
+    for node in texts:
+        if not isinstance(node.value, str | int | float) or isinstance(node.value, bool):
             raise node.error("expected text; put it in quotes")
-    for key in ("env", "headers"):
-        for node in keys[key].mapping().values() if key in keys else ():
-            if not isinstance(node.value, str | int | float) or isinstance(node.value, bool):
-                raise node.error("expected text; put it in quotes")
     trusts = not is_found and "trust_hints" in keys and keys["trust_hints"].boolean()
     start_s, timeout_s = (keys[key].number(minimum=MIN_TIMEOUT_S) if key in keys else None for key in _SECONDS)
     return ToolServer(name, Node(keys, entry.file, entry.line, entry.key), is_found, trusts, start_s, timeout_s)
 
 
 def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]]:
-    """The servers of a configuration, and what it says by true or false of those that a workspace names.
-
-    Raises ``ConfigError``.
-    """
+    """Return a configuration's servers, and its decisions on servers of a workspace. Raises ``ConfigError``."""
     if node.value is None:
         return (), {}
     entries = node.mapping()
@@ -162,10 +156,7 @@ def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]
 
 
 def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
-    """The servers that an editor hands over, as the Agent Client Protocol has them, and what is wrong with the others.
-
-    What they hold is meant as it stands: there are no variables in it.
-    """
+    """Return the servers of an ACP editor, and the faults of the others. Their texts contain no variables."""
     import json
 
     servers, faults = list[ToolServer](), list[str]()
@@ -191,25 +182,27 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
 
 
 def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
-    """The servers that a workspace names, and what is wrong with its file, in sentences."""
+    """Return the servers that a workspace names, and the faults of its file."""
     path = workspace / FILE
     if not os.path.lexists(path):
         return (), ()
-    import json  # only where there is one: the prompt waits for every import
+    import json  # imports delay the prompt, and most workspaces have no such file
 
     servers, faults = [], []
     try:
-        # JSON is YAML, but for tabs between its values. In its texts there can be none.
+        # JSON is YAML, except for tabs between values. JSON strings contain no tabs.
         text = yamlfile.read_text(path)
-        json.loads(text)
+        json.loads(text, parse_int=str)  # Python refuses numbers of 4,301 digits
         root = yamlfile.parse(text.replace("\t", " "), str(path))
         entries = root.mapping()["mcpServers"].mapping() if root.value != {} else {}
     except json.JSONDecodeError as error:
         return (), (str(ConfigError(f"is not valid JSON: {error.msg}", file=path, line=error.lineno)),)
     except KeyError:
         return (), (str(ConfigError("needs a key mcpServers, with the servers by their names", file=path, line=1)),)
-    except (ConfigError, RecursionError) as error:
-        return (), (str(error) if isinstance(error, ConfigError) else f"{path}: is nested too deeply",)
+    except ConfigError as error:
+        return (), (str(error),)
+    except RecursionError:
+        return (), (f"{path}: is nested too deeply",)
     for name, entry in entries.items():
         try:
             servers.append(read_server(name, entry, is_found=True))

@@ -1,4 +1,4 @@
-"""Worker threads for one kind of work, with a limit of their own, and work with a time limit.
+"""Worker threads for one kind of work with a limit of their own, time limits, and the garbage collector.
 
 trio's limit of forty holds for the whole program. A thread that hangs, on a file system that does not respond, counts
 towards it until it ends, and forty such tools would leave the journal without a thread to write with.

@@ -118,6 +118,13 @@ def test_a_folder_of_that_name_is_told(tmp_path: Path) -> None:
     )
 
 
+def test_a_number_of_thousands_of_digits_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(f'{{"mcpServers": {{}}, "n": {"1" * 5_000}}}')
+    servers, faults = find_servers(tmp_path)
+    assert servers == ()
+    assert "a number of more than 40 characters" in faults[0]
+
+
 @pytest.mark.parametrize("text", ["{}", '{"mcpServers": {}}'])
 def test_a_file_may_name_no_server(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)

@@ -1,4 +1,4 @@
-"""Wires the servers of a session, and for ``chain check`` starts those of a configuration to see what they have."""
+"""Creates the MCP servers of a session, and starts them once for ``chain check``."""
 
 from __future__ import annotations
 
@@ -22,26 +22,24 @@ def running_servers(
     state: Path,
     notice: Callable[[str], None],
 ) -> Servers:
-    """The servers of a session in this workspace, none of which is started yet."""
-    environ = settings.environ
-    env = shell_rules(settings).environment(environ)
-    around = Surroundings(guard, workspace, state / "servers", environ, env, settings.key_variables)
+    """Return the servers of a session. None of them is started."""
+    env = shell_rules(settings).environment(settings.environ)
+    around = Surroundings(guard, workspace, state / "servers", settings.environ, env, settings.key_variables)
     return Servers(servers, around, notice)
 
 
 async def servers_started(
     settings: Settings, servers: Sequence[ToolServer], workspace: Path, state: Path
 ) -> tuple[Sequence[ServerView], Sequence[str]]:
-    """Start servers and end them; returns what each has or why it has nothing, and notes on what was left out."""
+    """Start servers and end them. Return the state of each, and notes on tools that were left out."""
     guard, notes = Guard(), list[str]()
     running = running_servers(settings, servers, guard, workspace, state, notes.append)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.run)
             await running.settled()
-            notes += running.left_out
             views = running.views
             running.end()
     finally:
         await guard.close()
-    return views, notes
+    return views, [*notes, *running.left_out]

@@ -1,6 +1,6 @@
-"""Which servers of tools may start: those of the configuration, and of a workspace's those that the user allowed.
+"""Decides which MCP servers may start: those of the configuration, and those of a workspace that the user approved.
 
-An answer holds for the workspace and a digest of the entry, so that one that has changed is asked for again.
+An approval holds for the workspace and a digest of the entry: a changed entry needs a new one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chain.servers import FILE, START_S, ToolServer, find_servers
 
 @dataclass(frozen=True, slots=True)
 class FoundServers:
-    """The servers that may start, the found ones that the user was not asked about, and notes on the others."""
+    """The servers that may start, those that need the user's approval, and notes on the others."""
 
     allowed: tuple[ToolServer, ...] = ()
     unasked: tuple[ToolServer, ...] = ()
@@ -25,16 +25,16 @@ class FoundServers:
 
     @property
     def notes_unattended(self) -> tuple[str, ...]:
-        """The notes, with those on unasked servers: for where nobody can be asked."""
+        """The notes for a session in which nobody can approve the unasked servers."""
         names = [server.name for server in self.unasked]
         unasked = (f"{FILE} names the server {name}, which was not started: --mcp {name} allows it" for name in names)
         return (*self.notes, *unasked)
 
 
 def servers_of(settings: Settings, workspace: Path, state: Path, named: Collection[str] = ()) -> FoundServers:
-    """The servers of a session in this workspace; ``named`` are found ones that may start without a question.
+    """Return the servers of a session in this workspace. Servers that are ``named`` need no approval.
 
-    Raises ``ConfigError`` for a name that no server has, and for a workspace in which no session can be opened.
+    Raises ``ConfigError`` for an unknown name, and for a workspace that is not a folder.
     """
     if not workspace.is_dir():
         raise ConfigError("the workspace is not a folder; give one that exists with --workspace", file=workspace)
@@ -61,13 +61,13 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         else:
             unasked.append(server)
     for n, server in enumerate(allowed):
-        if server.name in named:  # which is waited for until it has started, or failed
+        if server.name in named:  # the first run waits for it
             allowed[n] = replace(server, start_s=max(server.start_s or 0, START_S))
     return FoundServers(tuple(allowed), tuple(unasked), (*notes, *refused))
 
 
 def remember_answer(server: ToolServer, workspace: Path, state: Path, *, is_allowed: bool) -> None:
-    """Note whether a found server may start. Raises ``UserError`` if that cannot be written down."""
+    """Store whether a found server may start. Raises ``UserError`` if it cannot be stored."""
     trust.remember(_answer(server, workspace.resolve(), "yes" if is_allowed else "no"), state)
 
 

@@ -216,6 +216,8 @@ for row in sys.stdin:
             info = {"name": "hostile", "version": "1"}
             version = message["params"]["protocolVersion"]
             send({"id": id, "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}})
+        case "notifications/initialized" if "roots" in ACTS:
+            send({"id": 7, "method": "roots/list"})
         case "tools/list" if changed and "slow-list" in ACTS:
             ACTS.remove("slow-list")
         case "tools/list":

@@ -1,4 +1,4 @@
-"""What a server gives back, and what it asks of the user, in our terms. Pure but for the asking."""
+"""Converts the results of a server for the model, and its questions for the user."""
 
 from __future__ import annotations
 
@@ -17,29 +17,27 @@ from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolOutput
 
 MAX_IMAGES = 10
-"""Pictures of a result."""
+"""Images of a result."""
 MAX_IMAGE_BYTES = 10_000_000
-"""Bytes of all pictures of a result: services refuse requests of 32 MB, and one has those of earlier results too."""
+"""Bytes of all images of a result: services refuse requests of 32 MB, which include earlier results."""
 MAX_COMPARED = 100_000
-"""Characters of a text that is compared with structured content."""
+"""Characters of the texts that are compared with structured content: parsed, they take twenty times the memory."""
 MAX_FIELDS = 10
-"""What a server may ask for at once."""
+"""Fields of a form."""
 MAX_MESSAGE = 2_000
 """Characters of a question: more does not fit on a screen."""
-
-DECLINE = "decline"
-ACCEPT = "accept"
+ACCEPT, DECLINE = "accept", "decline"
 
 _Json: TypeAlias = Mapping[str, Any]
 Choose: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str]]
 
 
 class NotCarriedOutError(ToolError):
-    """The server refused a request unread, since it does not know the session: it was started again."""
+    """The server refused a request unread because it has forgotten the session, for example after a restart."""
 
 
 def output_of(result: _Json) -> ToolOutput:
-    """What a call gave back. It takes a while where that is large."""
+    """Return the output of a call. This can take long: call it in a thread."""
     content = result.get("content")
     texts, images = texts_of(content if isinstance(content, list) else ())
     if (structured := result.get("structuredContent")) is not None and not _says(texts, structured):
@@ -48,12 +46,11 @@ def output_of(result: _Json) -> ToolOutput:
 
 
 def _says(texts: Sequence[str], structured: object) -> bool:
-    """Whether texts say the same as structured content, which may be a result that is no object: {"result": it}."""
+    """Return whether texts equal the structured content, in which a result that is no object is {"result": it}."""
     values: list[object] = list(texts)
-    for n, text in enumerate(texts):
-        if len(text) <= MAX_COMPARED:
-            with suppress(ValueError, RecursionError):
-                values[n] = json.loads(text)
+    for n, text in enumerate(texts if sum(map(len, texts)) <= MAX_COMPARED else ()):
+        with suppress(ValueError, RecursionError):
+            values[n] = json.loads(text)
     forms = [structured]
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         forms.append(structured["result"])
@@ -61,9 +58,8 @@ def _says(texts: Sequence[str], structured: object) -> bool:
 
 
 def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
-    """Pieces of content as texts, and the pictures among them, for which a text stands too."""
-    texts: list[str] = []
-    images: list[Image] = []
+    """Return the texts and images of content. Each image also has a text."""
+    texts, images = list[str](), list[Image]()
     for piece in content:
         match piece:
             case {"type": "text", "text": str(text)}:
@@ -87,7 +83,7 @@ def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
 
 
 def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> str:
-    """What stands in the text for binary content, which joins the pictures if it is one."""
+    """Return the text for binary content, and add it to the images if it is one."""
     if len(data) > MAX_WHOLE * 4 // 3 + 4:
         return f"[{kind} {media_type[:40]}, larger than {MAX_WHOLE:,} bytes: left out]"
     try:
@@ -105,7 +101,7 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
 
 
 def messages_text(result: _Json) -> str:
-    """The messages of a prompt as one text. Raises ``ToolError`` where there are none."""
+    """Return the messages of a prompt as one text. Raises ``ToolError`` if there are none."""
     messages = result.get("messages")
     if not isinstance(messages, list):
         raise ToolError("what it gave back is no prompt")
@@ -120,10 +116,7 @@ def messages_text(result: _Json) -> str:
 async def answer_of(
     server: str, message: str, schema: _Json, url: str, choose: Choose
 ) -> tuple[str, dict[str, Any] | None]:
-    """Ask the user what a server asks for: the action that they take, and their answers.
-
-    Raises ``ToolError`` where nobody answers.
-    """
+    """Ask the user the question of a server. Return the action and the answers. Raises ``ToolError`` if nobody can."""
     said = f"{server} asks: {in_a_row(message)}"
     if url:
         answer = await choose(f"{said}\nIt wants you to open {in_a_row(url)}", ["done", DECLINE])
@@ -138,7 +131,7 @@ async def answer_of(
         title = in_a_row(str(field.get("description") or field.get("title") or name))
         options = _options(field)
         shown = list(options)[:MAX_FIELDS]
-        # A number chooses an option. Where a text or a number is wanted there is none, or it could not be answered.
+        # A number would choose an option, so a field for text or a number has no options.
         asked = f"{said}\n{title}" if shown else f"{said}\n{title} ({DECLINE} gives nothing)"
         answer = (await choose(asked, [*shown, DECLINE] if shown else [])).strip()
         if answer.casefold() == DECLINE or answer == NOBODY_CHOOSES:
@@ -148,24 +141,22 @@ async def answer_of(
 
 
 def in_a_row(text: str, most: int = MAX_MESSAGE) -> str:
-    """A text of a server without its line ends, which could make it look like rows of ours."""
+    """Return text of a server on one row, so that it cannot imitate other rows."""
     return " ".join(sanitize(text[: 4 * most]).split())[:most]
 
 
 def _asked_for(schema: _Json) -> dict[str, _Json]:
-    """The fields of a form: those that are required, or all if none is."""
+    """Return the required fields of a form, or all if none is required."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return {}
-    fields: dict[str, _Json] = {
-        str(name): field if isinstance(field, dict) else {} for name, field in properties.items()
-    }
+    fields: dict[str, _Json] = {name: field if isinstance(field, dict) else {} for name, field in properties.items()}
     wanted = required if isinstance(required, list) else []
     return {name: field for name, field in fields.items() if name in wanted} or fields
 
 
 def _options(field: _Json) -> dict[str, object]:
-    """What can be chosen for a field: how it is shown, and the value that it stands for."""
+    """Return the options of a field: the shown text of each, and its value."""
     if field.get("type") == "boolean":
         return {"yes": True, "no": False}
     if isinstance(items := field.get("items"), dict):
@@ -181,7 +172,7 @@ def _options(field: _Json) -> dict[str, object]:
 
 
 def _value(answer: str, field: _Json, options: Mapping[str, object]) -> object:
-    """An answer as the value that is wanted, as far as it can be one; else the server says what is wrong with it."""
+    """Return an answer as a value of the field's type, or unchanged: then the server reports what is wrong."""
     if field.get("type") == "array":
         parts = [answer] if answer in options else [part.strip() for part in answer.split(",")]
         return [options.get(part, part) for part in parts]

@@ -1,6 +1,6 @@
-"""What a server lists, as tools that a model may have. Pure, and slow for a long list: to be called in a thread.
+"""Converts a server's list of tools. This can take long: call it in a thread.
 
-A service refuses a request with one bad tool in it, and with that the chain. So what may be a mistake is left out.
+A service refuses a whole request because of one bad tool, so tools that may be bad are left out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import count
+from itertools import count, islice
 from typing import Any, TypeAlias
 
 from chain.events import OfferedTool
@@ -17,36 +17,41 @@ from chain.servers import ToolServer
 from chain.text.plain import sanitize
 from chain.text.wording import first_of
 from chain.tools.allowances import SERVER_PREFIX
+from chain.tools.mcp.content import in_a_row
 
 MAX_TOOLS = 200
-"""Tools of a server: more would fill the window of the model before it has done anything."""
+"""Tools of a server: more would fill the model's context window."""
 MAX_DESCRIPTION = 10_000
 MAX_SCHEMA = 30_000
 """Characters of each."""
 MAX_CHARS = 300_000
 """Characters of all descriptions and schemas of a server."""
 MAX_VALUES, MAX_ALL_VALUES = 2_000, 10_000
-"""Values in a schema, and in all of a server with those that are wrong: to judge so many takes 2 s at most."""
+"""Values in a schema, and in all schemas of a server: checking this many takes 2 s at most."""
 MAX_JUDGED = 2 * MAX_TOOLS
-"""Tools of a list that are looked at."""
+"""Tools of a list that are checked."""
 MAX_LEVELS = 30
 """Levels of a schema."""
+MAX_PROMPTS = 200
+"""Prompts of a server: as many as tools."""
+MAX_SHOWN = 300
+"""Characters that are shown of what a prompt does, of an error and of progress."""
 MAX_TOLD = 3
 """Tools that are named of those that were left out."""
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
-"""Characters that a service does not accept in a name, as . and / which the protocol has: _ stands for each."""
+"""Characters that services do not accept in a name, although the protocol allows some: each becomes _."""
 _MAX_NAME = 64
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _UNIONS = ("oneOf", "anyOf", "allOf")
 _LEFT_OUT = ("$schema", *_UNIONS)
-"""Keys at the top of a schema that a model does not get."""
+"""Keys at the top of a schema that are not sent to the model."""
 
 _Json: TypeAlias = Mapping[str, Any]
 
 
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
-    """The tools, and in a sentence which were left out and why; empty if none was."""
+    """Return the tools, and a sentence on those left out, or an empty string."""
     found: dict[str, OfferedTool] = {}
     first: dict[str, _Json] = {}
     faults: list[str] = []
@@ -54,13 +59,15 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
     for n, raw in enumerate(listed):
         name, hints = raw.get("name"), raw.get("annotations")
         schema: Any = raw.get("inputSchema")
-        full = mapped = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', str(name))}"
+        name = name if isinstance(name, str) else ""
+        # One character too many is enough to see that a name is too long: one of megabytes would take a second.
+        full = mapped = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', name[: _MAX_NAME + 1])}"
         others = count(2)
         while full in found and found[full].tool != name:
             full = f"{mapped}_{next(others)}"
         description = _description(server, raw)
         if first.get(full) == raw:
-            continue  # as in a list that begins anew
+            continue  # the server repeats its list
         if len(found) == MAX_TOOLS or n >= MAX_JUDGED:
             fault = f"there are more than {MAX_TOOLS}"
         elif full in found:
@@ -74,17 +81,28 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             }
             text = json.dumps(schema)
             chars += len(description) + len(text)
-            values += _count(schema)
+            values += sum(1 for _ in _parts(schema))
             is_much = chars > MAX_CHARS or values > MAX_ALL_VALUES
             fault = "there is too much of them all" if is_much else _schema_fault(text)
         if fault:
-            faults.append(f"{str(name)[:40]!r} ({fault})")
+            faults.append(f"{name[:40]!r} ({fault})")
             continue
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         first[full] = raw
-        found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, str(name))
+        found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, name)
     left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_TOLD)}." if faults else ""
     return tuple(found.values()), left_out
+
+
+def prompts_of(listed: Iterable[_Json]) -> tuple[tuple[_Json, ...], tuple[tuple[str, str], ...]]:
+    """Return the usable prompts of a list, and for each its name and what it does."""
+    found = tuple(islice(filter(_is_prompt, listed), MAX_PROMPTS))
+    return found, tuple((p["name"], in_a_row(str(p.get("description", "")), MAX_SHOWN)) for p in found)
+
+
+def _is_prompt(raw: _Json) -> bool:
+    name = raw.get("name")
+    return isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() and " " not in name
 
 
 def _description(server: ToolServer, raw: _Json) -> str:
@@ -93,34 +111,31 @@ def _description(server: ToolServer, raw: _Json) -> str:
 
 
 def _union_text(schema: _Json) -> str:
-    """What is said of unions at the top of a schema: services refuse them there, and the server checks its input."""
+    """Describe unions at the top of a schema, where services refuse them. The server checks its input itself."""
     unions = {key: schema[key] for key in _UNIONS if key in schema}
     return f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}" if unions else ""
 
 
 def _form_fault(full: str, raw: _Json, description: str) -> str:
-    """Why a tool is left out, as far as that shows at once; empty if it need not be."""
+    """Return why a tool is left out by its name or sizes, or an empty string."""
     name, schema = raw.get("name"), raw.get("inputSchema")
-    if not isinstance(name, str) or not _OTHER.sub("", name) or len(full) > _MAX_NAME:
+    if len(full) > _MAX_NAME or not isinstance(name, str) or not _OTHER.sub("", name):
         return f"a whole name has at most {_MAX_NAME} characters, and some of a-z, A-Z, 0-9, _ and -"
     if len(description) > MAX_DESCRIPTION:
         return f"its description has more than {MAX_DESCRIPTION:,} characters"
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         return "its input is no object"
-    try:
-        if len(json.dumps(schema)) > MAX_SCHEMA:
-            return f"its schema has more than {MAX_SCHEMA:,} characters"
-        if _count(schema) > MAX_VALUES:
-            return f"its schema has more than {MAX_VALUES:,} values"
-        is_deep = _levels(schema) > MAX_LEVELS
-    except RecursionError:
-        is_deep = True
-    return f"its schema has more than {MAX_LEVELS} levels" if is_deep else ""
+    levels = [level for _, level in _parts(schema)]
+    if max(levels) > MAX_LEVELS:
+        return f"its schema has more than {MAX_LEVELS} levels"
+    if len(levels) > MAX_VALUES:
+        return f"its schema has more than {MAX_VALUES:,} values"
+    return f"its schema has more than {MAX_SCHEMA:,} characters" if len(json.dumps(schema)) > MAX_SCHEMA else ""
 
 
-@lru_cache(maxsize=MAX_JUDGED)  # a server that is started again, or lists what has changed, has most of them again
+@lru_cache(maxsize=MAX_JUDGED)  # a restarted or changed server has most schemas again
 def _schema_fault(text: str) -> str:
-    """Why a tool is left out, as its schema shows, which takes a while; empty if it need not be."""
+    """Return why a tool is left out by its schema, or an empty string. This is slow."""
     schema = json.loads(text)
     properties = schema.get("properties", {})
     if isinstance(properties, dict) and not all(map(_PROPERTY.fullmatch, properties)):
@@ -129,35 +144,28 @@ def _schema_fault(text: str) -> str:
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
 
     try:
-        Draft202012Validator.check_schema(schema)
+        # Without formats: a pattern is not one of Python's, and compiling it can take minutes.
+        Draft202012Validator.check_schema(schema, format_checker=None)
     except SchemaError as error:
         return f"its schema is wrong: {sanitize(error.message)[:100]}"
-    if any(_ends_nowhere(ref, schema) for ref in _references(schema)):
+    references = (part["$ref"] for part, _ in _parts(schema) if isinstance(part, dict) and "$ref" in part)
+    if any(isinstance(ref, str) and _ends_nowhere(ref, schema) for ref in references):
         return "its schema refers to what is not there"
     return ""
 
 
-def _inside(value: object) -> Iterable[object]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-
-
-def _levels(value: object) -> int:
-    return 1 + max(map(_levels, _inside(value)), default=0)
-
-
-def _count(value: object) -> int:
-    return 1 + sum(map(_count, _inside(value)))
-
-
-def _references(value: object) -> Iterator[str]:
-    if isinstance(value, dict) and isinstance(ref := value.get("$ref"), str):
-        yield ref
-    for inner in _inside(value):
-        yield from _references(inner)
+def _parts(value: object) -> Iterator[tuple[object, int]]:
+    """Yield a value and all values inside it, each with its level."""
+    left = [(value, 1)]
+    while left:
+        value, level = left.pop()
+        yield value, level
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        left += [(each, level + 1) for each in inside]
 
 
 def _ends_nowhere(ref: str, schema: _Json) -> bool:
-    """Whether a reference leads out of the schema, to nothing, or from one to the next without end."""
+    """Return whether a reference leads out of the schema, to nothing, or in a circle."""
     seen: set[str] = set()
     while True:
         if ref in seen or not ref.startswith("#"):
@@ -178,7 +186,7 @@ def _ends_nowhere(ref: str, schema: _Json) -> bool:
 
 
 def mistake(name: str, schema: _Json, input: _Json) -> str:
-    """Why an input does not fit a schema, as far as it is easily seen: the server looks at the rest of it."""
+    """Return which keys of an input are missing or unknown, or an empty string. The server checks the rest."""
     properties = schema.get("properties", {})
     missing = [key for key in schema.get("required", ()) if key not in input]
     is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema

@@ -1,7 +1,7 @@
-"""The servers of a session: when each is started, what it offers, and its calls.
+"""The MCP servers of a session: their starts, what they offer, and their calls.
 
-All are started at once, beside everything else. One that ends is started again at its next call. What they offer counts
-from the next run on, since tools stand at the head of what services keep of a conversation.
+All start at once, in the background. One that ends is started again at its next call. A changed list of tools counts
+from the next run on, because tools are part of the prefix that services cache.
 """
 
 from __future__ import annotations
@@ -34,52 +34,44 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import Guard
 
 FIRST_S = 10.0
-"""Seconds that the first run waits for a server that has not started yet, unless its entry or a flag says otherwise."""
+"""Seconds that the first run waits for a server to start, unless its entry or a flag says otherwise."""
 LIST_S = 5.0
-"""Seconds that a run waits for a list that has changed."""
+"""Seconds that a run waits for changed lists."""
 MAX_STARTS, PER_S = 3, 60.0
-"""How often a server is started again in so many seconds."""
+"""Restarts of a server in a period, and the period in seconds."""
 PROGRESS_S = 0.1
-"""Seconds between two reports of progress, as with the shell."""
+"""Seconds between two reports of progress."""
 WHY_S = 1.0
-"""Seconds until it is known why a server ended."""
+"""Seconds that a failed call waits for the reason why its server ended."""
 MAX_ASKING = 3
-"""Questions of a server that wait."""
-MAX_ERROR = 300
-"""Characters of an error, of what a prompt does and of progress, that are shown."""
-MAX_PROMPTS = 200
-"""Prompts of a server: as many as tools."""
+"""Open questions of a server."""
 
 _THREADS = Threads("mcp")
 _IMPORTS = Threads("mcp import", limit=1)
-"""One at a time: two threads that import what cannot be imported raise all kinds of errors."""
+"""One at a time: concurrent imports of a missing module raise unrelated errors."""
 
 _SCRIPT = re.compile(r"[^-/].*\.(?:py|[cm]?js|ts|rb|sh)")
-"""A relative path to a script. Names of packages and modules, which anybody can give a file, have no such end."""
+"""A relative path to a script. Names of packages and modules have no such suffix."""
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """A server as people see it: ``written`` is its command or address, ``error`` the latest."""
+    """A server as users see it: ``written`` is its command or address, ``error`` the latest error."""
 
     name: str
     written: str
     state: State
     tools: tuple[str, ...]
     prompts: tuple[tuple[str, str], ...]
-    """By name, and what each does."""
+    """Names and descriptions."""
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all servers of a session have: ``env`` of their programs, and the ``keys`` that found ones do not get.
-
-    Programs start in ``folder``, where no command can write, unless their entry says where, or names a script of the
-    workspace by a relative path.
-    """
+    """What the servers of a session share: the ``env`` of their programs, and the ``keys`` kept from found ones."""
 
     guard: Guard
     workspace: Path
@@ -89,16 +81,18 @@ class Surroundings:
     keys: frozenset[str]
 
     def start_folder(self, argv: Sequence[str]) -> Path:
-        """Return where a program starts whose entry does not say so, and create it. Raises ``OSError``."""
-        named = (self.workspace / each for each in argv if _SCRIPT.fullmatch(each))
-        if any(os.path.isfile(each) for each in named):
+        """Return where a program without ``cwd`` starts, and create it. Raises ``OSError``.
+
+        This is ``folder``, where no command can write, or the workspace if the program names a script there.
+        """
+        if any(os.path.isfile(self.workspace / each) for each in argv if _SCRIPT.fullmatch(each)):
             return self.workspace
         os.makedirs(self.folder, 0o700, exist_ok=True)
         return self.folder
 
 
 class Servers:
-    """The servers of one session. Nothing is started or imported before ``run``."""
+    """The servers of one session. ``run`` imports the client and starts them."""
 
     def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Callable[[str], None]) -> None:
         self._servers = {server.name: _Running(server, around) for server in servers}
@@ -108,37 +102,37 @@ class Servers:
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Start all, and keep them until ``end``."""
+        """Start all servers and serve until ``end``."""
         with self._scope:
             async with trio.open_nursery() as self._nursery:
                 for server in self._servers.values():
                     self._nursery.start_soon(server.run)
 
     def end(self) -> None:
-        """Let ``run`` end all of them."""
+        """End all servers."""
         self._scope.cancel()
 
     @property
     def views(self) -> tuple[ServerView, ...]:
-        """Each server as it is now."""
+        """The current state of each server."""
         return tuple(server.view for server in self._servers.values())
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Which tools were left out, in sentences."""
+        """Sentences on the tools that were left out."""
         return tuple(filter(None, (server.left_out for server in self._servers.values())))
 
     def timeout_of(self, server: str) -> float | None:
-        """The time limit of calls that the entry of a server has, in seconds."""
+        """Return the time limit of a server's calls in seconds, if its entry has one."""
         return self._servers[server].server.timeout_s if server in self._servers else None
 
     async def settled(self) -> None:
-        """Wait until each has started, or could not be."""
+        """Wait until each server has started or failed."""
         for server in self._servers.values():
             await server.settled.wait()
 
     async def now(self, latest: ServerTools) -> ServerTools:
-        """What they offer to the run that begins. The first one waits for those that have not started yet."""
+        """Return the tools for a new run. The first run waits for servers that are still starting."""
         begun = trio.current_time()
         for server in self._servers.values() if self._is_first else ():
             with trio.CancelScope(deadline=begun + (server.start_s or FIRST_S)):
@@ -154,7 +148,7 @@ class Servers:
         return ServerTools(tuple(tool for server in self._servers.values() for tool in server.tools))
 
     async def call(self, server: str, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call a tool of a server by its own name. Raises ``ToolError``."""
+        """Call a tool by its name at the server. Raises ``ToolError``."""
         if server not in self._servers:
             raise ToolError(f"There is no server {server} any more.")
         return await self._servers[server].call(tool, context, input)
@@ -167,13 +161,13 @@ class Servers:
         then: Callable[[str], object],
         failed: Callable[[str], object] | None = None,
     ) -> None:
-        """Ask a server for one of its prompts, and hand its text to ``then``; a failure to ``failed``, or tell it."""
+        """Request a prompt, and pass its text to ``then``, or an error to ``failed`` or as a notice."""
 
         async def ask() -> None:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), MAX_ERROR)}")
+                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), offers.MAX_SHOWN)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -181,23 +175,23 @@ class Servers:
 
 @dataclass(eq=False, slots=True)
 class _ActiveCall:
-    """A call at work. What the server asks meanwhile ends with it."""
+    """A running call. Questions that the server asks meanwhile are cancelled when it ends."""
 
     context: ToolContext
     asking: list[trio.CancelScope] = field(default_factory=list)
 
 
 class _Running:
-    """One server, which starts, is ready and ends, again and again. It has at most one connection."""
+    """One server, through all its starts. It has at most one connection."""
 
     def __init__(self, server: ToolServer, around: Surroundings) -> None:
         self.server = server
         self.workspace = around.workspace
         self.start_s = server.start_s or 0.0
         self.tools: tuple[OfferedTool, ...] = ()
-        """What it offered last; it keeps that while it is not there."""
+        """The tools of the latest connection."""
         self.settled = trio.Event()
-        """Set unless it is starting."""
+        """Set unless the server is starting."""
         self._around = around
         self._prompts: tuple[Mapping[str, Any], ...] = ()
         self._shown_prompts: tuple[tuple[str, str], ...] = ()
@@ -208,14 +202,13 @@ class _Running:
         self._wanted = Signal()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
-        """When it was started again."""
-        self._is_stale = False
+        """Times of its latest restarts."""
+        self._changes = self._listed = 0
+        """How often its lists have changed, and the change that the latest lists include."""
         self._explained = trio.Event()
-        """Set when it is known why the connection ended."""
+        """Set when ``_error`` says why the connection ended."""
         self._asking = trio.Lock()
-        self._waiting = 0
         self._calls: list[_ActiveCall] = []
-        """The calls at work, the last one last: what the server asks meanwhile is asked for that."""
 
     @property
     def view(self) -> ServerView:
@@ -224,7 +217,7 @@ class _Running:
         return ServerView(self.server.name, self.server.written, state, names, self._shown_prompts, self._error)
 
     def news(self) -> Iterator[str]:
-        """The sentences that people have not been told yet."""
+        """Yield the sentences that the user has not seen yet."""
         name, told = self.server.name, ""
         if self.settled.is_set() and self._connection is None:
             again = "; its next call starts it again" if self.tools else ""
@@ -237,8 +230,6 @@ class _Running:
                 self._told.add(sentence)
                 yield sentence
 
-    # ------------------------------------------------------------------------------------------------------- its life
-
     async def run(self) -> None:
         while True:
             await self._wanted.wait()
@@ -250,34 +241,28 @@ class _Running:
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
-            self._error = content.in_a_row(ended, MAX_ERROR)
+            self._error = content.in_a_row(ended, offers.MAX_SHOWN)
             self._connection = None
             self._explained.set()
             self.settled.set()
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """List what it has. Raises ``ToolError``."""
-        self._is_stale = False
+        """List what a new connection offers. Raises ``ToolError``."""
         await self._list(connection)
         self._connection, self._explained = connection, trio.Event()
         self.settled.set()
 
     def on_listed_anew(self) -> None:
-        self._is_stale = True
+        self._changes += 1
 
     async def list_anew(self) -> None:
-        """List again what has changed."""
-        if self._is_stale and self._connection is not None:
-            self._is_stale = False  # it may change again meanwhile
-            with suppress(ToolError):  # then it has ended, which is told by itself
-                try:
-                    await self._list(self._connection)
-                except BaseException:
-                    self._is_stale = True
-                    raise
+        """List tools and prompts again if they have changed."""
+        if self._listed != self._changes and self._connection is not None:
+            with suppress(ToolError):  # the next run tries again
+                await self._list(self._connection)
 
     def try_again(self) -> None:
-        """Start it again if it failed at its start: no call can ask for that. The next run has its tools."""
+        """Restart a server without tools, because no call can. The next run gets its tools."""
         if self.settled.is_set() and self._connection is None and not self.tools and not self._wait_s():
             self._start_again()
 
@@ -287,23 +272,21 @@ class _Running:
         self._wanted.set()
 
     def _wait_s(self) -> float:
-        """Seconds until it may be started again."""
-        if len(self._starts) < MAX_STARTS:
-            return 0
-        return max(PER_S - (trio.current_time() - self._starts[0]), 0)
+        """Return the seconds until it may be restarted."""
+        is_spent = len(self._starts) == MAX_STARTS
+        return max(PER_S - (trio.current_time() - self._starts[0]), 0) if is_spent else 0
 
     async def _list(self, connection: ServerConnection) -> None:
+        changes = self._changes
         tools = await connection.listed("tools") if connection.has_tools else []
         prompts = await connection.listed("prompts") if connection.has_prompts else []
         judge = partial(offers.tools_of, self.server, tools)
         self.tools, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
-        self._prompts = tuple(filter(_is_prompt, prompts))[:MAX_PROMPTS]
-        self._shown_prompts = tuple(
-            (p["name"], content.in_a_row(str(p.get("description", "")), MAX_ERROR)) for p in self._prompts
-        )
+        self._prompts, self._shown_prompts = await _THREADS.run(partial(offers.prompts_of, prompts))
+        self._listed = changes
 
     async def _connect(self) -> ServerConnection:
-        """The connection; without one the server is started again. Raises ``ToolError``."""
+        """Return the connection, after a restart if needed. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
             await self._explained.wait()
         if self.settled.is_set() and self._connection is None:
@@ -317,8 +300,6 @@ class _Running:
             raise ToolError(f"The server {self.server.name} could not be started: {self._error}")
         return self._connection
 
-    # ------------------------------------------------------------------------------------------------------ its calls
-
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         told_at = -math.inf
 
@@ -328,7 +309,7 @@ class _Running:
             if (now := trio.current_time()) >= told_at + PROGRESS_S:
                 told_at = now
                 said = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-                context.progress(said[:MAX_ERROR])
+                context.progress(said[: offers.MAX_SHOWN])
 
         call = _ActiveCall(context)
         self._calls.append(call)
@@ -341,7 +322,7 @@ class _Running:
         return await _THREADS.run(partial(content.output_of, result), abandon_on_cancel=True)
 
     async def _ask(self, method: str, params: Mapping[str, Any], progress: Any = None) -> dict[str, Any]:  # noqa: ANN401
-        """The answer to a request; one that was not carried out, as the server was started again, is repeated once."""
+        """Return the answer to a request, repeated once if a restarted server refused it. Raises ``ToolError``."""
         was_refused = False
         while True:
             connection = await self._connect()
@@ -360,7 +341,7 @@ class _Running:
                 raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
-        """The text of a prompt, its arguments filled with words in their order. Raises ``ToolError``."""
+        """Return the text of a prompt, with words as its arguments. Raises ``ToolError``."""
         await self._connect()
         found = next((each for each in self._prompts if each["name"] == name), None)
         if found is None:
@@ -371,37 +352,26 @@ class _Running:
         needed = [str(each.get("name")) for each in arguments if each.get("required")]
         if len(needed) > len(words):
             raise ToolError(f"The prompt {name} needs {', '.join(needed)}.")
-        if wanted and len(words) > len(wanted):  # the last one has the rest
+        if wanted and len(words) > len(wanted):  # the last argument gets the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
-        return content.messages_text(await self._ask("prompts/get", params))
+        result = await self._ask("prompts/get", params)
+        return await _THREADS.run(partial(content.messages_text, result), abandon_on_cancel=True)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user on behalf of the server, as a question of the call that began last."""
-        if not self._calls or self._waiting >= MAX_ASKING:
+        """Ask the user a question of the server, as part of the latest call. Return the action and the answers."""
+        if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]
-        self._waiting += 1
-        try:
-            with trio.CancelScope() as scope:
-                call.asking.append(scope)
-                async with self._asking:
-                    choose = call.context.asking.choose
-                    return await content.answer_of(self.server.name, message, schema, url, choose)
-        except ToolError:  # nobody is there, or the user stops
-            pass
-        finally:
-            self._waiting -= 1
+        with suppress(ToolError), trio.CancelScope() as scope:  # nobody can answer, or the user stops
+            call.asking.append(scope)
+            async with self._asking:
+                return await content.answer_of(self.server.name, message, schema, url, call.context.asking.choose)
         return "cancel", None
 
 
-def _is_prompt(raw: Mapping[str, Any]) -> bool:
-    name = raw.get("name")
-    return isinstance(name, str) and name.isprintable() and 0 < len(name) <= 100 and " " not in name
-
-
 def _import_client() -> Callable[..., Any]:
-    """Import the client, in a thread, as that of a model is. Raises ``ToolError`` where it is not installed."""
+    """Import the client. Raise ``ToolError`` if it is not installed."""
     try:
         with without_collector():
             from chain.tools.mcp.server_connection import keep_connected
@@ -412,7 +382,7 @@ def _import_client() -> Callable[..., Any]:
 
 
 class ServerTool:
-    """A tool of a server, as a ``Tool``. Its names, schema and hints are the server's own."""
+    """A tool of a server, as a ``Tool``."""
 
     def __init__(self, offered: OfferedTool, servers: Servers) -> None:
         self.name = offered.name
@@ -425,7 +395,7 @@ class ServerTool:
         self._servers = servers
 
     def check(self, input: Mapping[str, Any]) -> None:
-        """Raises ``ToolError`` for input that lacks something, or has too much."""
+        """Raise ``ToolError`` if required input is missing, or there is input that the tool does not have."""
         if why := offers.mistake(self.name, self.input_schema, input):
             raise ToolError(why)
 

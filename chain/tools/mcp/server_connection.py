@@ -1,12 +1,13 @@
 """One connection to a server, from its start to its end.
 
-Messages go through the client of ``mcp``: who asked what, progress, and the ``notifications/cancelled`` of a call that
-is cut. What is listed and given back is taken as it comes, and judged here and in ``offers``: a tool with a mistake
-must not cost the others, and a schema of a server's is nothing to check its answers by in our own thread.
+The client of ``mcp`` matches answers to requests, and sends cancellations. Lists and results are requested raw, and
+checked here and in ``offers``: one bad tool must not cost the others, and validating results against the schemas of a
+server would block the trio thread.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,90 +22,100 @@ from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from chain.errors import ToolError
 from chain.servers import START_S, Address, Launch
 from chain.tools import calling
 from chain.tools.mcp.content import NotCarriedOutError
-from chain.tools.mcp.streams import LARGE, ErrorTail, HttpNotes, Outgoing, RowReader, http_streams, row_of
-from chain.tools.mcp.traffic import Traffic
-from chain.tools.processes.guarded import Guard
+from chain.tools.mcp.streams import LARGE, Outgoing, RowReader, http_streams, row_of
+from chain.tools.mcp.traffic import READ_COST, OpenRequest, Traffic
+from chain.tools.processes.guarded import Guard, GuardedProgram
 from chain.version import VERSION
 
 CLOSED = "Connection closed"
-"""What the client says where the connection broke."""
+"""The client's message when the connection broke."""
+UNEXPLAINED = ("Session terminated", "Server returned an error response")
+"""The client's messages for an HTTP response that says nothing but its status."""
+MAX_ERRORS = 4_096
+"""Bytes kept of a program's standard error."""
 ENDING_S = 0.1
-"""Seconds for what a server says last, which may be on its way."""
+"""Seconds to wait for a program's last output and exit code."""
 MAX_PAGES, MAX_LISTED, MAX_LIST_BYTES = 50, 10_000, 10_000_000
-"""Pages of a list, what is on them, and the bytes of all: more is a server that does not end."""
+"""Pages, entries and bytes of a list."""
 
 Json: TypeAlias = Mapping[str, Any]
 
 for _name in ("mcp", "client"):
-    # What the library logs would go to the terminal.
+    # The library's log records would be printed on the terminal.
     logging.getLogger(_name).addHandler(logging.NullHandler())
     logging.getLogger(_name).propagate = False
 
 
 class ServerHost(Protocol):
-    """The owner of a connection. ``start_s`` is how long the server may take until it has said what it has."""
+    """The owner of a connection. ``start_s`` limits the handshake and the first lists, in seconds."""
 
     workspace: Path
     start_s: float
 
     async def elicit(self, message: str, schema: Json, url: str) -> tuple[str, dict[str, Any] | None]:
-        """What the user answers: accept, decline or cancel, and what to."""
+        """Ask the user. Return the action (accept, decline or cancel) and the answers."""
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """The server answers. Raises ``ToolError`` where it is of no use."""
+        """Handle the end of the handshake. Raises ``ToolError`` if the server is of no use."""
 
     def on_listed_anew(self) -> None:
-        """Its tools or prompts have changed."""
+        """Handle a change of its tools or prompts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConnection:
-    """A server that answers."""
+    """An open connection."""
 
     _dispatcher: JSONRPCDispatcher[Any]
-    _notes: HttpNotes
+    _traffic: Traffic
     has_tools: bool
     has_prompts: bool
     _ids: Iterator[int] = field(default_factory=lambda: count(1_000))
 
     @property
     def is_gone(self) -> bool:
-        """Whether the other side has ended."""
-        return self._notes.traffic.gone.is_set()
+        """Whether the connection has ended."""
+        return self._traffic.gone.is_set()
 
     async def ask(self, method: str, params: Json, progress: ProgressFnT | None = None) -> dict[str, Any]:
-        """The answer to a request. Raises ``ToolError``. One that is cancelled is cancelled at the server as well."""
+        """Return the answer to a request. Raises ``ToolError``. A cancelled request is cancelled at the server too."""
         options = CallOptions(request_id=(id := next(self._ids)))
         if progress is not None:
             options["on_progress"] = progress
+        request = self._traffic.open[id] = OpenRequest()
         try:
-            result = await self._dispatcher.send_raw_request(method, params, options)
-            return self._notes.large.pop(str(result.get(LARGE)), result)
+            result = await self._dispatcher.send_raw_request(method, _sendable(params), options)
+            return result if request.large is None or LARGE not in result else request.large
         except MCPError as error:
-            why, is_unknown = self._notes.why(id, error.error)
+            why = error.error.message or f"The server answered with the error {error.error.code}."
+            if request.fault and why in UNEXPLAINED:
+                why = request.fault
+            is_unknown = request.is_unknown and error.error.code not in (METHOD_NOT_FOUND, INVALID_PARAMS)
             if is_unknown or why == CLOSED:
-                self._notes.traffic.gone.set()  # which it is a little later, and only a new connection helps
+                self._traffic.gone.set()  # only a new connection helps
             raise (NotCarriedOutError if is_unknown else ToolError)(why) from None
+        finally:
+            del self._traffic.open[id]
 
     async def listed(self, what: str) -> list[Json]:
-        """The tools or prompts, page after page. Raises ``ToolError``."""
+        """Return all pages of the tools or prompts. Raises ``ToolError``."""
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
-        traffic = self._notes.traffic
-        before = traffic.received
+        before = self._traffic.received
         for _ in range(MAX_PAGES):
             answer = await self.ask(f"{what}/list", params)
             page = answer.get(what)
             if not isinstance(page, list):
                 raise ToolError(f"its list of {what} is none")
-            if traffic.received - before > MAX_LIST_BYTES:
-                traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
+            if self._traffic.received - before > MAX_LIST_BYTES:
+                self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
             cursor = answer.get("nextCursor")
             if not isinstance(cursor, str) or cursor in ("", *cursors) or len(found) >= MAX_LISTED:
@@ -115,47 +126,56 @@ class ServerConnection:
 
 
 async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
-    """Start a server, or reach it, and keep the connection until it ends; returns why it did."""
-    notes = HttpNotes(Traffic())
-    if isinstance(how, Launch):
-        return await _with_program(how, guard, env, host, notes)
+    """Start or reach a server and keep the connection until it ends. Return why it ended."""
+    traffic, problem = Traffic(), "it ended"
     try:
-        async with http_streams(how, notes) as (read, write):
-            await _converse(read, write, host, notes)
-    except Exception as error:  # noqa: BLE001 - told
-        return notes.traffic.fault or notes.fault or _problem(error)
-    return notes.traffic.fault or notes.fault or "it ended"
+        if isinstance(how, Launch):
+            return await _with_program(how, guard, env, host, traffic)
+        async with http_streams(how, traffic) as (read, write):
+            await _converse(read, write, host, traffic)
+    except* Exception as error:  # noqa: BLE001 - a server must not end the session
+        problem = _problem(error)
+    return traffic.fault or traffic.http_fault or problem
 
 
-async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost, notes: HttpNotes) -> str:
-    problem, traffic = "", notes.traffic
-    try:
-        async with (
-            guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
-            trio.open_nursery() as nursery,
-        ):
-            reader, tail = RowReader(program, traffic), ErrorTail(program, traffic)
-            writer = Outgoing(lambda item: program.input.send_all(row_of(item)), traffic)
-            nursery.start_soon(writer.run)
-            nursery.start_soon(tail.run)
-            try:
-                await _converse(reader, writer, host, notes)
-            except Exception as error:  # noqa: BLE001 - told
-                problem = _problem(error)
-            if reader.is_closed or writer.is_broken:
-                problem = f"it closed its {'input' if writer.is_broken else 'output'}"
-            with trio.move_on_after(ENDING_S):
-                problem = traffic.fault or await program.end()
-            if beside := tail.last_row or reader.noise:
-                problem = f"{problem} ({beside})"
-            nursery.cancel_scope.cancel()
-    except (ToolError, OSError) as error:  # there is no guard, or no pipe for the program
-        problem = str(error)
+async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost, traffic: Traffic) -> str:
+    problem, errors = "", b""
+
+    async def read_errors(program: GuardedProgram) -> None:
+        nonlocal errors
+        while piece := await program.errors.receive_some():  # or the program would block
+            errors = (errors + piece)[-MAX_ERRORS:]
+            await traffic.spend(READ_COST + len(piece))
+
+    async with (
+        guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
+        trio.open_nursery() as nursery,
+    ):
+        reader = RowReader(program, traffic)
+        writer = Outgoing(lambda item: program.input.send_all(row_of(item)), traffic)
+        nursery.start_soon(writer.run)
+        nursery.start_soon(read_errors, program)
+        try:
+            await _converse(reader, writer, host, traffic)
+        except* Exception as error:  # noqa: BLE001 - reported
+            problem = _problem(error)
+        problem = traffic.closed or problem
+        with trio.move_on_after(ENDING_S):
+            problem = traffic.fault or await program.end()
+        last_row = "".join(errors.decode(errors="replace").strip().splitlines()[-1:])
+        if beside := last_row.strip() or reader.noise:
+            problem = f"{problem} ({beside})"
+        nursery.cancel_scope.cancel()
     return problem
 
 
+def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return JSON with question marks for halves of surrogate pairs, which a model, user or file system may write."""
+    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
 def _problem(error: Exception) -> str:
-    """What went wrong, on one row."""
+    """Return what went wrong, on one row."""
     leaf = next(calling.leaves_of(error))
     match leaf:
         case MCPError():
@@ -168,7 +188,7 @@ def _problem(error: Exception) -> str:
             text = "what it said first is not what the protocol has"
         case OSError() | trio.BrokenResourceError() | trio.ClosedResourceError():
             text = "the connection broke"
-        case _:  # of the client, brought about by what the server sent: it ends that server, and no session
+        case _:  # an error of the client's code, caused by the server's messages
             text = f"what it sent could not be understood ({type(leaf).__name__})"
     return text.strip().partition("\n")[0]
 
@@ -177,24 +197,24 @@ async def _converse(
     read: Any,  # noqa: ANN401 - streams of either kind
     write: Any,  # noqa: ANN401
     host: ServerHost,
-    notes: HttpNotes,
+    traffic: Traffic,
 ) -> None:
-    """Begin, and stay until the other side is gone. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
+    """Connect, and wait until the connection ends. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
     async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}
         action, content = await host.elicit(params.message, schema, getattr(params, "url", None) or "")
-        return types.ElicitResult.model_validate({"action": action, "content": content})
+        return types.ElicitResult.model_validate({"action": action, "content": _sendable(content)})
 
     async def roots(context: ClientRequestContext) -> types.ListRootsResult:
-        root = {"uri": host.workspace.as_uri(), "name": host.workspace.name}
+        root = {"uri": host.workspace.as_uri(), "name": _sendable(host.workspace.name)}
         return types.ListRootsResult.model_validate({"roots": [root]})
 
     async def told(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
             host.on_listed_anew()
 
-    dispatcher = _Dispatcher(read, write, notes.traffic.gone)
+    dispatcher = JSONRPCDispatcher[Any](read, write)
     session = ClientSession(
         dispatcher=dispatcher,
         elicitation_callback=elicited,
@@ -205,21 +225,9 @@ async def _converse(
     async with session:
         with trio.move_on_after(most := max(host.start_s, START_S)) as limit:
             has = (await session.initialize()).capabilities
-            await host.on_connected(ServerConnection(dispatcher, notes, has.tools is not None, has.prompts is not None))
+            await host.on_connected(
+                ServerConnection(dispatcher, traffic, has.tools is not None, has.prompts is not None)
+            )
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {most:g} s")
-        await notes.traffic.gone.wait()
-
-
-class _Dispatcher(JSONRPCDispatcher[Any]):
-    """One that says when the other side is gone."""
-
-    def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
-        super().__init__(read, write)
-        self._gone = gone
-
-    async def run(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
-        try:
-            await super().run(*arguments, **named)
-        finally:
-            self._gone.set()
+        await traffic.gone.wait()

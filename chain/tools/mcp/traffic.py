@@ -1,123 +1,160 @@
-"""What one connection to a server may cost, whatever that server does, so that keys and other tasks go on.
+"""Limits on what one server may send, so that keys and other tasks are not delayed.
 
-Over a bound the connection ends with a sentence. A large message is parsed in a worker thread. The parser holds the
-interpreter meanwhile, so the values of a message are counted first.
+Over a limit the connection ends with a sentence. A large message is parsed in a worker thread. The parser holds the
+interpreter lock, so the values of a message are counted first.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import re
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import trio
-from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    jsonrpc_message_adapter,
+)
+from pydantic_core import from_json
 
 from chain.errors import ToolError
 from chain.threads import Threads
 
 MAX_ROW, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
-"""Bytes of a message, as of a picture of the largest size that models take, and of all that have not arrived whole.
+"""Bytes of a message (room for the largest image that models accept), and of all incomplete messages.
 
 Parsing a message takes 20 ms, and four times its size.
 """
 MAX_SMALL = 256 * 1024
-"""Bytes of a message that is parsed in the trio thread, and of all messages but results."""
+"""Bytes of a message that is parsed in the trio thread, and of every message that is not a result."""
 MAX_VALUES = 50_000
-"""Commas, opening brackets and texts of a message: parsing so many takes 20 ms, and 7 MB."""
+"""Commas, opening brackets and strings of a message: parsing this many takes 20 ms and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
-"""Bytes that are read in a second, before the rest waits; a read and a value take as long as so many bytes."""
+"""Bytes read in a second before the rest waits; one read and one value count as this many bytes."""
 MAX_ROWS = 2_000
-"""Messages in a second: more than any that reports its progress, few enough that everything else goes on."""
+"""Messages in a second: more than any server needs for its progress."""
+WRONG_ANSWER = "The server's answer is not a valid result."
 
 _THREADS = Threads("mcp messages")
-_SIGNS = (b",", b"[", b"{", b'"')
-_BETWEEN = re.compile(rb'[^"\[{,]{0,65536}+(["\[{,]?)')
-_IN_TEXT = re.compile(rb'(?:[^"\\]{1,512}+|\\.?){0,512}+("?)', re.DOTALL)
-"""Parts of a message that are matched in some milliseconds: ``re`` holds the interpreter."""
+_SIGNS = (b",", b"[", b"{")
 
 
 class OverBoundError(ToolError):
-    """The connection has ended, since the server went over a bound."""
+    """The connection has ended because the server exceeded a limit."""
+
+
+@dataclass(slots=True)
+class OpenRequest:
+    """What is known of an HTTP response to a request and the client does not report."""
+
+    fault: str = ""
+    is_unknown: bool = False
+    """Whether the server may have forgotten the session."""
+    large: dict[str, Any] | None = None
+    """The result, if it was too large for the client to parse."""
 
 
 class Traffic:
-    """What arrives by one connection. ``gone`` is set when it has ended, and ``fault`` says why if known."""
+    """The budget and state of one connection. ``gone`` is set when it has ended."""
 
     def __init__(self) -> None:
         self.gone = trio.Event()
-        self.fault = ""
+        self.fault = self.closed = self.http_fault = ""
+        """Which limit was exceeded; which stream was closed; what was wrong with the latest response over HTTP."""
+        self.open: dict[Any, OpenRequest] = {}
+        """The requests that wait for an answer, by id."""
         self.received = 0
-        """Bytes of whole messages."""
+        """Bytes of complete messages."""
         self.held: dict[object, int] = {}
-        """Bytes of messages that are not whole, by who has them."""
+        """Bytes of incomplete messages, by their readers."""
         self._since, self._cost, self._rows = -math.inf, 0, 0
         self._parsing = trio.Lock()
 
     def exceed(self, what: str) -> NoReturn:
-        """End the connection: the server did ``what`` it may not. Raises ``OverBoundError``."""
+        """End the connection with this sentence. Raises ``OverBoundError``."""
         self.fault = self.fault or what
         self.gone.set()
         raise OverBoundError(what)
 
-    async def spend(self, cost: int, *, rows: int = 0) -> None:
-        """Count bytes that were read, or what takes as long, and messages; wait if it was too much for this second.
-
-        Raises ``OverBoundError``.
-        """
+    async def spend(self, cost: int) -> None:
+        """Count bytes read, or their equivalent. Wait for the next second if this one's budget is used up."""
         await trio.lowlevel.checkpoint()
         if (now := trio.current_time()) >= self._since + 1:
             self._since, self._cost, self._rows = now, 0, 0
         self._cost += cost
-        self._rows += rows
-        if self._rows > MAX_ROWS:
-            self.exceed(f"it sent more than {MAX_ROWS:,} messages in a second")
         if self._cost > MAX_PER_S:
             await trio.sleep_until(self._since + 1)
 
     async def hold(self, holder: object, size: int, cost: int) -> None:
-        """Spend the cost of a read, and note how many bytes the reader has now. Raises ``OverBoundError``."""
+        """Spend the cost of a read and note how many bytes its reader holds. Raises ``OverBoundError``."""
         self.held[holder] = size
         if size > MAX_ROW or sum(self.held.values()) > MAX_HELD:
             self.exceed(f"it sent a message of more than {MAX_ROW:,} bytes, or {MAX_HELD:,} at once")
         await self.spend(cost)
 
     async def admits(self, row: bytes | bytearray) -> bool:
-        """Count a message. Whether it may be parsed in the trio thread. Raises ``OverBoundError``."""
+        """Count a message. Return whether it is small enough for the trio thread. Raises ``OverBoundError``."""
         self.received += len(row)
         is_small = len(row) <= MAX_SMALL
-        await self.spend(VALUE_COST * sum(map(row.count, _SIGNS)) if is_small else 0, rows=1)
+        await self.spend(VALUE_COST * sum(map(row.count, (*_SIGNS, b'"'))) if is_small else 0)
+        self._rows += 1
+        if self._rows > MAX_ROWS:
+            self.exceed(f"it sent more than {MAX_ROWS:,} messages in a second")
         return is_small
 
     async def parse(self, row: bytes) -> JSONRPCMessage:
-        """Parse a message that is large. Raises ``ValueError`` for what is none, and ``OverBoundError``."""
-        async with self._parsing:  # one at a time: it takes memory
+        """Parse a large message in a thread. Raises ``ValueError`` and ``OverBoundError``."""
+        async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
                 self.exceed(f"it sent a message of more than {MAX_VALUES:,} values")
             message = await _THREADS.run(partial(parsed, row))
         if isinstance(message, JSONRPCNotification):
-            message.params = None  # none of them has much that is of use
+            message.params = None  # no notification has much that is of use
         if isinstance(message, JSONRPCRequest):
             self.exceed(f"it sent a request of more than {MAX_SMALL:,} bytes")
         return message
 
 
 def has_too_many_values(row: bytes) -> bool:
-    """Whether a message has more than ``MAX_VALUES`` commas, opening brackets and texts."""
-    if sum(map(row.count, _SIGNS)) <= MAX_VALUES:  # with those inside of texts
-        return False
-    at, values, is_text = 0, 0, False
-    while at < len(row) and values <= MAX_VALUES:
-        found = (_IN_TEXT if is_text else _BETWEEN).match(row, at)
-        assert found is not None
-        at = found.end()
-        values += found[1] != b"" and not is_text
-        is_text ^= found[1] == b'"'
-    return values > MAX_VALUES
+    """Return whether a message has more than ``MAX_VALUES`` commas, opening brackets and strings."""
+    plain = row.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if (quotes := plain.count(b'"')) > 2 * MAX_VALUES:
+        return True
+    between = plain.split(b'"')[::2]  # the parts outside of strings
+    return quotes // 2 + sum(part.count(sign) for part in between for sign in _SIGNS) > MAX_VALUES
 
 
 def parsed(row: bytes) -> JSONRPCMessage:
-    """Parse a message. Raises ``ValueError``."""
+    """Parse a message; a malformed answer becomes an error, so that its request does not wait for the time limit.
+
+    Half a surrogate pair and bytes that are not UTF-8 are replaced if the message is small. Raises ``ValueError``.
+    """
+    is_small = len(row) <= MAX_SMALL
+    try:
+        return _validated(row)
+    except ValueError:
+        pass
+    try:
+        value = json.loads(row.decode(errors="replace")) if is_small else from_json(row)
+        if is_small:  # otherwise it would hold the interpreter lock for too long
+            with suppress(ValueError):
+                return _validated(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    match value:
+        case {"id": int() | str() as id, **rest} if "method" not in rest:
+            return JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=PARSE_ERROR, message=WRONG_ANSWER))
+    raise ValueError("not a message")
+
+
+def _validated(row: bytes) -> JSONRPCMessage:
     message: JSONRPCMessage = jsonrpc_message_adapter.validate_json(row, by_name=False)
     return message

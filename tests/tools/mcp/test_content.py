@@ -33,6 +33,7 @@ def test_the_pictures_of_a_result_are_bounded_together() -> None:
         (["yes"], {"answer": "yes"}, False),
         (["[" * 5_000], {"a": 1}, False),
         ([], {"a": 1}, False),
+        (['{"a": 1}', "x" * 100_000], {"a": 1}, False),
         ([], None, True),
     ],
 )

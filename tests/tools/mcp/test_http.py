@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import httpx2
 import pytest
+import trio
 from support.http_server import TOOL, HttpServer, http_server, response
 from support.servers import running, server, without_time_limits
 
 from chain.errors import ToolError
+from chain.tools.mcp.streams import inspect
+from chain.tools.mcp.traffic import Traffic
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 # The client leaves the generators of a stream open that is cut.
@@ -57,7 +61,7 @@ def said(id: int, text: str = TEXT) -> bytes:
         lambda id: response(200, b": hi\r\n\r\nevent: message\r\nid: 1\r\ndata: " + said(id) + b"\r\n\r\n", EVENTS),
         lambda id: response(200, b"data:" + said(id).replace(b', "', b',\rdata:"') + b"\r\r", EVENTS),
         lambda id: response(
-            200, b"event: ping\ndata: " + said(id, "wrong") + b"\n\ndata: " + said(id) + b"\n\n", EVENTS
+            200, b"event: ping\ndata: " + said(id, "wrong" * 60_000) + b"\n\ndata: " + said(id) + b"\n\n", EVENTS
         ),
     ],
 )
@@ -186,3 +190,25 @@ async def test_a_stream_that_is_dropped_is_the_error_of_its_call(tmp_path: Path)
         for _ in range(2):
             with pytest.raises(ToolError, match="without a response"):
                 await made.call("h__t")
+
+
+async def test_a_large_result_that_no_request_waits_for_is_dropped() -> None:
+    async def events() -> AsyncIterator[bytes]:
+        for id in range(20):
+            yield b"data: " + said(id, "x" * 500_000) + b"\n\n"
+
+    traffic = Traffic()
+    answer = httpx2.Response(200, content=events(), request=httpx2.Request("GET", "http://h"))
+    answer.headers["content-type"] = "text/event-stream"
+    await inspect(traffic, answer)
+    parts = [part async for part in answer.aiter_raw()]
+    assert len(parts) == 20
+    assert max(map(len, parts)) < 100
+    assert traffic.open == {}
+
+
+async def test_streams_that_carry_no_answer_are_opened_ten_times_a_second(autojump_clock: trio.abc.Clock) -> None:
+    traffic, begun = Traffic(), trio.current_time()
+    for _ in range(100):
+        await inspect(traffic, httpx2.Response(200, content=b"", request=httpx2.Request("GET", "http://h")))
+    assert trio.current_time() - begun >= 8

@@ -63,6 +63,7 @@ def test_a_description_is_a_text_of_some_length(more: dict[str, Any], described:
         ("", None),
         (5, None),
         ("a." * 40, None),
+        ("." * 3_000_000, None),
     ],
 )
 def test_other_characters_of_a_name_are_mapped(name: object, offered: str | None) -> None:
@@ -111,6 +112,11 @@ def test_a_schema_that_would_take_long_is_left_out(schema: dict[str, Any]) -> No
     found, why = offers.tools_of(SERVER, [tool("t", inputSchema=schema)])
     assert not found
     assert "2,000 values" in why
+
+
+def test_a_pattern_need_not_be_one_of_python() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^\p{L}+$"}}}
+    assert offers.tools_of(SERVER, [tool("t", inputSchema=schema)])[1] == ""
 
 
 @pytest.mark.parametrize(

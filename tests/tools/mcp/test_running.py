@@ -28,8 +28,8 @@ from chain.errors import ToolError
 from chain.extras import MCP, install_command
 from chain.journal.records import ServerTools
 from chain.servers import find_servers
+from chain.tools.mcp import offers, server_connection, traffic
 from chain.tools.mcp import running as life
-from chain.tools.mcp import server_connection, traffic
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 
@@ -94,7 +94,7 @@ async def test_bad_tools_are_left_out_and_the_others_stay(log: Path) -> None:
         assert {*names} >= {"h__two_words", "h__bell__", "h__union"}
         assert len(names) == len({*names})
         assert len(made.notices) == 1
-        assert made.notices[0].startswith("Of the tools of h were left out: '5'")
+        assert made.notices[0].startswith("Of the tools of h were left out: ''")
         assert made.notices[0].isprintable()
 
 
@@ -105,7 +105,7 @@ async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
         assert "more than 200" in made.notices[0]
         prompts = made.servers.views[0].prompts
         assert len(prompts) == 200
-        assert max(len(about) for _, about in prompts) == life.MAX_ERROR
+        assert max(len(about) for _, about in prompts) == offers.MAX_SHOWN
         made.servers.ask_prompt("h", "greet", ["Ada"], print)
         await until_async(lambda: len(made.notices) == 2)
         assert made.notices[1].startswith("h: no no no")
@@ -144,7 +144,7 @@ async def test_progress_is_told_and_gives_the_call_more_time(log: Path) -> None:
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     ("tool", "why"),
-    [("fail", "It failed."), ("nothing", "no tool nothing"), ("wrong", "no result")],
+    [("fail", "It failed."), ("nothing", "no tool nothing"), ("wrong", "not a valid result")],
 )
 async def test_an_error_of_a_call_is_said(log: Path, tool: str, why: str) -> None:
     async with running(log.parent, hostile(log)) as made:
@@ -160,6 +160,19 @@ async def test_noise_between_messages_is_passed_over(log: Path) -> None:
         await made.tools()
         assert await made.call("h__rows") == "After noise."
         assert len(await made.call("h__rows", text="large")) == 7_000_000
+
+
+async def test_half_a_surrogate_pair_is_sent_as_a_question_mark(log: Path) -> None:
+    async with running(log.parent, hostile(log)) as made:
+        await made.tools()
+        assert await made.call("h__echo", text="a\ud83d") == "a?"
+
+
+async def test_the_root_is_the_workspace_whatever_its_name(log: Path) -> None:
+    workspace = log.parent / "a\udcff"
+    workspace.mkdir()
+    async with running(workspace, hostile(log, "roots")):
+        await until_heard(log, json.dumps({"roots": [{"uri": workspace.as_uri(), "name": "a?"}]}))
 
 
 async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
@@ -286,7 +299,7 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
     async with running(log.parent, hostile(log, "slow-list")) as made:
         await made.tools()
         await made.call("h__change")
-        await until_async(lambda: made.servers._servers["h"]._is_stale)
+        await until_async(lambda: made.servers._servers["h"]._changes)
         assert "h__new" not in await made.tools()
         monkeypatch.setattr(life, "LIST_S", math.inf)
         assert "h__new" in await made.tools()

@@ -7,7 +7,7 @@ import json
 import pytest
 import trio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCNotification, JSONRPCResponse
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from trio.testing import wait_all_tasks_blocked
 
 from chain.tools.mcp.streams import MAX_WAITING, Outgoing
@@ -20,6 +20,7 @@ from chain.tools.mcp.traffic import (
     OverBoundError,
     Traffic,
     has_too_many_values,
+    parsed,
 )
 
 MANY = MAX_VALUES + 1
@@ -72,6 +73,41 @@ async def test_only_a_result_may_be_large() -> None:
         await Traffic().parse(b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":%s}}' % text)
 
 
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [
+        (b'"cut \\ud83d"', "cut ?"),
+        (b'"\\ud83d\\ude00"', "\N{GRINNING FACE}"),
+        (b'"caf\xe9"', "caf\N{REPLACEMENT CHARACTER}"),
+    ],
+)
+def test_characters_that_cannot_be_decoded_do_not_cost_the_message(value: bytes, result: str) -> None:
+    message = parsed(RESULT % value)
+    assert isinstance(message, JSONRPCResponse)
+    assert message.result == {"a": result}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        b'{"jsonrpc":"2.0","id":1,"result":[]}',
+        b'{"jsonrpc":"2.0","id":1,"result":["%s"]}' % (b"x" * MAX_SMALL),
+        RESULT % (b'{"a":' * 300 + b"1" + b"}" * 300),
+        b'{"jsonrpc":"2.0","id":1,"error":"no"}',
+    ],
+)
+def test_a_malformed_answer_is_an_error_of_its_request(row: bytes) -> None:
+    message = parsed(row)
+    assert isinstance(message, JSONRPCError)
+    assert message.id == 1
+
+
+@pytest.mark.parametrize("row", [b"", b"[" * 100_000, b'{"jsonrpc":"2.0","id":1,"method":5}', b"no JSON", b"\xff"])
+def test_what_is_not_a_message_raises_valueerror(row: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of several libraries
+        parsed(row)
+
+
 async def test_what_is_too_much_for_a_second_waits_for_the_next(autojump_clock: trio.abc.Clock) -> None:
     traffic, begun = Traffic(), trio.current_time()
     for _ in range(5):
@@ -95,6 +131,7 @@ async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock)
         await trio.sleep(pause)
     with pytest.raises(OverBoundError, match="2,000 messages in a second"):
         await traffic.admits(b"")
+    await traffic.spend(1)  # as the reader of its standard error does before the program is ended
 
 
 @pytest.mark.parametrize(("others", "size"), [(0, MAX_ROW + 1), (8, 1)])
