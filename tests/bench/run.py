@@ -153,7 +153,7 @@ def whole(processes: int) -> list[Row]:
         for _ in range(processes):
             ours.append(cpu_of(*chain, home=folder))
             theirs.append(cpu_of("cpu_bare.py", service.url, home=folder))
-    return [_ratio("CPU of one headless run without tools, the whole process", 0.6, ours, theirs)]
+    return [_ratio("CPU of one headless run without tools, the whole process", 0.35, ours, theirs)]
 
 
 def growth(size: Size) -> list[Row]:
@@ -252,8 +252,8 @@ def first_prompt(count: int, *, is_compiled: bool) -> list[Row]:
             answered = [(lab.answer(), lab.answer_to_script(service.url)) for _ in range(count)]
     return [
         _ratio("time to the first usable prompt", 1.3, *zip(*started, strict=True), other="the imports"),
-        _ratio("time to the request for a line typed at once", 2.0, *zip(*asked, strict=True), other="the bare script"),
-        _ratio("time of a headless run without tools", 2.0, *zip(*answered, strict=True), other="the bare script"),
+        _ratio("time to the request for a line typed at once", 3.0, *zip(*asked, strict=True), other="the bare script"),
+        _ratio("time of a headless run without tools", 2.2, *zip(*answered, strict=True), other="the bare script"),
     ]
 
 

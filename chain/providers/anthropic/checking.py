@@ -1,7 +1,6 @@
 """Asks a service about the settings of a model, by the SDK: the only importer of ``anthropic``.
 
-The SDK gives the address, the headers and the HTTP client, so a service that takes these but no reply's request has
-found a fault of ``connection``.
+The SDK gives the address, the headers and the HTTP client: what it has otherwise than ``connection`` shows here too.
 """
 
 from __future__ import annotations

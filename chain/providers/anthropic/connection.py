@@ -1,7 +1,7 @@
 """The HTTP client of a service, and what all requests carry.
 
-A request is the one that the SDK would send. The SDK itself takes a second to import, ``httpx2`` a tenth of that; so
-``chain check`` alone asks by the SDK (``checking``), and tests compare the two.
+Requests are those that the SDK would send. The SDK takes a second to import, ``httpx2`` a tenth of that, so only
+``chain check`` asks by the SDK (``checking``), and tests compare the two.
 """
 
 from __future__ import annotations
