@@ -9,7 +9,7 @@ from support.house import modules
 
 ORDER = """
 chain.errors chain.messages chain.text chain.hunks chain.listed chain.regular_file
-chain.retries chain.signal chain.tasks chain.threads
+chain.proxies chain.retries chain.signal chain.tasks chain.threads
 chain.events chain.extras chain.fields chain.lines.parse chain.model chain.version chain.yamlfile
 chain.event_json chain.exit_codes chain.interruption chain.journal chain.text.phrases chain.values
 chain.lines chain.plan chain.provider chain.servers
@@ -52,15 +52,15 @@ ONLY_FROM = {
     "chain.agent": f"chain.session {FRONT}",
     "chain.session": f"chain.redis {FRONT}",
     # Libraries.
-    "anthropic": "chain.providers.anthropic.client",
+    "anthropic": "chain.providers.anthropic.checking",
     "coredis": "chain.redis",
-    "httpx2": "chain.providers.anthropic chain.tools.mcp chain.tools.research",
+    "httpx2": "chain.proxies chain.providers.anthropic chain.tools.mcp chain.tools.research",
     "jsonschema": "chain.tools.mcp.offers",
     "markdown_it": "chain.export.escaping cli.show.blocks cli.show.markdown_layout",
     "mcp": "chain.tools.mcp.server_connection chain.tools.mcp.streams",
     "mcp_types": "chain.tools.mcp.server_connection chain.tools.mcp.streams chain.tools.mcp.traffic",
     "prompt_toolkit": "cli.screen",
-    "pydantic": "chain.tools.tool chain.tools.registry",
+    "pydantic": "chain.tools.tool",
     "pygments": "cli.show.highlight",
     "regex": "chain.text.search",
     "selectolax": "chain.tools.research.page_text",

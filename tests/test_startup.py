@@ -1,12 +1,15 @@
 """What an import costs: a prompt waits for the configuration and for nothing else of the package."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import trio
+from double import NEWER, serve, text
 from support.house import ROOT
 
 import chain
@@ -78,6 +81,36 @@ def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> N
     found = imported_by(f"import os\nos.environ['XDG_STATE_HOME'] = {str(tmp_path)!r}\n{code}", tmp_path)
     assert "chain.app.open" in found
     assert not found & {"mcp", "mcp_types", "jsonschema", "anyio", "chain.tools.mcp.running", "chain.app.serving"}
+
+
+async def test_an_answer_of_a_service_needs_no_library_that_is_slow_to_import(tmp_path: Path) -> None:
+    model = {"provider": "anthropic", "model": NEWER, "api_key": "test-key"}
+    async with serve([text("Hi.")]) as double:
+        definitions = {"double": {**model, "base_url": double.url}}
+        (tmp_path / "config.yaml").write_text(json.dumps({"models": {"default": "double", "definitions": definitions}}))
+        code = "import sys\nfrom cli.main import main\nmain(sys.argv[1:])\nprint(*sys.modules)"
+        done = await trio.run_process(
+            [sys.executable, "-c", code, "-p", "hi", "--config", "config.yaml", "--no-stdin"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "PATH": os.environ["PATH"], "NO_PROXY": "*"},
+            capture_stdout=True,
+            capture_stderr=True,
+        )
+        tools = [tool["name"] for tool in double.requests[0].body["tools"]]
+    answer, modules = done.stdout.decode().splitlines()
+    assert answer == "Hi."
+    assert {"shell", "read_file", "plan_list"} <= {*tools}
+    slow = {
+        "anthropic",
+        "pydantic",
+        "pydantic_core",
+        "prompt_toolkit",
+        "markdown_it",
+        "pygments",
+        "regex",
+        "selectolax",
+    }
+    assert not slow & {*modules.split()}
 
 
 def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:

@@ -22,12 +22,10 @@ def _check(tool: object) -> None:
     found = cast("Tool", tool)
     if mistake := next(mistakes(found), None):
         raise ConfigError(f"{type(tool).__qualname__} cannot be a tool: {mistake}")
-    # Not checked where a function is decorated: this takes 50 ms to import, and a type may be defined further down.
-    from pydantic import PydanticUserError
-
     try:
+        # Not checked where a function is decorated: a type may be defined further down.
         schema = found.input_schema
-    except (AttributeError, NameError, PydanticUserError) as error:
+    except (AttributeError, NameError, RuntimeError) as error:  # pydantic's own are a RuntimeError
         why = str(error).partition("\n")[0]
         raise ConfigError(f"{found.name} cannot be a tool, since its input has no schema: {why}") from error
     if schema.get("type") != "object":

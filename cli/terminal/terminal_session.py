@@ -364,9 +364,9 @@ class TerminalSession:
             self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
 
     async def _prepare(self) -> None:
-        """Import what the first reply needs, one thing after the other: two at once would delay keys."""
-        await _THREADS.run(warm, abandon_on_cancel=True)
+        """Import what the first request needs, then what its reply does: two imports at once would delay keys."""
         await self.chain.prepare()
+        await _THREADS.run(warm, abandon_on_cancel=True)
 
     async def _refresh_each_second(self) -> None:
         while True:

@@ -45,7 +45,7 @@ from double import (
 from support import OneConversation
 from support import settings as chain_settings
 from support.certificates import self_signed
-from support.wire import KEY, model_at, wired
+from support.wire import KEY, check, model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import event_json, events
@@ -531,7 +531,7 @@ async def test_a_server_without_a_key_gets_none(key: str | None, full_environmen
     async with serve([text("x")], policy=Policy(key=None)) as double:
         model = model_at(double.url, key=key)
         assert (await ask(model)).message.text == "x"
-        assert (await model.check()).is_good
+        assert (await check(model)).is_good
         await model.aclose()
     for seen in (*double.requests, *double.lookups):
         assert "authorization" not in seen.headers
@@ -566,6 +566,23 @@ async def test_the_address_may_have_a_path_and_a_slash() -> None:
             assert f"{double.url}{path} does not know {NEWER}: Not found" in str(await error_of(model))
             await model.aclose()
     assert [s.path for s in double.lookups] == ["/gateway/v1/messages"] * 2
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("SSL_CERT_FILE", "/nowhere/ca.pem", r"\(FileNotFoundError: .*No such file or directory\)"),
+        ("HTTPS_PROXY", "ftp://127.0.0.1:9", r"\(ValueError: Unknown scheme for proxy URL .*\)"),
+    ],
+)
+async def test_an_environment_in_which_no_client_can_be_made(
+    variable: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    model = model_at("https://127.0.0.1:9")
+    whole = f"the client for https://127.0.0.1:9 cannot be made {words}; check the installation, base_url, and the cert"
+    assert re.match(whole, str(await error_of(model)))
+    assert re.match(whole, (await check(model)).message)
 
 
 async def test_a_model_that_nobody_closed_and_one_that_was_never_used() -> None:
@@ -603,8 +620,7 @@ async def test_a_check_says_what_is_wrong(fault: str | None, key: str, model: st
         if fault:
             double.expect_fault(fault)
         adapter = model_at(double.url, key=key, model=model)
-        found = await adapter.check()
-        await adapter.aclose()
+        found = await check(adapter)
     assert words in found.message
     assert found.is_good is (fault is None)
 
@@ -613,9 +629,8 @@ async def test_a_check_where_nobody_is() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         adapter = model_at(f"http://127.0.0.1:{nobody.getsockname()[1]}")
-        found = await adapter.check()
+        found = await check(adapter)
         assert (found.is_good, "cannot be reached" in found.message) == (False, True)
-        await adapter.aclose()
 
 
 SERVERS = {
@@ -651,8 +666,7 @@ async def test_what_a_server_says_of_its_models_decides_and_nothing_else(name: s
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         adapter = model_at(f"http://127.0.0.1:{server.server_address[1]}", model="mine", key=None)
-        found = await adapter.check()
-        await adapter.aclose()
+        found = await check(adapter)
         server.shutdown()
         thread.join()
     assert found.is_good is is_good

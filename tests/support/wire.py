@@ -11,13 +11,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import anthropic  # noqa: F401 - importing it takes seconds on a busy machine, which are no test's
+import httpx2  # noqa: F401 - importing it takes long on a busy machine, which is no test's time
 import trio
 from double import NEWER, Double, Policy, Script, serve, text
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.config.load import Settings
+from chain.provider import ModelCheck
+from chain.providers.anthropic import checking
 from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
 from chain.providers.anthropic.service import Price, Service
@@ -70,6 +72,11 @@ def model_at(
         Service(api_key=key, base_url=url, **(service or {})),
         price,
     )
+
+
+async def check(model: AnthropicModel) -> ModelCheck:
+    """What ``chain check`` says of a model."""
+    return await checking.check(model._parameters, model._service)
 
 
 @dataclass

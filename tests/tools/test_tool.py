@@ -1,5 +1,7 @@
 """Tools: their schema, the check of their input, the registry, and the plan tools."""
 
+import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +16,9 @@ from chain.journal.records import PlanChange
 from chain.lines.parse import Adjustment
 from chain.plan import Plan
 from chain.tools.plan_tools import TOOLS
+from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
-from chain.tools.tool import FunctionTool, ToolContext, tool
+from chain.tools.tool import FunctionTool, ToolContext, _plain_schema, _schema_of, tool
 
 
 def context(plan: Plan | None = None, *, steering: Steered | None = None, said: list[str] | None = None) -> ToolContext:
@@ -64,6 +67,36 @@ def test_a_property_that_is_called_title_stays_in_the_schema() -> None:
         return title
 
     assert page.input_schema["properties"] == {"title": {"type": "string"}}
+
+
+def taking(hint: Any, *default: Any) -> FunctionTool:
+    async def some(ctx: ToolContext, value: Any) -> str:
+        """Take something."""
+        return ""
+
+    some.__annotations__["value"], some.__defaults__ = hint, default
+    return tool(some)
+
+
+def test_a_schema_of_plain_types_is_the_one_that_pydantic_makes(tmp_path: Path) -> None:
+    """Byte for byte: those of a resumed session are in the service's cache."""
+    settings = load_settings(config=None, environ={}, cwd=tmp_path, flags={})
+    ours = [each for group in tool_groups(settings, Guard(), tmp_path, ()).values() for each in group]
+    order = Literal["up", "down"]
+    plain = [
+        *map(taking, (str, int, float, bool, list[str], order)),
+        taking(str, "x"),
+        taking(int, 1),
+        taking(bool, True),
+    ]
+    plain += [taking(float, 0.5), taking(order, "up")]
+    others = [taking(Literal["one"]), taking(Literal["one", 1]), taking(int | str), taking(list[int]), taking(Any)]
+    others += [taking(int, True), taking(float, 1), taking(str, None), taking(list[str], ["x"])]
+    for each in (*ours, *plain, *others):
+        assert isinstance(each, FunctionTool)
+        assert json.dumps(each.input_schema) == json.dumps(_schema_of(each._input_model)), each
+        assert (_plain_schema(each._parameters) is None) is (each in others), each
+    assert _plain_schema(taking(float, math.inf)._parameters) is None
 
 
 @pytest.mark.parametrize("defaults", [(1, True), (0, False), ([1], [True]), ("", None)])

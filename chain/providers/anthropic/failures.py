@@ -159,7 +159,7 @@ class Failures:
         """The error for a client that could not be built."""
         return ModelError(
             f"the client for {self._service.label} cannot be made ({type(error).__name__}: {self._message_of(error)}); "
-            "check the installation of anthropic, base_url, and the certificates and proxies of the environment"
+            "check the installation, base_url, and the certificates and proxies of the environment"
         )
 
     def redacted(self, text: str) -> str:

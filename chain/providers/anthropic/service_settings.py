@@ -75,11 +75,9 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         return AnthropicModel(parameters, service, price)
 
     async def check() -> ModelCheck:
-        asked = model()
-        try:
-            return await asked.check()
-        finally:
-            await asked.aclose()
+        from chain.providers.anthropic import checking
+
+        return await checking.check(parameters, service)
 
     return ModelSettings(
         definition.name,

@@ -1,4 +1,4 @@
-"""Addresses of pages: what is one, whose it is, and by which proxy it is reached.
+"""Addresses of pages: what is one, and whose it is.
 
 ``httpx2`` reads them, so that what is checked is what will be visited; it is imported with the first address.
 """
@@ -51,17 +51,6 @@ def host_of(address: str) -> str:
         return folded(host_in(parsed(address)))
     except Unreadable:
         return ""
-
-
-def proxy_for(url: httpx2.URL) -> str | None:
-    """The proxy that the environment names for an address (``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``)."""
-    import urllib.request  # takes longer to import than all of this package
-
-    proxies = urllib.request.getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(f"{host_in(url)}:{url.port}" if url.port else host_in(url)):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def host_in(url: httpx2.URL) -> str:

@@ -1,0 +1,99 @@
+"""Asks a service about the settings of a model, by the SDK: the only importer of ``anthropic``.
+
+The SDK gives the address, the headers and the HTTP client: what it has otherwise than ``connection`` shows here too.
+"""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import trio
+
+from chain.provider import ModelCheck
+from chain.providers.anthropic import failures
+from chain.providers.anthropic.connection import ADDRESS, Client, timeout_of, tls_of
+from chain.providers.anthropic.service import Parameters, Service
+from chain.threads import Threads
+
+_THREADS = Threads("checks")
+
+CHECK_S = 30.0
+"""Seconds for checking the settings; a person waits for it."""
+MAX_LIST = 4 * 1024 * 1024
+"""Bytes that are read of a list of models."""
+
+
+async def check(parameters: Parameters, service: Service) -> ModelCheck:
+    """Ask the service whether it accepts the key and has the model."""
+    asked = _Check(parameters, service)
+    try:
+        client = await _THREADS.run(lambda: sdk_client(service), abandon_on_cancel=True)
+    except Exception as error:  # noqa: BLE001 - whatever keeps the client from being, the user has to hear
+        return ModelCheck(False, str(asked.failures.of_building(error)))
+    try:
+        with trio.move_on_after(CHECK_S):
+            return await asked.model(client)
+        return ModelCheck(None, f"{service.label} did not answer within {CHECK_S:g} s")
+    finally:
+        await client.aclose()
+
+
+def sdk_client(service: Service) -> Client:
+    """Build the client that the SDK has for a service: blocks for the import of the SDK."""
+    import anthropic
+
+    timeout = timeout_of(service)
+    http = anthropic.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False, verify=tls_of(service))
+    sdk = anthropic.AsyncAnthropic(
+        # An empty key is a key to the SDK: it does not go on to look for one in the environment.
+        api_key=service.api_key or "",
+        base_url=service.base_url or ADDRESS,
+        http_client=http,
+    )
+    # What ANTHROPIC_CUSTOM_HEADERS adds may be a key; there is no argument that keeps it out.
+    sdk._custom_headers = {}
+    headers = {name.lower(): str(value) for name, value in sdk.default_headers.items()}
+    if not service.api_key:
+        del headers["authorization"]
+    headers |= {name.lower(): value for name, value in service.extra_headers.items()}
+    return Client(http, str(sdk.base_url).rstrip("/"), headers, timeout.as_dict())
+
+
+class _Check:
+    def __init__(self, parameters: Parameters, service: Service) -> None:
+        self._name = parameters.model
+        self._service = service
+        self.failures = failures.Failures(parameters, service)
+
+    async def model(self, client: Client) -> ModelCheck:
+        where = self._service.label
+        try:
+            answer = await client.get(f"/v1/models/{quote(self._name, safe='')}", MAX_LIST)
+        except failures.BadStatus as bad:
+            problem = self.failures.of_status(bad)
+            if bad.status in (404, 405):
+                return await self._list(client, str(problem))
+            # A failure that may pass says nothing about the settings.
+            return ModelCheck(None if problem.retryable else False, str(problem))
+        except Exception as error:  # noqa: BLE001 - translated, or raised again
+            # Nor does a connection that was made and lost; where nobody answers, base_url may be wrong.
+            problem = self.failures.of_exception(error)
+            return ModelCheck(False if failures.never_connected(error) else None, str(problem))
+        if answer.lstrip().startswith("<"):
+            return ModelCheck(False, f"{where} answered with a page of HTML; check base_url")
+        return ModelCheck(True, f"{where} {'takes the key and ' if self._service.api_key else ''}has {self._name}")
+
+    async def _list(self, client: Client, problem: str) -> ModelCheck:
+        """Look the model up in the list of all, since many servers do not answer for a single one by its name."""
+        where = self._service.label
+        try:
+            listed = json.loads(await client.get("/v1/models?limit=1000", MAX_LIST))["data"]
+            owners = {str(model["id"]): model.get("owned_by") for model in listed}
+        except Exception:  # noqa: BLE001 - whatever it is, there is no list
+            return ModelCheck(None, f"{where} does not say which models it has")
+        if self._name in owners:
+            return ModelCheck(True, f"{where} has {self._name}")
+        if not owners or "llamacpp" in owners.values():
+            return ModelCheck(None, f"{where} answers for its one model under any name")
+        return ModelCheck(False, problem)

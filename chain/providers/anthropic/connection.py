@@ -1,0 +1,147 @@
+"""The HTTP client of a service, and what all requests carry.
+
+Requests are those that the SDK would send. The SDK takes a second to import, ``httpx2`` a tenth of that, so only
+``chain check`` asks by the SDK (``checking``), and tests compare the two.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from chain.providers.anthropic.failures import BadStatus, Unreached, retry_after
+from chain.providers.anthropic.service import CONNECT_S, Service
+from chain.proxies import proxy_for
+from chain.version import VERSION
+
+if TYPE_CHECKING:
+    import httpx2
+
+API_VERSION = "2026-10-21"
+"""The version of the API that the SDK names."""
+
+ADDRESS = "https://api.anthropic.com"
+"""The service of a definition without ``base_url``."""
+
+CLOSE_S = 1.0
+"""Seconds to close a connection in good order."""
+MAX_ERROR_BODY = 64 * 1024
+"""Bytes that are read of the response to a request that was refused."""
+MAX_CONNECTIONS, MAX_IDLE = 1000, 100
+"""As the SDK has them. A cancel just after connecting over TLS can leave a dead slot, so there must be many."""
+
+_PROBES = {"TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 5, "TCP_KEEPIDLE": 60}
+"""How TCP notices a dead connection, in seconds and in failures: as the SDK does, where the system can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A connection to a service: its address, the headers of every request, and the timeouts."""
+
+    http: httpx2.AsyncClient = field(repr=False)
+    base_url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    timeout: dict[str, float | None]
+
+    @asynccontextmanager
+    async def response(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[httpx2.Response]:
+        """The response to a request, whose body is read in the block. Raises ``BadStatus`` and ``Unreached``."""
+        import httpx2
+
+        request = httpx2.Request(
+            method,
+            self.base_url + path,
+            headers={**self.headers, **(headers or {})},
+            content=body,
+            extensions={"timeout": self.timeout},
+        )
+        try:
+            response = await self.http.send(request, stream=True)
+        except Exception as error:
+            raise Unreached from error
+        try:
+            if response.status_code >= 300:
+                said = (await _at_most(response, MAX_ERROR_BODY)).decode(errors="replace")
+                raise BadStatus(response.status_code, said, retry_after(response.headers))
+            yield response
+        finally:
+            # One that was read to its end is closed already.
+            if not response.is_closed:
+                # The connection is given back also where the reply is cut; a server that hangs has a bound.
+                with trio.move_on_after(CLOSE_S, shield=True):
+                    await response.aclose()
+
+    async def get(self, path: str, limit: int) -> str:
+        """The text at a path, up to ``limit`` bytes. Raises ``BadStatus`` and ``Unreached``."""
+        async with self.response("GET", path) as response:
+            return (await _at_most(response, limit)).decode(errors="replace")
+
+    async def aclose(self) -> None:
+        """Close the connections, also where the caller is cancelled."""
+        with trio.move_on_after(CLOSE_S, shield=True):
+            await self.http.aclose()
+
+
+def new_client(service: Service) -> Client:
+    """Build the client of a service: blocks for the import of ``httpx2``, and to read certificates."""
+    import httpx2
+
+    url = httpx2.URL(service.base_url or ADDRESS)
+    tls = tls_of(service)
+    transport = httpx2.AsyncHTTPTransport(
+        verify=tls,
+        proxy=proxy_for(url),
+        limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE),
+        socket_options=[
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            *((socket.IPPROTO_TCP, getattr(socket, n), v) for n, v in _PROBES.items() if hasattr(socket, n)),
+        ],
+    )
+    timeout = timeout_of(service)
+    # A redirect could take the conversation, and headers that hold keys, to another host.
+    http = httpx2.AsyncClient(transport=transport, timeout=timeout, follow_redirects=False)
+    headers = {
+        "accept": "application/json",
+        "content-type": "application/json",
+        "user-agent": f"chain/{VERSION}",
+        "anthropic-version": API_VERSION,
+    }
+    if service.api_key:
+        headers["authorization"] = f"Bearer {service.api_key}"
+    headers |= {name.lower(): value for name, value in service.extra_headers.items()}
+    return Client(http, str(url).rstrip("/"), headers, timeout.as_dict())
+
+
+def timeout_of(service: Service) -> httpx2.Timeout:
+    """The timeouts of a service; the pool's is one of them."""
+    import httpx2
+
+    return httpx2.Timeout(service.idle_timeout_s, connect=min(CONNECT_S, service.idle_timeout_s))
+
+
+def tls_of(service: Service) -> ssl.SSLContext:
+    """Whom the client of a service trusts."""
+    import httpx2
+
+    if (service.base_url or ADDRESS).lower().startswith("http:"):
+        # Reading who is trusted takes 25 ms, for nothing where nothing is encrypted; then nobody is.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx2.create_ssl_context()
+
+
+async def _at_most(response: httpx2.Response, limit: int) -> bytes:
+    """The body of a response up to a limit in bytes; the rest is not read."""
+    found = bytearray()
+    async for chunk in response.aiter_bytes():
+        found += chunk
+        if len(found) >= limit:
+            break
+    return bytes(found[:limit])
