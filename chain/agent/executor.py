@@ -94,7 +94,7 @@ class Executor:
 
     def end_here(self) -> None:
         """Complete the history of a run whose process ended, with a note of that. Raise ``JournalError``."""
-        self._catch_up()
+        self.catch_up()
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
         if messages and messages[-1] != note:
             self.context.append(note)
@@ -114,7 +114,7 @@ class Executor:
     def _end(self, run: Run, ending: Outcome | None) -> Outcome:
         """Complete the history and return the outcome. On a full disk the next run completes it."""
         outcome = run.outcome(ending, self._limits.timeout_s)
-        if self._left is None:  # otherwise this run did not get past ``_catch_up``
+        if self._left is None:  # otherwise this run did not get past ``catch_up``
             try:
                 self._complete(run, outcome.status)
             except JournalError:
@@ -126,7 +126,7 @@ class Executor:
         """Return the loop's own ending, or ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
         try:
-            self._catch_up()
+            self.catch_up()
             if run.query is not None:
                 self._delivery.query(run, run.query)
             elif run.task:
@@ -157,7 +157,7 @@ class Executor:
         if (was_stopped or was_interrupted) and not run.only_compacts:
             self.context.append(user_text(STOP_NOTE if was_stopped else INTERRUPT_NOTE))
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         """Complete what an earlier run or process could not. Raise ``JournalError``."""
         if self._left is not None:
             self._complete(*self._left)

@@ -62,8 +62,8 @@ class AgentState:
     ``finished`` the ends on record. ``since_answer`` are the ids of the lines delivered since the last reply without
     tool calls, which a refusal gives back. ``is_summarizing``: the last request asked for a summary.
 
-    The last three serve readers of a journal: the last iteration whose start was reported, and the error of the last
-    request with the pause after it.
+    The last four serve readers of a journal: the model's window in tokens (0: unknown), the last iteration whose start
+    was reported, and the error of the last request with the pause after it.
     """
 
     name: str
@@ -82,6 +82,7 @@ class AgentState:
     since_answer: list[str] = field(default_factory=list)
     is_summarizing: bool = False
     news: PlanNews = field(default_factory=PlanNews)
+    window: int = 0
     reported_iteration: int = 0
     error: str = ""
     delay_s: float = 0.0

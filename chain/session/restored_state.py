@@ -76,9 +76,7 @@ class RestoredState(State):
                 return [*(self._tool_result(agent, result, at) for result in left), *self.apply(entry)]
             case records.RequestSent():
                 return [*self.apply(entry), *self._request(record, at)]
-            case records.RequestEnded(usage=usage, window=window):
-                return [*self.apply(entry), *self._usage(record.agent, usage, at, window)]
-            case records.Interrupted(usage=usage):
+            case records.RequestEnded(usage=usage) | records.Interrupted(usage=usage):
                 return [*self.apply(entry), *self._usage(record.agent, usage, at)]
             case records.Model(name=name):
                 return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers from the next run on.")]
@@ -128,5 +126,6 @@ class RestoredState(State):
             return []
         return [events.IterationStarted(**common, max_iterations=record.max_iterations or record.iteration)]
 
-    def _usage(self, agent: str, usage: Usage, at: float, window: int = 0) -> list[Event]:
+    def _usage(self, agent: str, usage: Usage, at: float) -> list[Event]:
+        window = self.agent(agent).window
         return [] if usage == Usage() else [events.UsageReport.of(usage, window, **self._common(agent, at))]

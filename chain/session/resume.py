@@ -150,6 +150,8 @@ class Resuming:
         self._session.use_context()
         if was_running and not state.only_compacts:
             self._session.executor.end_here()
+        else:
+            self._session.executor.catch_up()  # calls that a full disk has left open
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]
         self._readdress()
         if was_running:

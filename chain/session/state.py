@@ -122,7 +122,7 @@ class State:
             case records.RequestSent():
                 agent = self.agent(record.agent)
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
-                agent.history.fill.beside = record.beside
+                agent.history.fill.beside, agent.window = record.beside, record.window
                 if record.attempt == 1 and not record.compacts:
                     agent.news.send(self.plan, agent.name)
             case records.RequestEnded():
@@ -284,6 +284,7 @@ class State:
     def _end_request(self, record: records.RequestEnded) -> None:
         agent = self.agent(record.agent)
         agent.error, agent.delay_s = fault(record.cause, record.error), record.delay_s
+        agent.window = record.window or agent.window
         self._add_usage(agent, record.usage)
         if not (agent.is_summarizing or record.error):
             too_long = record.stop_reason == TOO_LONG

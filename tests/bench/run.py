@@ -125,8 +125,8 @@ def cpu(size: Size) -> list[Row]:
             ours.append(json.loads(program("cpu_chain.py", service.url, *lengths)))
             theirs.append(json.loads(program("cpu_bare.py", service.url, *lengths)))
     wanted = [
-        (f"CPU per iteration, whole stack, {short} iterations", 0.45),
-        (f"the same, {long} iterations", 0.3),
+        (f"CPU per iteration, whole stack, {short} iterations", 0.5),
+        (f"the same, {long} iterations", 0.25),
         (f"the same, {short} iterations, each event alone", 0.6),
     ]
     columns = zip(wanted, zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
@@ -218,7 +218,7 @@ def resuming(iterations: int) -> list[Row]:
     seconds, grown, journal = map(float, program("resuming.py", iterations).split())
     remark = f"{grown / MIB:.1f} MiB, the journal {journal / MIB:.1f} MiB"
     return [
-        Row(f"resuming a session of {iterations:,} iterations", 2.0, [seconds], " s"),
+        Row(f"resuming a session of {iterations:,} iterations", 1.0, [seconds], " s"),
         Row("memory for that, of its journal's size", 3.0, [grown / journal], remark=remark),
     ]
 

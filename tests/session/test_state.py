@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trio
-from support import MemoryFile, open_session, settings, wait_quiet
+from support import FullDisk, MemoryFile, open_session, settings, wait_quiet
 from support.agents import WAIT, Family, Obedient, Waiters, asks, family, starts
 from support.crashes import left
 from support.gate import Gate
@@ -15,10 +15,13 @@ from support.states import check_states
 
 from chain import events
 from chain.app.open import open_chain
+from chain.journal import records
 from chain.journal.journal import Journal
+from chain.journal.records import Entry
 from chain.messages import TOO_LONG, Message, Text, Usage
 from chain.model import Delta, Reply, Request, Window
 from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.session.restored_state import retell
 
 OK = "rules: [{text: ok}]"
 KNOWN = Window(100_000, 1_000)
@@ -134,3 +137,33 @@ async def test_what_fills_the_window_is_known_as_soon_as_a_session_is_resumed(tm
     file, read = left(file.data)
     async with open_chain(use, journal=Journal(file, seq=read.seq), resume=read, **more) as chain:  # type: ignore[arg-type]
         assert chain.window.parts == before
+
+
+async def test_a_call_that_a_full_disk_left_open_has_its_end_when_the_session_is_resumed() -> None:
+    disk, gate = FullDisk(), Gate()
+    rules = "rules: [{when: {step: 1}, text: Wait., tools: [{name: wait}]}, {text: Done.}]"
+    async with open_session(rules, tools=[gate.tool], file=disk) as session:
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        disk.full = True
+        gate.open.set()
+        await wait_quiet(session)
+        disk.full = False
+        data = disk.data
+    file, read = left(data)
+    async with open_session(OK, file=file, resume=read, interactive=True) as session:
+        assert session.chain.resumed is not None
+        past = session.chain.resumed.past
+        begun = [event.id for event in past if isinstance(event, events.ToolCall)]
+        assert len(begun) == 1
+        assert [event.id for event in past if isinstance(event, events.ToolResult)] == begun
+        assert (await session.run("Do another task")).status == "done"
+        assert not session.of(events.ToolResult)
+
+
+def test_the_usage_of_a_reply_that_was_cut_names_the_window() -> None:
+    reply = records.RequestSent("main", 1, "", "", window=30_000)
+    cut = records.Interrupted("main", 1, "answering", "line", Usage(10, 1))
+    entries = [Entry(n, 0.0, record) for n, record in enumerate((reply, cut), 1)]
+    (usage,) = (event for event in retell(entries) if isinstance(event, events.UsageReport))
+    assert usage.context_window == 30_000
