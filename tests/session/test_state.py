@@ -22,6 +22,7 @@ from chain.messages import TOO_LONG, Message, Text, Usage
 from chain.model import Delta, Reply, Request, Window
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.restored_state import retell
+from chain.tools.tool import ToolContext, tool
 
 OK = "rules: [{text: ok}]"
 KNOWN = Window(100_000, 1_000)
@@ -140,17 +141,19 @@ async def test_what_fills_the_window_is_known_as_soon_as_a_session_is_resumed(tm
 
 
 async def test_a_call_that_a_full_disk_left_open_has_its_end_when_the_session_is_resumed() -> None:
-    disk, gate = FullDisk(), Gate()
-    rules = "rules: [{when: {step: 1}, text: Wait., tools: [{name: wait}]}, {text: Done.}]"
-    async with open_session(rules, tools=[gate.tool], file=disk) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        disk.full = True
-        gate.open.set()
-        await wait_quiet(session)
-        disk.full = False
-        data = disk.data
-    file, read = left(data)
+    disk = FullDisk()
+
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        """Look."""
+        disk.room = 1_000  # for the end of the run, and not for the result
+        return "x" * 2_000
+
+    rules = "rules: [{when: {step: 1}, text: Wait., tools: [{name: look}]}, {text: Done.}]"
+    async with open_session(rules, tools=[look], file=disk) as session:
+        assert (await session.run("Do the task")).status == "error"
+    file, read = left(disk.data)
+    assert not read.state.is_running
     async with open_session(OK, file=file, resume=read, interactive=True) as session:
         assert session.chain.resumed is not None
         past = session.chain.resumed.past
