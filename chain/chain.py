@@ -38,7 +38,7 @@ from chain.session.snapshot import Snapshot
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_READ, image_of
 from chain.tools.paths import MAX_WHOLE
-from chain.tools.tool import Tool, delegates
+from chain.tools.tool import Tool, delegates, import_checks
 from chain.version import VERSION
 
 if TYPE_CHECKING:
@@ -331,6 +331,10 @@ class Chain:
         """
         with suppress(Exception):
             await self._session.spec.model.prepare()
+
+    async def prepare_tools(self) -> None:
+        """Import what the first tool call needs, in a thread; cancel it freely."""
+        await trio.to_thread.run_sync(import_checks, abandon_on_cancel=True)
 
     # ------------------------------------------------------------------------------------------------- facts out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,8 +14,22 @@ def proxy_for(url: httpx2.URL) -> str | None:
     """Return the proxy for an address (``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``); ``None`` for none."""
     import urllib.request  # takes long to import
 
-    proxies, host = urllib.request.getproxies(), url.raw_host.decode("ascii")
+    proxies, host = urllib.request.getproxies(), url.raw_host.decode("ascii").lower()
     proxy = proxies.get(url.scheme) or proxies.get("all")
-    if not proxy or urllib.request.proxy_bypass(f"{host}:{url.port}" if url.port else host):
+    is_exempt = any(_is_exempt(entry, url.scheme, host) for entry in proxies.get("no", "").split(","))
+    if not proxy or is_exempt or urllib.request.proxy_bypass(f"{host}:{url.port}" if url.port else host):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_exempt(entry: str, scheme: str, host: str) -> bool:
+    """Return whether an entry of ``NO_PROXY`` names a host in a form that ``urllib`` does not know.
+
+    Without this, a request to a server in one's own network (``10.0.0.0/8``) would reach the proxy in clear text.
+    """
+    only, separator, name = entry.strip().lower().rpartition("://")
+    if separator and only not in ("all", scheme):
+        return False
+    with suppress(ValueError):
+        return ip_address(host.strip("[]")) in ip_network(name.strip("[]"), strict=False)
+    return name == "*" or (name.startswith("*.") and host.endswith(name[1:])) or (bool(separator) and name == host)

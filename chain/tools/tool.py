@@ -18,6 +18,7 @@ import inspect
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
@@ -311,6 +312,11 @@ class FunctionTool:
             return _model_of.__wrapped__(self.name, inputs)
 
 
+def import_checks() -> None:
+    """Import what checks the input of tools, in a background thread, so that the first call does not wait for it."""
+    import pydantic  # noqa: F401
+
+
 def _plain_schema(parameters: _Parameters) -> dict[str, Any] | None:
     """Return the schema that pydantic would make of plain types; ``None`` where there are others.
 
@@ -319,9 +325,11 @@ def _plain_schema(parameters: _Parameters) -> dict[str, Any] | None:
     properties: dict[str, Any] = {}
     for name, hint, shown, default in parameters:
         # Compared, since a hint need not have a hash.
-        schema, choices = next((made for plain, made in _PLAIN if plain == hint), None), get_args(hint)
+        # A copy, since a user may add a description to the schema of a tool.
+        schema = deepcopy(next((made for plain, made in _PLAIN if plain == hint), None))
         origin: Any = get_origin(hint)
-        if origin is Literal and len(choices) > 1 and all(type(choice) is str for choice in choices):
+        choices = get_args(hint) if origin is Literal else ()
+        if len(choices) > 1 and all(type(choice) is str for choice in choices):
             schema = {"enum": [*choices], "type": "string"}
         if schema is None or name.startswith(_NO_PLAIN_NAMES):
             return None

@@ -367,6 +367,7 @@ class TerminalSession:
         """Import what the first request needs, then what its reply does: two imports at once would delay keys."""
         await self.chain.prepare()
         await _THREADS.run(warm, abandon_on_cancel=True)
+        await self.chain.prepare_tools()
 
     async def _refresh_each_second(self) -> None:
         while True:

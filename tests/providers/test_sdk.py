@@ -213,6 +213,8 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = (
     {"ALL_PROXY": PROXY, "NO_PROXY": "127.0.0.1, example.org"},
     {"ALL_PROXY": PROXY, "no_proxy": "anthropic.com,localhost"},
     {"HTTPS_PROXY": PROXY, "NO_PROXY": "*"},
+    {"ALL_PROXY": PROXY, "NO_PROXY": "127.0.0.0/8,https://example.org"},
+    {"ALL_PROXY": PROXY, "NO_PROXY": "foo,*"},
 )
 
 
@@ -241,4 +243,5 @@ def pool(http: httpx2.AsyncClient, address: str) -> dict[str, Any]:
     tls = found.pop("_ssl_context")
     kept = ("_max_connections", "_max_keepalive_connections", "_keepalive_expiry", "_proxy_url", "_proxy_headers")
     made = {name: found.get(name) for name in (*kept, "_http1", "_http2", "_retries", "_local_address")}
-    return {**made, "sockets": sorted(found["_socket_options"]), "trusts": tls.cert_store_stats(), "tls": tls.options}
+    trust = (tls.cert_store_stats(), tls.options, tls.verify_mode, tls.check_hostname)
+    return {**made, "sockets": sorted(found["_socket_options"]), "trust": trust}

@@ -318,3 +318,18 @@ def test_a_tool_of_the_programs_own_may_be_named_in_the_configuration(tmp_path: 
     assert "plan_list" in [each.name for each in configured_tools(found, chosen, [echo], groups)]
     with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
         configured_tools(found, chosen, (), groups)
+
+
+def test_a_change_of_one_tools_schema_leaves_others_alone() -> None:
+    @tool
+    async def one(ctx: ToolContext, path: str) -> str:
+        """One."""
+        return path
+
+    @tool
+    async def other(ctx: ToolContext, path: str) -> str:
+        """Another."""
+        return path
+
+    one.input_schema["properties"]["path"]["description"] = "Where."
+    assert other.input_schema["properties"]["path"] == {"type": "string"}

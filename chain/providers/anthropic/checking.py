@@ -44,7 +44,9 @@ def sdk_client(service: Service) -> Client:
     import anthropic
 
     timeout = timeout_of(service)
-    http = anthropic.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False, verify=tls_of(service))
+    is_plain = (service.base_url or ADDRESS).lower().startswith("http:")
+    verify = tls_of(service) if is_plain else True
+    http = anthropic.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False, verify=verify)
     sdk = anthropic.AsyncAnthropic(
         # An empty key is a key to the SDK: it does not go on to look for one in the environment.
         api_key=service.api_key or "",
