@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from itertools import islice
+from typing import Any, Literal, TypeAlias, overload
 
 from chain.errors import ConversationError
 from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult, tool_results
@@ -83,6 +84,41 @@ class CallIds:
         return id
 
 
+class Messages(Sequence[Message]):
+    """The first ``count`` messages of a history that only grows. A view, because a copy takes 0.1 ms of 100,000."""
+
+    def __init__(self, history: list[Message], count: int) -> None:
+        self._history = history
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+
+    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
+        if isinstance(at, slice):
+            return [self._history[n] for n in range(*at.indices(self._count))]
+        return self._history[range(self._count)[at]]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._history, self._count)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reversed__(self) -> Iterator[Message]:
+        return (self._history[n] for n in reversed(range(self._count)))
+
+
 class Conversation:
     """The messages, and the state that follows from them. ``memory`` belongs to the models (``chain.model.Memory``)."""
 
@@ -112,11 +148,11 @@ class Conversation:
         """The tool calls that wait for their results, in order. Empty except in OPEN."""
         return self._open
 
-    def request(self) -> tuple[Message, ...]:
+    def request(self) -> Sequence[Message]:
         """Return the messages for a model call. Raise ``ConversationError`` except in ASKED."""
         if self._state != "ASKED":
             raise ConversationError(f"no request can be made of a conversation in state {self._state}")
-        return tuple(self._messages)
+        return Messages(self._messages, len(self._messages))
 
     def check(self, message: Message) -> State:
         """Return the state after the message. Raise ``ConversationError`` if it may not come next."""
@@ -189,7 +225,7 @@ class Conversation:
         """
         keep = len(self._messages) - self.withdrawable
         removed = tuple(self._messages[keep:])
-        del self._messages[keep:]
+        self._messages = self._messages[:keep]  # a new list, because earlier requests read the old one
         if first is not None and self._fixed:
             # Copies, as in ``begin_anew``.
             self._messages = [first, *(replace(m) for m in self._messages[1:])]
