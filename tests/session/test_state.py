@@ -11,7 +11,7 @@ from support import FullDisk, MemoryFile, open_session, settings, wait_quiet
 from support.agents import WAIT, Family, Obedient, Waiters, asks, family, starts
 from support.crashes import left
 from support.gate import Gate
-from support.states import check_states
+from support.states import check_states, watch_states
 
 from chain import events
 from chain.app.open import open_chain
@@ -119,6 +119,7 @@ class TooLong:
 
 async def test_the_estimate_of_what_fills_the_window_is_on_record() -> None:
     async with open_session(TooLong()) as session:
+        watch_states(session)
         session.chain.submit("hello " * 1_000)
         await wait_quiet(session)
         assert session.model.inner.calls == 1  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ from chain.session.resume import ReadBack
 from chain.tools.tool import Tool
 
 from .disks import MemoryFile
-from .states import watch_states
+from .states import is_chosen, watch_states
 
 SKIPPED = "[Skipped: user interrupted]"
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
@@ -116,6 +116,8 @@ class Session:
     """To whom lines were sent, by ids; empty for no address. Only of those of which it is known."""
     states: dict[int, object] = field(default_factory=dict)
     """The state after each record, as far as ``fingerprint`` shows it, by the records' ``seq``."""
+    is_watched: bool = False
+    """Whether its states are noted."""
     has_unwritten: bool = False
     """Whether a record could not be written, so that the journal gives another state."""
     walk: object = None
@@ -318,7 +320,8 @@ async def open_session(
         session = Session(chain, recorder, file, interactive, use=chosen, tools=tools, prompts=written_at(chosen))
         recorder.on_request = session.mark
         chain.listen(session.hear)
-        watch_states(session)
+        if is_chosen():
+            watch_states(session)
         try:
             yield session
         finally:
