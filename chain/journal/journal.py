@@ -201,8 +201,10 @@ class Journal:
     def _enqueue(self, action: Action, needed: int) -> None:
         self._queue.append((action, needed))
         if needed > self._synced:
+            # Release nothing now: a listener of an earlier event would act while the caller accepts a line.
             self._wanted.set()
-        self._release()
+        else:
+            self._release()
 
     def _release(self) -> None:
         """Call the actions at the head of the queue whose records are on the disk."""

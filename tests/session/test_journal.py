@@ -642,3 +642,21 @@ async def test_a_file_that_was_removed_keeps_nothing(tmp_path: Path) -> None:
     assert told == []
     assert journal.failure is not None
     assert "the file was removed" in journal.failure
+
+
+async def test_who_accepts_a_line_on_hearing_of_something_is_not_overtaken_by_what_waits_behind_it() -> None:
+    journal, said = Journal(Disk()), list[str]()
+
+    def accept() -> None:
+        said.append("heard")
+        journal.record(Model("two"))
+        journal.acknowledge(saying(said, "acknowledged"))
+        said.append("accepted")
+
+    journal.record(Model("one"))
+    journal.acknowledge(accept)
+    journal.in_order(saying(said, "what waits"))
+    await journal.sync()
+    assert said == ["heard", "accepted", "what waits"]
+    await journal.sync()
+    assert said[-1] == "acknowledged"
