@@ -47,7 +47,7 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent that has finished at least once. Whoever uses it holds ``in_use``."""
+    """An agent that has finished at least once. A call that uses it holds the lock ``in_use``."""
 
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
@@ -187,7 +187,7 @@ class Children:
             if accepted.is_carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=node.iteration)
         moved = node.inbox.hand_over(parent.inbox, iteration=parent.iteration)
-        node.inbox.room.set()  # wakes whoever waits for room in this inbox
+        node.inbox.room.set()  # wake the senders that wait for room
         return moved
 
     def _keep(self, agent: _KeptAgent, run: Run, parent: AgentNode, status: Status) -> None:

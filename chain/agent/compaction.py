@@ -209,7 +209,7 @@ class Compactor:
         return self._measured(replace(record, kept=kept, images=tuple(images)))
 
     def _with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
-        """Return a compaction by stubs alone, or ``None`` if there are no results to replace."""
+        """Return a compaction that only replaces results by stubs, or ``None`` if there are no results to replace."""
         context, fill, messages = self._context, self._context.fill, self._context.conversation.messages
         over = fill.tokens - self._limit
         if by == "service":

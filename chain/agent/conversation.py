@@ -13,9 +13,9 @@ OPEN                                                             ASKED
 REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
-Messages are only appended, so a prompt cache keeps hitting, except by ``withdraw`` after a refused request, and by
-``begin_anew`` after a compaction or without content that the service refuses. Several user messages may follow each
-other: the provider merges them.
+Messages are only appended, so a prompt cache keeps hitting. There are two exceptions: ``withdraw`` removes messages
+after a refused request, and ``begin_anew`` replaces them after a compaction or a removal of refused content. Several
+user messages may follow each other: the provider merges them.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
-        """Point N after a cut reply. Its shown part is appended as the assistant's, but is no answer."""
+        """Handle point N after a cut reply: append the part that was shown, which does not count as an answer."""
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
             return self._done(run)
