@@ -54,6 +54,7 @@ def removed(tmp_path: Path) -> Iterator[Path]:
     os.close(descriptor)
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("command", "code", "says"), CASES, ids=[case[0] for case in CASES])
 def test_in_a_removed_folder(command: str, code: int, says: str | None, removed: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"

@@ -98,7 +98,7 @@ class Protected:
         prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
         installed = [*prefixes, os.path.dirname(os.__file__), *filter(_has_packages, searched)]
         code, shared = _code(self.servers, {os.path.realpath(each) for each in folders})
-        ours = (*installed, sys.executable, *_loaded(installed), *map(str, self.trusted), *code)
+        ours = {*installed, sys.executable, *_loaded(installed), *map(str, self.trusted), *code}
         kept = {place for each in ours for place in way(each)}
         wide = {os.path.realpath(each) for each in prefixes[2:]}
         narrow = kept - wide

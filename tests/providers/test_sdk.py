@@ -218,6 +218,7 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = (
 )
 
 
+@pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_client_is_made_as_the_sdk_makes_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     service = SERVICES[name]

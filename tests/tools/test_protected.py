@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.examples import some
 from support.steered import Steered
 
 from chain.app.toolbox import shell_rules
@@ -136,19 +137,17 @@ async def test_each_place_is_reported_where_nothing_is_refused(work: Path, monke
 def test_an_allowance_has_to_name_each_place(work: Path, by: str) -> None:
     protected = configured(work)
     needed = {}
-    for n, path in enumerate((*REFUSED.split(), *REPORTED.split(), *FREE.split()[:-1])):
+    for n, path in enumerate(some([*REFUSED.split(), *REPORTED.split(), *FREE.split()[:-1]])):
         given, real = path, (work / path).resolve()
         if by == "a link":
             (work / f"docs/{n}").symlink_to(work / path)
             given = f"docs/{n}"
         needed[path] = protected.name_needed(work, real.relative_to(work).parts, given)
-    git = {path: ".git" for path in needed if ".git/" in path and not (work / path).is_symlink()} | {
-        "tree/.git": ".git"
-    }
-    others = {path: (work / path).resolve().name for path in (*REFUSED.split(), *REPORTED.split())}
-    assert needed == others | git | {"bare/hooks/update": "bare"} | dict.fromkeys(FREE.split()[:-1], "") | {
-        ".git/index": ".git"
-    }
+    expected = {path: (work / path).resolve().name for path in needed}
+    expected |= {path: ".git" for path in needed if ".git/" in path and not (work / path).is_symlink()}
+    expected |= {"tree/.git": ".git", "bare/hooks/update": "bare", **dict.fromkeys(FREE.split()[:-1], "")}
+    expected |= {".git/index": ".git"}
+    assert needed == {path: expected[path] for path in needed}
 
 
 NAMES = [
