@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_typ
 
 from chain import messages
 
-_MISSING = object()
 _PLAIN = (str, int, bool)
 """Types whose JSON is the value itself."""
 
@@ -23,14 +22,12 @@ def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an 
 
     Raises ``ValueError`` for a value of another type than its field, and ``TypeError`` for one that is missing.
     """
-    found = {}
-    for name, plain, read in _readers(kind):
-        value = raw.get(name, _MISSING)
-        if type(value) is plain:
-            found[name] = value
-        elif value is not _MISSING:
+    readers, found = _readers(kind), {}
+    for name, value in raw.items():
+        if name in readers:
+            plain, read = readers[name]
             try:
-                found[name] = read(value)
+                found[name] = value if type(value) is plain else read(value)
             except _WrongForm:
                 raise ValueError(f"{name} is {value!r:.40}") from None
     return kind(**found)
@@ -41,12 +38,10 @@ class _WrongForm(Exception):
 
 
 @cache
-def _readers(kind: Any) -> tuple[tuple[str, Any, _Read], ...]:  # noqa: ANN401 - a dataclass
-    """Return for each field its name, the type of a value that is taken as it is, and how to read any other value."""
-    hints = get_type_hints(kind)
-    return tuple(
-        (f.name, hints[f.name] if hints[f.name] in _PLAIN else None, _reader(hints[f.name])) for f in fields(kind)
-    )
+def _readers(kind: Any) -> Mapping[str, tuple[Any, _Read]]:  # noqa: ANN401 - a dataclass
+    """Return for each field the type of a value that is taken as it is, and how to read any other value."""
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name in {f.name for f in fields(kind)}}
+    return {name: (hint if hint in _PLAIN else None, _reader(hint)) for name, hint in hints.items()}
 
 
 def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type

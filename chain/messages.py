@@ -87,17 +87,20 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 class Message:
     """One message of the conversation.
 
-    ``calls`` are the tool calls in it; ``text`` is its text blocks, joined as they stand. ``model`` is the model that
-    signed the thinking in it, which no other accepts; empty where that is not known.
+    ``calls`` and ``results`` are the tool calls and tool results in it; ``text`` is its text blocks, joined as they
+    stand. ``model`` is the model that signed the thinking in it, which no other accepts; empty where that is not known.
     """
 
     role: Role
     blocks: tuple[Block, ...]
     model: str = field(default="", compare=False)
     calls: tuple[ToolCall, ...] = field(init=False, compare=False, repr=False)
+    results: tuple[ToolResult, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "calls", tuple(b for b in self.blocks if isinstance(b, ToolCall)))
+        # Once, since both are asked for several times.
+        object.__setattr__(self, "calls", tuple([b for b in self.blocks if isinstance(b, ToolCall)]))
+        object.__setattr__(self, "results", tuple([b for b in self.blocks if isinstance(b, ToolResult)]))
 
     @property
     def text(self) -> str:
@@ -119,11 +122,6 @@ class Message:
             elif isinstance(block, ToolResult):
                 found += block.images
         return tuple(found)
-
-    @property
-    def results(self) -> tuple[ToolResult, ...]:
-        """The tool results in this message."""
-        return tuple(b for b in self.blocks if isinstance(b, ToolResult))
 
 
 def user_text(text: str) -> Message:

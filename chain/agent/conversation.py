@@ -161,10 +161,11 @@ class Conversation:
         after = _NEXT.get((self._state, step))
         if after is None:
             raise ConversationError(f"{step} cannot follow in state {self._state}")
-        ids = [call.id for call in message.calls]
-        repeated = sorted(id for id, count in Counter(ids).items() if count > 1 or id in self._ids)
-        if repeated:
-            raise ConversationError(f"the tool call id {repeated[0]!r} was used before")
+        seen = set[str]()
+        for call in message.calls:
+            if call.id in self._ids or call.id in seen:
+                raise ConversationError(f"the tool call id {call.id!r} was used before")
+            seen.add(call.id)
         if step == "tool results" and [r.id for r in message.results] != [c.id for c in self._open]:
             raise ConversationError("the results are not those of the open tool calls, in their order")
         return after

@@ -12,7 +12,7 @@ import trio
 
 from chain.provider import ModelCheck
 from chain.providers.anthropic import failures
-from chain.providers.anthropic.connection import ADDRESS, Client, timeout_of, tls_of
+from chain.providers.anthropic.connection import ADDRESS, Client, basic_auth, timeout_of, tls_of
 from chain.providers.anthropic.service import Parameters, Service
 from chain.threads import Threads
 
@@ -59,7 +59,8 @@ def sdk_client(service: Service) -> Client:
     if not service.api_key:
         del headers["authorization"]
     headers |= {name.lower(): value for name, value in service.extra_headers.items()}
-    return Client(http, str(sdk.base_url).rstrip("/"), headers, timeout.as_dict())
+    transport = http._transport_for_url(sdk.base_url)
+    return Client(transport, str(sdk.base_url).rstrip("/"), headers | basic_auth(sdk.base_url), timeout.as_dict())
 
 
 class _Check:
