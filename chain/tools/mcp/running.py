@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import trio
 
@@ -54,6 +54,7 @@ _SCRIPT = re.compile(r"[^-/].*\.(?:py|[cm]?js|ts|rb|sh)")
 """A relative path to a script. Names of packages and modules have no such suffix."""
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,20 +315,30 @@ class _Running:
         call = _ActiveCall(context)
         self._calls.append(call)
         try:
-            result = await self._ask("tools/call", {"name": tool, "arguments": dict(input)}, told)
+            return await self._ask("tools/call", {"name": tool, "arguments": dict(input)}, content.output_of, told)
         finally:
             self._calls.remove(call)
             for scope in call.asking:
                 scope.cancel()
-        return await _THREADS.run(partial(content.output_of, result), abandon_on_cancel=True)
 
-    async def _ask(self, method: str, params: Mapping[str, Any], progress: Any = None) -> dict[str, Any]:  # noqa: ANN401
-        """Return the answer to a request, repeated once if a restarted server refused it. Raises ``ToolError``."""
+    async def _ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        read: Callable[[dict[str, Any]], T],
+        progress: Any = None,  # noqa: ANN401
+    ) -> T:
+        """Return what ``read`` makes of the answer to a request. Raises ``ToolError``.
+
+        The request is repeated once if a restarted server refused it.
+        """
         was_refused = False
         while True:
             connection = await self._connect()
+            before = connection.received
             try:
-                return await connection.ask(method, params, progress)
+                result = await connection.ask(method, params, progress)
+                break
             except content.NotCarriedOutError as error:
                 if was_refused:
                     raise ToolError(f"The server refuses it in a new session, too: {error}") from None
@@ -339,6 +350,9 @@ class _Running:
                     await self._explained.wait()
                 name, why = self.server.name, self._error or str(error)
                 raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+        if connection.is_little_since(before):
+            return read(result)
+        return await _THREADS.run(partial(read, result), abandon_on_cancel=True)
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
         """Return the text of a prompt, with words as its arguments. Raises ``ToolError``."""
@@ -355,8 +369,7 @@ class _Running:
         if wanted and len(words) > len(wanted):  # the last argument gets the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
-        result = await self._ask("prompts/get", params)
-        return await _THREADS.run(partial(content.messages_text, result), abandon_on_cancel=True)
+        return await self._ask("prompts/get", params, content.messages_text)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
         """Ask the user a question of the server, as part of the latest call. Return the action and the answers."""

@@ -29,7 +29,7 @@ from chain.servers import START_S, Address, Launch
 from chain.tools import calling
 from chain.tools.mcp.content import NotCarriedOutError
 from chain.tools.mcp.streams import LARGE, Outgoing, RowReader, http_streams, row_of
-from chain.tools.mcp.traffic import READ_COST, OpenRequest, Traffic
+from chain.tools.mcp.traffic import MAX_SMALL, READ_COST, OpenRequest, Traffic
 from chain.tools.processes.guarded import Guard, GuardedProgram
 from chain.version import VERSION
 
@@ -83,6 +83,15 @@ class ServerConnection:
         """Whether the connection has ended."""
         return self._traffic.gone.is_set()
 
+    @property
+    def received(self) -> int:
+        """The bytes that came so far."""
+        return self._traffic.received
+
+    def is_little_since(self, before: int) -> bool:
+        """Whether so little came since ``before`` bytes that the trio thread can work on it."""
+        return self.received - before <= MAX_SMALL
+
     async def ask(self, method: str, params: Json, progress: ProgressFnT | None = None) -> dict[str, Any]:
         """Return the answer to a request. Raises ``ToolError``. A cancelled request is cancelled at the server too."""
         options = CallOptions(request_id=(id := next(self._ids)))
@@ -108,13 +117,13 @@ class ServerConnection:
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
-        before = self._traffic.received
+        before = self.received
         for _ in range(MAX_PAGES):
             answer = await self.ask(f"{what}/list", params)
             page = answer.get(what)
             if not isinstance(page, list):
                 raise ToolError(f"its list of {what} is none")
-            if self._traffic.received - before > MAX_LIST_BYTES:
+            if self.received - before > MAX_LIST_BYTES:
                 self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
             cursor = answer.get("nextCursor")
