@@ -28,8 +28,7 @@ from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Settled
 from chain.messages import Image, Usage
-from chain.model import Model
-from chain.retries import Retries
+from chain.model import Model, Retries
 from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.resume import Resumed

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
-from chain.hunks import FileDiff
 from chain.messages import Usage
+from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, ROOT
 
 _T = TypeVar("_T")

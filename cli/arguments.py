@@ -190,7 +190,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
     """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
     if not _resumes(args):
         return Place(whole_path(args.workspace))
-    from chain import sessions
+    from chain.app import sessions
 
     store = sessions.open_store(state, address)
     if vars(args)["continue"]:

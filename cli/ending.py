@@ -15,7 +15,7 @@ from functools import partial
 from types import FrameType
 from typing import NoReturn
 
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+from chain.session.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from cli.screen import tty
 
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -128,7 +128,7 @@ def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
 @asynccontextmanager
 async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[None]:
     """Inside the block, the first signal that ends the program calls ``leave``, and the second ends it at once."""
-    from chain.tasks import during
+    from chain.concurrency.tasks import during
 
     async def receive() -> None:
         first = await anext(signals)

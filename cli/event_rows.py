@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chain import event_json, events
+from chain import events
+from chain.session import event_json
 from chain.text.plain import escape_json
 
 PARTS = 1_000

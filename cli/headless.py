@@ -12,10 +12,10 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
+from chain.concurrency.tasks import during
 from chain.errors import UserError
-from chain.exit_codes import WRONG_USAGE
 from chain.lines.parse import parse_line
-from chain.tasks import during
+from chain.session.exit_codes import WRONG_USAGE
 from chain.text.wording import MAIN
 from cli.ending import leaving_at_signal
 from cli.headless_output import Format, HeadlessOutput

@@ -17,9 +17,9 @@ import trio
 
 from chain import events
 from chain.chain import Chain
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+from chain.concurrency.threads import Threads
+from chain.session.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from chain.text.plain import sanitize
-from chain.threads import Threads
 from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer

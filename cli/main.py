@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from chain.config.allowed_servers import FoundServers, remember_answer, servers_of
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
-from chain.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
+from chain.session.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from chain.text.plain import sanitize
 from cli import arguments, options
 from cli.ending import even_at_once, exit_on_interrupt
@@ -120,7 +120,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
 
         return _show(args, explanation_rows(settings, word or ""))
     if command == "replay":
-        from chain import sessions
+        from chain.app import sessions
         from chain.app.replay import recorded, replay
 
         require_trust(settings)
@@ -138,7 +138,7 @@ def _run(args: argparse.Namespace, tools: tuple[Tool, ...]) -> int:
     if command == "check":
         import trio
 
-        from chain import sessions
+        from chain.app import sessions
         from cli.subcommands.check import check, check_servers, check_service
 
         state = state_folder(os.environ)
@@ -178,7 +178,7 @@ def _page(rows: Iterable[str]) -> int:
 
 
 def _sessions(args: argparse.Namespace, words: Sequence[str]) -> int:
-    from chain.sessions import open_store
+    from chain.app.sessions import open_store
     from cli.subcommands import sessions
 
     what, id = sessions.read_words(words)
@@ -246,8 +246,8 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
     import trio
 
     from chain.app.open import open_chain
+    from chain.app.sessions import open_store
     from chain.app.whereabouts import whereabouts
-    from chain.sessions import open_store
     from chain.text.wording import instructions_read
     from cli import headless
     from cli.door.server import side_door

@@ -30,12 +30,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import JournalError, UserError
-from chain.exit_codes import LINES_LEFT
 from chain.journal import json as record_json
 from chain.journal import records
+from chain.model import Retries
 from chain.plan import Task
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.retries import Retries
+from chain.session.exit_codes import LINES_LEFT
 
 ANSWER = "rules: [{text: The answer.}]"
 

@@ -11,9 +11,10 @@ from support import FullDisk, Session, at, check_invariants, open_session, setti
 from support.gates import THREE_TOOLS, Gates, begin, finish, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import event_json, events
+from chain import events
 from chain.events import Status
 from chain.lines.parse import MAX_LINE
+from chain.session import event_json
 
 ANSWER = "rules: [{text: The answer.}]"
 LOOK = """

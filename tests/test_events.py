@@ -8,10 +8,10 @@ import pytest
 from support.tellers import MAIN
 
 from chain import events
-from chain.event_json import from_json, to_json
 from chain.events import AdjustmentView, Event, TaskView
-from chain.hunks import FileDiff, Hunk
 from chain.messages import Usage
+from chain.session.event_json import from_json, to_json
+from chain.text.hunks import FileDiff, Hunk
 
 RECEIPT = events.Receipt(
     agent="explore", iteration=2, id="L1", text="use B", state="delivered", point="D", waited_s=1.5, reason=""

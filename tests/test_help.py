@@ -17,16 +17,17 @@ from support.documents import REFERENCE, block, rows, run, text_of
 from support.program import call_program, environ
 from support.servers import server
 
-from chain import event_json, events
+from chain import events
 from chain.agent.tree import Activity
+from chain.app.instructions import KIB, MAX_ALL, MAX_EACH, READ_S
+from chain.app.sessions import FORMATS
 from chain.app.toolbox import read_allowances, tool_groups
 from chain.config.load import load_settings
-from chain.exit_codes import EXIT_CODES
-from chain.instructions import KIB, MAX_ALL, MAX_EACH, READ_S
 from chain.interruption.prompt import NAMES
 from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
-from chain.sessions import FORMATS
+from chain.session import event_json
+from chain.session.exit_codes import EXIT_CODES
 from cli.arguments import COMMANDS
 from cli.input import moments
 from cli.input.address import split_address

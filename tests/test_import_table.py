@@ -8,17 +8,17 @@ from graphlib import TopologicalSorter
 from support.house import modules
 
 ORDER = """
-chain.errors chain.messages chain.text chain.hunks chain.listed chain.regular_file
-chain.proxies chain.retries chain.signal chain.tasks chain.threads
-chain.events chain.extras chain.fields chain.lines.parse chain.model chain.version chain.yamlfile
-chain.event_json chain.exit_codes chain.interruption chain.journal chain.text.phrases chain.values
-chain.lines chain.plan chain.provider chain.servers
+chain.errors chain.messages chain.text chain.concurrency chain.regular_file
+chain.proxies
+chain.config.extras chain.config.yamlfile chain.events chain.lines.parse chain.model chain.version
+chain.config.values chain.interruption chain.journal chain.session.exit_codes chain.text.phrases
+chain.config.provider chain.config.servers chain.lines chain.plan chain.session.event_json
 chain.config chain.providers chain.tools
-chain.agent chain.instructions
+chain.agent chain.app.instructions
 chain.session
 chain.chain chain.export
 chain.redis
-chain.sessions
+chain.app.sessions
 chain.app
 chain
 cli.options cli.writing cli.event_rows
@@ -38,17 +38,16 @@ cli.__main__
 """The packages from the foot up. A module may import what stands in a row above its own, and its own package."""
 
 HEIGHT = {name: height for height, row in enumerate(ORDER.splitlines()) for name in row.split()}
-FRONT = "chain chain.app chain.chain chain.sessions"
+FRONT = "chain chain.app chain.chain"
 ONLY_FROM = {
-    "chain.config": f"chain.instructions {FRONT} cli",
+    "chain.config": f"chain.app.instructions {FRONT} cli",
     "chain.providers": "",  # found by name
-    "chain.export": "chain.sessions",
+    "chain.export": "chain.app.sessions",
     "chain.redis": FRONT,
-    "chain.yamlfile": "chain.interruption chain.values chain.provider chain.servers chain.config chain.providers "
-    "chain.app",
+    "chain.config.yamlfile": "chain.interruption chain.config chain.providers chain.app",
     "chain.interruption": "chain.agent chain.session chain.app",
     "chain.lines": f"chain.agent chain.session chain.redis {FRONT}",
-    "chain.tools": f"chain.agent chain.session chain.instructions {FRONT}",
+    "chain.tools": f"chain.agent chain.session {FRONT}",
     "chain.agent": f"chain.session {FRONT}",
     "chain.session": f"chain.redis {FRONT}",
     # Libraries.
@@ -64,15 +63,15 @@ ONLY_FROM = {
     "pygments": "cli.show.highlight",
     "regex": "chain.text.search",
     "selectolax": "chain.tools.research.page_text",
-    "yaml": "chain.yamlfile",
+    "yaml": "chain.config.yamlfile",
 }
 """Who imports a package that stands aside, or a library; modules in both may."""
 
 PURE = """
-chain.errors chain.events chain.export chain.fields chain.hunks chain.interruption chain.journal.json
+chain.errors chain.events chain.export chain.interruption chain.journal.fields chain.journal.json
 chain.journal.reading chain.journal.records chain.lines.parse chain.messages chain.agent.conversation
-chain.agent.refusals chain.agent.window chain.plan chain.session.state chain.text chain.values chain.config
-chain.yamlfile cli.show cli.terminal.slash cli.input.address cli.input.file_names cli.input.moments cli.input.json_rows
+chain.agent.refusals chain.agent.window chain.plan chain.session.state chain.text chain.config
+cli.show cli.terminal.slash cli.input.address cli.input.file_names cli.input.moments cli.input.json_rows
 cli.input.splitter
 """
 """These are plain functions: they import no trio."""
@@ -89,9 +88,8 @@ PROGRAMS = {
 """The guard and other small programs of their own, with all of ours that they import."""
 
 PUBLIC = f"""
-chain.config chain.errors chain.events chain.event_json chain.exit_codes chain.hunks chain.instructions
-chain.lines.parse chain.servers chain.signal chain.tasks chain.text.phrases chain.text.plain chain.text.wording
-chain.threads chain.version {FRONT}
+chain.concurrency chain.config chain.errors chain.events chain.lines.parse chain.session.event_json
+chain.session.exit_codes chain.text.hunks chain.text.phrases chain.text.plain chain.text.wording chain.version {FRONT}
 """
 """What a front end may import: it speaks to a `Chain` and reads events."""
 

@@ -14,8 +14,8 @@ from support.sessions import Session, at, open_session
 
 from chain import events
 from chain.config.load import load_settings
-from chain.event_json import to_json
 from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.session.event_json import to_json
 
 FILES = {
     "docs/kettle.md": "# Kettle\n\nThe kettle is made of steel.\nIts lid closes.\n",

@@ -34,9 +34,10 @@ from support.examples import some
 from support.models import TOOLS, RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import event_json, events
+from chain import events
 from chain.messages import Text, ToolCall
 from chain.model import Delta, Reply, Request
+from chain.session import event_json
 
 # ----------------------------------------------------------------------------------------------- a model that answers
 

@@ -286,7 +286,7 @@ import math, sys, trio
 from pathlib import Path
 from chain.app.open import open_chain
 from chain.config.load import load_settings
-from chain.servers import find_servers
+from chain.config.servers import find_servers
 from chain.tools.mcp import running, server_connection
 running.FIRST_S = server_connection.START_S = math.inf
 here = Path.cwd()

@@ -20,8 +20,7 @@ from chain.agent.state import Run
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
-from chain.model import Delta, Reply, Request, Window, window_of
-from chain.retries import Retries
+from chain.model import Delta, Reply, Request, Retries, Window, window_of
 from chain.text.wording import fault
 from chain.tools import calling
 

@@ -25,9 +25,8 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
-from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.model import Delta, Model, Reply, Request, Retries, ToolSpec
 from chain.plan import Plan
-from chain.retries import Retries
 from chain.tools.calling import Rules
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen

@@ -19,10 +19,10 @@ from chain.agent.spec import AgentSpec, Limits
 from chain.app.prompt_files import agent_prompt, compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import ToolGroups, configured_tools, named_tools, with_servers
 from chain.config.load import Settings
+from chain.config.provider import ModelSettings
 from chain.config.settings import KindSettings
 from chain.errors import UserError
 from chain.model import Model
-from chain.provider import ModelSettings
 from chain.text.wording import MAIN, ROOT
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool

@@ -12,6 +12,7 @@ from chain.agent.children import Bounds, Children
 from chain.agent.questions import Questions
 from chain.agent.spec import AgentContext, AgentSpec, Shared
 from chain.agent.tree import AgentNode, AgentTree
+from chain.app.instructions import read_in_time
 from chain.app.kinds import Kinds, OpenModel, main_agent
 from chain.app.toolbox import (
     check_kind_name,
@@ -21,25 +22,24 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.chain import Chain
+from chain.concurrency.tasks import beside, during
 from chain.config.load import Settings
+from chain.config.provider import ModelSettings
+from chain.config.servers import ToolServer
 from chain.errors import JournalError, SessionError, UserError
 from chain.events import Notice
-from chain.instructions import read_in_time
 from chain.journal.journal import Journal
 from chain.journal.records import ServerTools
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Task
-from chain.provider import ModelSettings
-from chain.servers import ToolServer
 from chain.session.feed import Broadcaster
 from chain.session.resume import ReadBack, Resuming, record_opening
 from chain.session.runs import Offers, SessionRuns, close_models, no_instructions
 from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
-from chain.tasks import beside, during
 from chain.tools import calling
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
@@ -76,7 +76,7 @@ async def open_chain(
     or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
     behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
-    of the project too, as they are when a run begins (``chain.instructions``); ``servers`` are started and offer tools
+    of the project too, as they are when a run begins (``app.instructions``); ``servers`` are started and offer tools
     (``config.allowed_servers``). Raises ``UserError`` for anything in the configuration that cannot be used, and for a
     session that cannot be resumed. What is raised in the block leaves it as it is.
     """

@@ -10,10 +10,10 @@ from chain.agent.window import CompactionRules
 from chain.config.load import Settings, require_trust
 from chain.config.settings import ChainSettings
 from chain.config.trust import HANDLER, as_written, named_value
+from chain.config.values import Values
+from chain.config.yamlfile import Node
 from chain.errors import ConfigError
 from chain.interruption.prompt_file import PromptFile
-from chain.values import Values
-from chain.yamlfile import Node
 
 FOCUS_NAME = "focus"
 """What a compaction prompt calls what the user said matters."""

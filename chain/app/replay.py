@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chain.agent.spec import AgentSpec
+from chain.app.instructions import read_instructions
 from chain.app.kinds import Kinds, main_agent
 from chain.app.toolbox import tool_groups
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
-from chain.instructions import read_instructions
 from chain.journal import records
 from chain.journal.reading import Reading
 from chain.journal.records import Entry

@@ -9,7 +9,7 @@ import trio
 
 from chain.app.toolbox import shell_rules
 from chain.config.load import Settings
-from chain.servers import ToolServer
+from chain.config.servers import ToolServer
 from chain.tools.mcp.running import Servers, ServerView, Surroundings
 from chain.tools.processes.guarded import Guard
 

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import trio
 
-from chain import event_json
 from chain.app.open import open_chain
 from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
+from chain.concurrency.signal import Signal
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
 from chain.events import Event, IterationStarted, Notice, Result
 from chain.redis.lease import LEASE_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
-from chain.signal import Signal
+from chain.session import event_json
 from chain.text.wording import GO_ON, MAIN
 from chain.tools.tool import Tool
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.load import Settings
+from chain.config.servers import Address, Launch, ToolServer
 from chain.config.settings import ChainSettings
+from chain.config.values import MissingVariable
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
-from chain.servers import Address, Launch, ToolServer
 from chain.tools import calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects, is_of_servers, parse_allowance
 from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
-from chain.values import MissingVariable
 
 if TYPE_CHECKING:
     from chain.tools.processes.sandbox import ShellRules

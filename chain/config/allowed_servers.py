@@ -11,8 +11,8 @@ from pathlib import Path
 
 from chain.config import trust
 from chain.config.load import Settings
+from chain.config.servers import FILE, START_S, ToolServer, find_servers
 from chain.errors import ConfigError, did_you_mean
-from chain.servers import FILE, START_S, ToolServer, find_servers
 
 
 @dataclass(frozen=True, slots=True)

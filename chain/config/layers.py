@@ -19,12 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chain import yamlfile
+from chain.config import yamlfile
+from chain.config.provider import NAMES, providers
 from chain.config.settings import BOUNDS, CHAIN_KEYS, is_kind
+from chain.config.yamlfile import Node
 from chain.errors import ConfigError, nearest
-from chain.provider import NAMES, providers
 from chain.regular_file import FLAGS, regular_file
-from chain.yamlfile import Node
 
 TOP_KEYS = ("models", "chains", "inbox", "notify", "instructions", "state", "tools", "agents", "mcp")
 MODELS_KEYS = ("default", "definitions")

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
-from chain import yamlfile
-from chain.config import trust
+from chain.config import trust, yamlfile
 from chain.config.layers import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, merge, xdg_folder
+from chain.config.provider import ModelSettings, providers, read_model
+from chain.config.servers import ToolServer, read_servers
 from chain.config.settings import (
     BOUNDS,
     AgentsSettings,
@@ -33,12 +34,10 @@ from chain.config.settings import (
     read_word,
 )
 from chain.config.trust import Sensitive, is_trusted
+from chain.config.values import MissingVariable, Values, variables, variables_within
+from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
-from chain.listed import listed
-from chain.provider import ModelSettings, providers, read_model
-from chain.servers import ToolServer, read_servers
-from chain.values import MissingVariable, Values, variables, variables_within
-from chain.yamlfile import Node
+from chain.text.listed import listed
 
 _NAME = re.compile(r"\w[\w.-]*")
 """Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may

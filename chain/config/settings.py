@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
+from chain.config.values import Values
+from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError, nearest
-from chain.values import Values
-from chain.yamlfile import Node, printable
 
 
 @dataclass(frozen=True, slots=True)

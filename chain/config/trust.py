@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from chain import yamlfile
+from chain.config import yamlfile
+from chain.config.provider import providers
+from chain.config.values import Values, located_path
+from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UserError
-from chain.provider import providers
-from chain.values import Values, located_path
-from chain.yamlfile import Node
 
 _SENSITIVE_TOOLS = ("shell", "research")
 """The shell is the user's machine, and ``research`` can carry what was read to any address."""

@@ -26,13 +26,13 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, TypeAlias, get_args
 
-from chain import yamlfile
+from chain.config import yamlfile
+from chain.config.yamlfile import Node
 from chain.errors import ConfigError
 from chain.interruption.prompt import BUILT_IN, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule, by_rule
 from chain.messages import Overrides
 from chain.text.search import BadPattern, Expressions
 from chain.text.wording import RESUME
-from chain.yamlfile import Node
 
 if TYPE_CHECKING:
     from chain.lines.parse import Line

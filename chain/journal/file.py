@@ -23,9 +23,9 @@ from typing import Protocol
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.journal.attachments import store_attachment, sync_folder
 from chain.journal.lock import lock
-from chain.threads import Threads
 
 _THREADS = Threads("journals")
 

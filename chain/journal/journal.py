@@ -28,13 +28,13 @@ from typing import TypeAlias
 
 import trio
 
+from chain.concurrency.signal import Signal
 from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
 from chain.journal.file import JournalFile
 from chain.journal.records import Entry, Line, Message, Record, ToolFinished, Unknown
 from chain.messages import Image
-from chain.signal import Signal
 from chain.text.plain import escape_json
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, get_args
 
 from chain import messages
-from chain.fields import read_fields
+from chain.journal.fields import read_fields
 from chain.journal.records import BRIEF, Entry, Record, Unknown
 from chain.messages import JsonObject
 

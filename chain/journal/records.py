@@ -21,8 +21,8 @@ from chain.events import (
     Status,
     TaskView,
 )
-from chain.hunks import FileDiff
 from chain.messages import Overrides, StopReason, Usage
+from chain.text.hunks import FileDiff
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
 """A line waits for a safe point, starts a run, or acts at once without a model."""

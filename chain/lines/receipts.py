@@ -8,6 +8,7 @@ from typing import Any
 import trio
 
 from chain import events
+from chain.concurrency.signal import Signal
 from chain.errors import JournalError
 from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
@@ -15,7 +16,6 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.journal.records import Effect
 from chain.lines.accepted import NEXT, OTHERS, Accepted, Lines, adjustment_view
 from chain.lines.parse import Line, Urgency, problem_of
-from chain.signal import Signal
 
 MAX_REFUSED = 1_000
 """Characters of a refused line in its events: enough to recognise it. The sender still has its text."""

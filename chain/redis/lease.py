@@ -17,12 +17,12 @@ from typing import Literal, TypeAlias
 import trio
 
 from chain import events
+from chain.concurrency.signal import Signal
+from chain.concurrency.tasks import beside
 from chain.errors import SessionError
 from chain.journal.records import Receipt, Record, Unknown
 from chain.redis import scripts
 from chain.redis.redis_server import RedisServer, Unreachable
-from chain.signal import Signal
-from chain.tasks import beside
 
 LEASE_S = 10.0
 """How long nobody else gets a session whose holder says nothing."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import trio
 
-from chain import event_json
 from chain.chain import Chain
+from chain.concurrency.signal import Signal
 from chain.errors import SessionError, UserError
 from chain.events import Event, Piece, Receipt
 from chain.lines.accepted import BEFORE
@@ -23,7 +23,7 @@ from chain.lines.parse import Urgency, parse_line
 from chain.redis.lease import AGAIN_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.scripts import key
-from chain.signal import Signal
+from chain.session import event_json
 
 AT_ONCE = 100
 """Rows that are read at once."""

@@ -18,10 +18,10 @@ from urllib.parse import unquote, urlsplit
 
 import trio
 
+from chain.concurrency.tasks import beside
+from chain.config.extras import REDIS, install_command
 from chain.errors import SessionError
-from chain.extras import REDIS, install_command
 from chain.redis.scripts import LuaScript, keys
-from chain.tasks import beside
 
 DEFAULT_PORT = 6379
 ANSWER_S = 5.0

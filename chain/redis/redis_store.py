@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import trio
 
+from chain.concurrency.tasks import unwrapped
 from chain.errors import SessionError
 from chain.journal.journal import Journal
 from chain.redis import scripts
@@ -26,7 +27,6 @@ from chain.session.listing import Summary, from_text, one_of, summary_of, to_tex
 from chain.session.resume import ReadBack, read_back
 from chain.session.state import State
 from chain.session.store import OpenSession
-from chain.tasks import unwrapped
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from typing import TypeAlias
 
 import trio
 
+from chain.concurrency.signal import Signal
 from chain.events import Event, Notice, Piece, ToolProgress
-from chain.signal import Signal
 
 MAX_PROGRESS = 256 * 1024
 """The latest characters of a tool's progress that wait for a consumer. Replies are bounded by the model."""

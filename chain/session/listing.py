@@ -15,8 +15,8 @@ from operator import attrgetter
 from pathlib import Path
 
 from chain.errors import SessionError
-from chain.fields import read_fields
 from chain.journal.attachments import write_atomically
+from chain.journal.fields import read_fields
 from chain.journal.lock import has_writer
 from chain.journal.reading import Reading
 from chain.session.resume import read_back

@@ -20,15 +20,14 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
+from chain.concurrency.signal import Signal
 from chain.errors import JournalError
-from chain.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.journal import records
 from chain.journal.records import PlanChange
 from chain.lines.accepted import Accepted
-from chain.model import Model
-from chain.retries import Retries
+from chain.model import Model, Retries
+from chain.session.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.session.state import State
-from chain.signal import Signal
 from chain.tools.registry import Registry
 
 CLOSE_S = 1.0

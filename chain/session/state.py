@@ -39,12 +39,12 @@ from chain.agent.conversation import CallIds
 from chain.agent.history import AgentState
 from chain.agent.questions import Asked, whole_number
 from chain.events import Event
-from chain.exit_codes import EXIT_CODES
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.lines.accepted import Accepted, Lines, adjustment_view
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
+from chain.session.exit_codes import EXIT_CODES
 from chain.text.wording import MAIN, UNREADABLE, fault, instructions_read
 
 _E = TypeVar("_E")

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 import trio
 
+from chain.concurrency.threads import Threads, without_collector
 from chain.errors import SessionError
 from chain.journal.attachments import delete_attachments, read_attachment, sync_folder
 from chain.journal.file import DiskFile
@@ -22,7 +23,6 @@ from chain.session import listing
 from chain.session.listing import Summary, find_journal, readable
 from chain.session.resume import ReadBack, read_back
 from chain.session.state import State
-from chain.threads import Threads, without_collector
 
 _THREADS = Threads("reading sessions")
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import trio
 
-from chain import event_json, events
+from chain import events
 from chain.agent.spec import Ask
 from chain.messages import Message, to_json
 from chain.model import Delta, Model, Reply, Request, ToolSpec
+from chain.session import event_json
 from chain.text.plain import escape_json
 
 _END = b"\n]}\n"

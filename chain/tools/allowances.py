@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from chain.errors import UserError
-from chain.listed import listed
+from chain.text.listed import listed
 from chain.tools.tool import Preview, Subject
 
 SERVER_PREFIX = "mcp__"

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from chain.errors import ToolError
-from chain.hunks import FileDiff, Hunk
+from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import first_of
 from chain.tools.file_text import MAX_NUMBERS, FileText
 from chain.tools.lookalikes import folded, names_of_forms

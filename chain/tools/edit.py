@@ -18,8 +18,8 @@ from pathlib import Path, PurePath
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.errors import ToolError, UserError
-from chain.threads import Threads
 from chain.tools.diff import Change, Edit, Replacement, Whole, change, editable
 from chain.tools.file_text import FileText
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Literal, TextIO, TypeAlias
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
 from chain.text.wording import first_of
-from chain.threads import Threads
 from chain.tools.file_text import FileText
 from chain.tools.file_tree import MAX_AROUND, MAX_NAMED, Tree, TreeEntry, around, walk
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
 
+from chain.concurrency.threads import run_with_timeout
 from chain.errors import ToolError
 from chain.messages import Block, Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, counted
-from chain.threads import run_with_timeout
 from chain.tools.file_text import FileText
 from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
 from chain.tools.seen import Seen, digest

@@ -27,8 +27,8 @@ from pathlib import Path, PurePath
 from types import ModuleType
 from typing import NamedTuple, TypeAlias
 
+from chain.config.servers import Launch
 from chain.regular_file import FLAGS, regular_file
-from chain.servers import Launch
 
 INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
 """Files that a session reads, in whatever folder it is started. Case does not count, as on some disks."""

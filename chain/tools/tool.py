@@ -29,10 +29,10 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args, get_origin, get_
 import trio
 
 from chain.errors import ToolError
-from chain.hunks import FileDiff
 from chain.lines.parse import Adjustment
 from chain.messages import Image
 from chain.plan import Plan
+from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
 

@@ -15,9 +15,9 @@ import trio
 from chain import events
 from chain.chain import Chain, Submitted
 from chain.config.load import Settings
+from chain.config.servers import ToolServer
 from chain.errors import UserError
-from chain.event_json import to_json
-from chain.servers import ToolServer
+from chain.session.event_json import to_json
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request

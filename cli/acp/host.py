@@ -17,19 +17,20 @@ from typing import Any
 
 import trio
 
-from chain import Tool, sessions
+from chain import Tool
+from chain.app import sessions
 from chain.app.open import open_chain
 from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import configured_tools, tool_groups, tool_kinds
 from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
+from chain.concurrency.threads import Threads
 from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, require_trust
+from chain.config.servers import ToolServer
 from chain.errors import ConfigError, SessionError, UserError
-from chain.servers import ToolServer
 from chain.text.phrases import iso
 from chain.text.wording import instructions_read
-from chain.threads import Threads
 from cli.acp import params
 from cli.acp.editor_session import EditorFeatures, EditorSession
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, NOT_FOUND, RpcError

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from chain.servers import editor_servers
+from chain.config.servers import editor_servers
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL

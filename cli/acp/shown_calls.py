@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from chain import events
-from chain.hunks import FileDiff, Hunk
 from chain.lines.parse import MAX_LINE
+from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import NOBODY_CHOOSES
 from cli.acp.rpc import RpcError
 from cli.show.question_rows import visible

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from chain import events
-from chain.event_json import to_json
+from chain.session.event_json import to_json
 from chain.text import phrases
 from chain.text.wording import MAIN, ROOT
 from cli.acp import shown_calls

@@ -14,7 +14,7 @@ from typing import Any, Protocol, assert_never
 
 import trio
 
-from chain.signal import Signal
+from chain.concurrency.signal import Signal
 from cli.acp import rpc
 from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, BadMessage, Id, Notification, Response, RpcError, RpcRequest
 from cli.input.splitter import RawLine

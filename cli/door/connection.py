@@ -14,8 +14,8 @@ import trio
 
 from chain import events
 from chain.chain import Answerer
-from chain.signal import Signal
-from chain.tasks import during
+from chain.concurrency.signal import Signal
+from chain.concurrency.tasks import during
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter

@@ -19,9 +19,9 @@ import trio
 
 from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
+from chain.concurrency.signal import Signal
 from chain.errors import UserError
 from chain.lines.parse import parse_line
-from chain.signal import Signal
 from cli.door import peers, sockets
 from cli.door.connection import Connection, error_row
 from cli.event_rows import json_row

@@ -166,7 +166,7 @@ def _problem(path: Path, error: OSError) -> str:
 
 
 def _works_in(folder: str, id: str, state: Path) -> bool:
-    from chain import sessions  # only for a mistake
+    from chain.app import sessions  # only for a mistake
 
     try:
         return os.path.realpath(sessions.FileStore(state).find(id).workspace) == folder
@@ -175,7 +175,7 @@ def _works_in(folder: str, id: str, state: Path) -> bool:
 
 
 def _named(there: Sequence[Visit], state: Path) -> Iterator[str]:
-    from chain import sessions  # only for a mistake
+    from chain.app import sessions  # only for a mistake
 
     for each in there:
         query = ""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from chain.threads import run_with_timeout
+from chain.concurrency.threads import run_with_timeout
 
 MAX_READ = 2_000
 """Names of a folder that are looked at: a millisecond or two."""

@@ -18,8 +18,8 @@ import trio
 
 from chain import events
 from chain.chain import Answerer, Chain, Submitted
+from chain.concurrency.signal import Signal
 from chain.lines.parse import MAX_LINE
-from chain.signal import Signal
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
 
 AHEAD = 1_000

@@ -14,10 +14,10 @@ from functools import partial
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
 from chain.text.wording import STDIN_BEGIN, STDIN_END
-from chain.threads import Threads
 from cli.input.splitter import TEXT_BYTES, RawLine, Splitter, utf8_text
 
 _THREADS = Threads("input")

@@ -18,9 +18,9 @@ from typing import Literal, TypeAlias
 
 import trio
 
-from chain.signal import Signal
+from chain.concurrency.signal import Signal
+from chain.concurrency.threads import Threads
 from chain.text.plain import sanitize
-from chain.threads import Threads
 from cli.input.stdin import Lines
 from cli.screen import tty
 from cli.screen.protocol import Listener, Screen, sign

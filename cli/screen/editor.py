@@ -28,8 +28,8 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
 from prompt_toolkit.styles import Style
 
-from chain.signal import Signal
-from chain.threads import Threads
+from chain.concurrency.signal import Signal
+from chain.concurrency.threads import Threads
 from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft

@@ -15,7 +15,7 @@ from cli.show.signs import Sign, written
 from cli.show.text_rows import columns, cut, cut_start, flat
 
 if TYPE_CHECKING:
-    from chain import sessions as kept
+    from chain.app import sessions as kept
 
 LEAST_QUERY = 24
 """Columns for the query on a row of a table; with fewer a session has several rows."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from chain.config.servers import ToolServer
 from chain.config.trust import Sensitive
-from chain.servers import ToolServer
 from cli.show.question_rows import visible
 from cli.show.text_rows import columns, hard_rows, in_rows
 

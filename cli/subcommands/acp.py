@@ -8,10 +8,10 @@ from functools import partial
 
 import trio
 
+from chain.concurrency.tasks import during
+from chain.concurrency.threads import Threads
 from chain.errors import UserError
-from chain.tasks import during
 from chain.text.plain import sanitize
-from chain.threads import Threads
 from cli.acp.host import GRACE_S, Opener
 from cli.acp.methods import EditorAgent
 from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import ParamSpec, TypeAlias, TypeVar
 
 from chain import Tool
+from chain.app.instructions import read_instructions
 from chain.app.open import build_model
 from chain.app.prompt_files import agent_prompt, compaction_rules, prompt_file, system_prompt
+from chain.app.sessions import Store, shown_address
 from chain.app.toolbox import (
     allowance_meaning,
     check_kind_name,
@@ -24,8 +26,6 @@ from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust
 from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
 from chain.errors import ConfigError, SessionError, UserError
-from chain.instructions import read_instructions
-from chain.sessions import Store, shown_address
 from chain.text.wording import counted
 from cli.show.text_rows import flat
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from chain import sessions
+from chain.app import sessions
 from chain.config.load import Settings
 from chain.errors import UserError
 from cli.arguments import COMMANDS, whole_path

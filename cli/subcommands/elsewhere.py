@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from chain.errors import UserError
-from chain.exit_codes import LINES_LEFT
+from chain.session.exit_codes import LINES_LEFT
 from chain.text.plain import sanitize
 from cli.event_rows import row_of
 
@@ -74,7 +74,8 @@ def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object
 
 def shown_row(row: Mapping[str, Any], renderer: Renderer) -> str:
     """The rows of an event, which comes as JSON."""
-    from chain import event_json, events
+    from chain import events
+    from chain.session import event_json
 
     event = event_json.from_json(row)
     match event:

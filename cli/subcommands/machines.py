@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
-from chain.tasks import during
+from chain.concurrency.tasks import during
 from chain.text.plain import sanitize
 from cli.event_rows import row_of
 from cli.subcommands.elsewhere import shown_row, tell_outcome

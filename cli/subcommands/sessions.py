@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from chain import sessions
+from chain.app import sessions
 from chain.errors import UserError
 from chain.lines.parse import nearest_word
 from chain.text.plain import sanitize

@@ -9,9 +9,9 @@ import trio
 
 from chain import Tool
 from chain.app.session_worker import Worker, WorkerLimits
+from chain.app.sessions import shown_address
+from chain.concurrency.tasks import during
 from chain.config.load import Settings
-from chain.sessions import shown_address
-from chain.tasks import during
 from cli.ending import leaving_at_signal
 
 

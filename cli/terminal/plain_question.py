@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from chain.config.load import Settings
+from chain.config.servers import ToolServer
 from chain.errors import SessionError, UserError
-from chain.servers import ToolServer
 from cli.ending import even_at_once
 from cli.screen import tty
 from cli.show import trust_rows
@@ -23,7 +23,7 @@ ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter
 
 def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
     """The id of the session that the user chose, ``None`` for none. Raises ``UserError`` where there is no session."""
-    from chain import sessions  # a question of trust does without it
+    from chain.app import sessions  # a question of trust does without it
 
     here = workspace.resolve()
     store = sessions.open_store(state, address)

@@ -17,13 +17,13 @@ from typing import NoReturn
 
 import trio
 
-from chain import sessions
+from chain.app import sessions
 from chain.app.open import open_chain
 from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
+from chain.concurrency.signal import Signal
 from chain.errors import UserError
-from chain.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
-from chain.signal import Signal
+from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
 from chain.text.wording import counted
 from cli.door.server import side_door

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
-from chain.servers import find_servers
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from cli.input.address import is_command
@@ -31,7 +31,7 @@ from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
     from chain import Chain, Settings, Task
-    from chain import sessions as kept
+    from chain.app import sessions as kept
     from chain.chain import AgentView
     from chain.events import Origin, Question
 

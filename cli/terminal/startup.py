@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from chain.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
+from chain.session.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from cli.screen import tty
 from cli.terminal.invocation import Looks, Prepare
 
@@ -39,7 +39,7 @@ def run_at_terminal(
 
     import trio
 
-    from chain.tasks import unwrapped
+    from chain.concurrency.tasks import unwrapped
     from cli.ending import LEAVING, received_signals
 
     async def work() -> int:

@@ -16,11 +16,11 @@ import trio
 
 from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
+from chain.concurrency.signal import Signal
+from chain.concurrency.threads import Threads
 from chain.errors import UserError
 from chain.lines.parse import is_stop, parse_line
-from chain.signal import Signal
 from chain.text.wording import MAIN, counted
-from chain.threads import Threads
 from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance
 from cli.show import question_rows

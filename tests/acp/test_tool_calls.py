@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.hunks import FileDiff
+from chain.text.hunks import FileDiff
 from chain.tools.diff import Whole, change
 from chain.tools.file_text import FileText
 from cli.acp.shown_calls import LONGEST_TITLE, in_fence, locations_of, preview_content, title_of

@@ -6,7 +6,7 @@ import pytest
 
 from chain.agent.state import MOST_CHARS, MOST_FOUND, Outcome, PartialResult, Run, keeps_lines, stopped
 from chain.events import Phase, Status
-from chain.exit_codes import EXIT_CODES, exit_code
+from chain.session.exit_codes import EXIT_CODES, exit_code
 
 FOUND = [PartialResult("search_files", "3 matches\nin 2 files"), PartialResult("read_file", "\n  SKU123: 9 left  \n")]
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import trio
 from workload import WARM_UP, ready_chain, run
 
-from chain.sessions import open_store
+from chain.app.sessions import open_store
 
 
 async def used(url: str, iterations: int) -> float:

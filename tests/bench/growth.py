@@ -29,9 +29,9 @@ from workload import looked_up, price
 from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
-from chain.event_json import to_json
 from chain.messages import Text, ToolCall, assistant
 from chain.model import Delta, Reply, Request
+from chain.session.event_json import to_json
 from chain.session.feed import Feed
 from chain.tools.processes import fence
 from chain.tools.processes.fence import Fence

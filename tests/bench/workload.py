@@ -15,10 +15,11 @@ from typing import Any
 
 import trio
 
-from chain import events, yamlfile
+from chain import events
 from chain.app.open import build_model, open_chain
 from chain.app.prompt_files import text_of_prompt
 from chain.chain import Chain
+from chain.config import yamlfile
 from chain.config.load import Settings, load_settings
 from chain.session.feed import Feed
 from chain.session.store import Store

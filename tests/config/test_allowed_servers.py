@@ -10,8 +10,8 @@ import pytest
 from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import remember_answer, servers_of
 from chain.config.load import Settings, load_settings
+from chain.config.servers import START_S
 from chain.errors import ConfigError
-from chain.servers import START_S
 
 
 def read(folder: Path, mcp: str = "{}") -> Settings:

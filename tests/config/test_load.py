@@ -18,8 +18,8 @@ from chain.config.settings import Budget
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.prompt_file import PromptFile
+from chain.model import Retries
 from chain.providers.anthropic.service import Price
-from chain.retries import Retries
 
 GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research", "mcp")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}

@@ -36,7 +36,8 @@ from support.doors import Client, Entrance, open_door
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
 from trio.testing import MockClock
 
-from chain import event_json, events
+from chain import events
+from chain.session import event_json
 from chain.session.snapshot import Snapshot
 from chain.text.wording import FULL
 

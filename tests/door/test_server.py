@@ -14,9 +14,10 @@ from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, finish
 from support.models import ASKING_TOOLS, RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import event_json, events
+from chain import events
 from chain.errors import UserError
 from chain.messages import Text, ToolCall
+from chain.session import event_json
 from cli.door import connection, server
 from cli.door.visit import Visit
 

@@ -6,7 +6,7 @@ import json
 
 from support.eventful import eventful
 
-from chain.sessions import json_document
+from chain.app.sessions import json_document
 
 
 def test_every_record_is_in_it_as_it_is() -> None:

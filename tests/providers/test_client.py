@@ -48,7 +48,7 @@ from support.certificates import self_signed
 from support.wire import KEY, check, model_at, wired
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import event_json, events
+from chain import events
 from chain.config.load import load_settings
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import TOO_LONG, Image, Message, Overrides, Usage, user_text
@@ -58,6 +58,7 @@ from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
 from chain.providers.anthropic.failures import BadStatus, Failures, TooLong, retry_after
 from chain.providers.anthropic.service import CONNECT_S, Price, Service
+from chain.session import event_json
 
 ATTEMPTS = 4
 

@@ -11,8 +11,8 @@ from support import OneConversation
 from support.offline import PROMPTS, offline_rules
 from support.steered import Steered
 
-from chain import yamlfile
 from chain.app.prompt_files import text_of_prompt
+from chain.config import yamlfile
 from chain.interruption import prompt as interruption
 from chain.interruption.prompt import Arrival, Situation
 from chain.interruption.prompt_file import PromptFile

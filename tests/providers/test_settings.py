@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chain.provider import NAMES, providers
+from chain.config.provider import NAMES, providers
 
 
 def test_every_provider_of_the_table_is_there() -> None:

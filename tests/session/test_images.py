@@ -19,7 +19,7 @@ from support import FullDisk, Recorder, check_invariants, open_session, settings
 from support.disks import files_at_most
 from support.replays import check_replays
 
-from chain import sessions as kept
+from chain.app import sessions as kept
 from chain.app.open import open_chain
 from chain.errors import JournalError
 from chain.journal import json as record_json

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chain import sessions
+from chain.app import sessions
 from chain.errors import SessionError
 from chain.session import listing
 

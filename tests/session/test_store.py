@@ -10,7 +10,7 @@ import pytest
 import trio
 from support import redis
 
-from chain import sessions
+from chain.app import sessions
 from chain.errors import SessionError
 from chain.journal import records
 from chain.journal.journal import Journal

@@ -12,10 +12,10 @@ from support.tellers import MAIN
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
-from chain.hunks import FileDiff, Hunk
 from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
+from chain.text.hunks import FileDiff, Hunk
 from chain.text.plain import sanitize
 from cli.show.renderer import Renderer
 from cli.show.signs import in_ascii

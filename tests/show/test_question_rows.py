@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
-from chain.hunks import FileDiff, Hunk
+from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import ASKED_EACH_TIME
 from cli.show.question_rows import (
     answer_keys,

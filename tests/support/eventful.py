@@ -11,8 +11,8 @@ import trio
 from trio.testing import MockClock
 
 from chain import events
-from chain.hunks import FileDiff, Hunk
 from chain.messages import Block, Text, ToolCall
+from chain.text.hunks import FileDiff, Hunk
 from chain.tools.ask import ask_user_question
 from chain.tools.tool import Preview, Tool, ToolContext, ToolOutput, tool
 

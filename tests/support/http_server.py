@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from chain.servers import ToolServer
+from chain.config.servers import ToolServer
 
 from .servers import server
 

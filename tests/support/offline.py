@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chain import yamlfile
+from chain.config import yamlfile
 from chain.providers.scripted import reader
 from chain.providers.scripted.rules import RuleFile
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import trio
 
-from chain import yamlfile
+from chain.config import yamlfile
+from chain.config.servers import ToolServer, read_server
 from chain.errors import ToolError
 from chain.journal.records import ServerTools
 from chain.plan import Plan
-from chain.servers import ToolServer, read_server
 from chain.tools.mcp import running as life
 from chain.tools.mcp.running import Servers, Surroundings
 from chain.tools.processes import guarded

@@ -19,11 +19,11 @@ from chain import events
 from chain.app.open import open_chain
 from chain.chain import Chain
 from chain.config.load import Settings, load_settings
+from chain.config.servers import ToolServer
 from chain.journal.journal import Journal
 from chain.model import Delta, Memory, Model, Reply, Request, Window, window_of
 from chain.plan import Task
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.servers import ToolServer
 from chain.session.resume import ReadBack
 from chain.tools.tool import Tool
 

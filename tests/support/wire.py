@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.config.load import Settings
-from chain.provider import ModelCheck
+from chain.config.provider import ModelCheck
 from chain.providers.anthropic import checking
 from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chain import events
-from chain.exit_codes import EXIT_CODES
 from chain.messages import Usage
+from chain.session.exit_codes import EXIT_CODES
 from cli.terminal.alerts import LONG_S, Alert, Alerts
 
 

@@ -19,9 +19,9 @@ from support.steered import Steered
 from chain import events
 from chain.app.toolbox import configured_tools, tool_groups
 from chain.errors import ToolError
-from chain.hunks import FileDiff, Hunk
 from chain.messages import ToolCall
 from chain.plan import Plan
+from chain.text.hunks import FileDiff, Hunk
 from chain.tools import calling, edit, files
 from chain.tools.edit import edit_tools
 from chain.tools.files import read_file, search_files

@@ -16,8 +16,8 @@ from support.steered import Steered
 from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import servers_of
 from chain.config.load import load_settings
+from chain.config.servers import Launch
 from chain.plan import Plan
-from chain.servers import Launch
 from chain.tools.processes import shell
 from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import probe

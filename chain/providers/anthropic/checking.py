@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import trio
 
-from chain.provider import ModelCheck
+from chain.concurrency.threads import Threads
+from chain.config.provider import ModelCheck
 from chain.providers.anthropic import failures
 from chain.providers.anthropic.connection import ADDRESS, Client, basic_auth, timeout_of, tls_of
 from chain.providers.anthropic.service import Parameters, Service
-from chain.threads import Threads
 
 _THREADS = Threads("checks")
 

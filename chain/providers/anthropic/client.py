@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import COST_DIGITS, TOO_LONG, Message, Usage, is_signed_thinking
 from chain.model import Delta, Reply, Request, Window
@@ -28,7 +29,6 @@ from chain.providers.anthropic.encoding import Encoder
 from chain.providers.anthropic.refusals import refused_content
 from chain.providers.anthropic.service import Parameters, Price, Service
 from chain.providers.anthropic.stream import ReplyReader, RequestRefused
-from chain.threads import Threads
 
 if TYPE_CHECKING:
     import httpx2

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
-from chain.provider import COMMON_KEYS, Definition, ModelCheck, ModelSettings, Provider
+from chain.config.provider import COMMON_KEYS, Definition, ModelCheck, ModelSettings, Provider
+from chain.config.values import Values, variables
+from chain.config.yamlfile import Node
 from chain.providers.anthropic.service import IDLE_TIMEOUT_S, TIMEOUT_S, Parameters, Price, Service
-from chain.values import Values, variables
-from chain.yamlfile import Node
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel

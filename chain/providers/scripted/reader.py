@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from chain.config.yamlfile import Node
 from chain.errors import did_you_mean
 from chain.messages import StopReason
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import Collection, Pace, RuleFile, ScriptRule, Template, When, groups
 from chain.text.search import BadPattern, Expressions
-from chain.yamlfile import Node
 
 if TYPE_CHECKING:
     from chain.text.search import Pattern

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chain.config.provider import Definition, ModelSettings, Provider
 from chain.errors import UnreadableFile
-from chain.provider import Definition, ModelSettings, Provider
 
 if TYPE_CHECKING:
     from chain.model import Model

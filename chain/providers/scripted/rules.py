@@ -35,7 +35,7 @@ from math import ceil
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from chain import yamlfile
+from chain.config import yamlfile
 from chain.messages import StopReason
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import trio
 
-from chain import yamlfile
+from chain.config import yamlfile
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import TOO_LONG, Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Model, Reply, Request, Window

@@ -12,8 +12,8 @@ from functools import lru_cache
 from itertools import count, islice
 from typing import Any, TypeAlias
 
+from chain.config.servers import ToolServer
 from chain.events import OfferedTool
-from chain.servers import ToolServer
 from chain.text.plain import sanitize
 from chain.text.wording import first_of
 from chain.tools.allowances import SERVER_PREFIX

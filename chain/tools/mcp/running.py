@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import trio
 
+from chain.concurrency.signal import Signal
+from chain.concurrency.threads import Threads, without_collector
+from chain.config.extras import MCP, install_command
+from chain.config.servers import Launch, ToolServer
 from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
-from chain.extras import MCP, install_command
 from chain.journal.records import ServerTools
-from chain.servers import Launch, ToolServer
-from chain.signal import Signal
-from chain.threads import Threads, without_collector
 from chain.tools.mcp import content, offers
 from chain.tools.tool import ToolContext, ToolOutput
 

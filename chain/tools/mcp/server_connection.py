@@ -24,8 +24,8 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
+from chain.config.servers import START_S, Address, Launch
 from chain.errors import ToolError
-from chain.servers import START_S, Address, Launch
 from chain.tools import calling
 from chain.tools.mcp.content import NotCarriedOutError
 from chain.tools.mcp.streams import LARGE, Outgoing, RowReader, http_streams, row_of

@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 from pydantic_core import from_json
 
-from chain.servers import Address
+from chain.config.servers import Address
 from chain.text.plain import escape_json
 from chain.tools.mcp.traffic import (
     MAX_PER_S,

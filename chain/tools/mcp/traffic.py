@@ -25,8 +25,8 @@ from mcp_types import (
 )
 from pydantic_core import from_json
 
+from chain.concurrency.threads import Threads
 from chain.errors import ToolError
-from chain.threads import Threads
 
 MAX_ROW, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
 """Bytes of a message (room for the largest image that models accept), and of all incomplete messages.

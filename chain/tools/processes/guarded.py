@@ -26,8 +26,8 @@ from typing import Any
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.errors import ToolError
-from chain.threads import Threads
 from chain.tools.processes import guard
 from chain.tools.processes.environment import bare_environment
 from chain.tools.processes.fence import Fence

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 import trio
 
+from chain.concurrency.signal import Signal
+from chain.concurrency.threads import Threads
 from chain.errors import ToolError, UserError
-from chain.signal import Signal
 from chain.text.wording import beginning, counted, first_of
-from chain.threads import Threads
 from chain.tools.lookalikes import spelled_out
 from chain.tools.paths import as_text, existing
 from chain.tools.processes.environment import unattended

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.errors import ToolError
 from chain.proxies import proxy_for
-from chain.threads import Threads
 from chain.tools.processes.worker import run_worker
 from chain.tools.research import page_text
 from chain.tools.research.addresses import Unreadable, host_in, host_of, parsed, redirected

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.errors import ToolError, UserError
 from chain.text.wording import counted
-from chain.threads import Threads
 from chain.tools.file_text import FileText
 from chain.tools.file_tree import LOOK_UP, Tree, walk
 from chain.tools.paths import open_file

@@ -24,10 +24,10 @@ from support.servers import (
     without_time_limits,
 )
 
+from chain.config.extras import MCP, install_command
+from chain.config.servers import find_servers
 from chain.errors import ToolError
-from chain.extras import MCP, install_command
 from chain.journal.records import ServerTools
-from chain.servers import find_servers
 from chain.tools.mcp import offers, server_connection, traffic
 from chain.tools.mcp import running as life
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chain import yamlfile
+from chain.config import yamlfile
+from chain.config.values import MIN_TIMEOUT_S, Values, variables_within
+from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError
-from chain.values import MIN_TIMEOUT_S, Values, variables_within
-from chain.yamlfile import Node, printable
 
 FILE = ".mcp.json"
 """The file of a workspace that names its servers, shared with other programs."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.servers import server
 
+from chain.config.servers import FILE, Address, Launch, find_servers
 from chain.errors import ConfigError
-from chain.servers import FILE, Address, Launch, find_servers
 
 RUN = {"command": "run"}
 

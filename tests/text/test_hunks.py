@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chain.hunks import FileDiff, Hunk
+from chain.text.hunks import FileDiff, Hunk
 
 HUNKS = (Hunk(0, 1, ("+@@ -1 +1 @@", "+")), Hunk(4, 6, (" \\ x", "--", "+c"), "+"))
 

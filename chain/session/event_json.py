@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 from chain.events import Answer, Event, Receipt, Result, ToolResult
-from chain.fields import read_fields
+from chain.journal.fields import read_fields
 from chain.messages import JsonObject
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import trio
 
+from chain.concurrency.threads import Threads
 from chain.config.load import Settings
 from chain.errors import UserError
 from chain.journal.records import InstructionsRead
 from chain.regular_file import regular_file
-from chain.threads import Threads
 from chain.tools.paths import as_text, open_below
 
 KIB = 1024

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chain.config.yamlfile import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Node, parse, read
 from chain.errors import ConfigError
-from chain.yamlfile import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Node, parse, read
 
 
 @pytest.fixture(autouse=True, params=["libyaml", "python"])

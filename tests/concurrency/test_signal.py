@@ -3,7 +3,7 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from chain.signal import Signal
+from chain.concurrency.signal import Signal
 
 
 async def test_all_who_wait_are_woken_by_one_set() -> None:

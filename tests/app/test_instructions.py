@@ -13,11 +13,12 @@ import trio
 from support import settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from chain import events, instructions
+from chain import events
+from chain.app import instructions
+from chain.app.instructions import HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
 from chain.app.open import open_chain
 from chain.app.replay import recorded, replay
 from chain.chain import Chain
-from chain.instructions import HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
 from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.house import ROOT
 
-from chain.extras import MCP, REDIS, install_command
+from chain.config.extras import MCP, REDIS, install_command
 
 
 def test_the_libraries_are_those_of_the_project() -> None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from chain.threads import Threads
+from chain.concurrency.threads import Threads
 
 
 @pytest.mark.parametrize("hung", ["everybody's", "of another kind", "of the same kind"])

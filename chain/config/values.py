@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from chain.config.yamlfile import MAX_INTEGER, Node
 from chain.errors import ConfigError
-from chain.yamlfile import MAX_INTEGER, Node
 
 MIN_TIMEOUT_S = 0.01
 """A time limit of 0 would end everything before it began, where "no limit" was meant."""
