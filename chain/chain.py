@@ -20,6 +20,7 @@ from chain.agent.questions import Answerer
 from chain.agent.spec import Shared
 from chain.agent.tree import AgentView
 from chain.agent.window import WindowView
+from chain.config.retries import Retries
 from chain.errors import UserError
 from chain.events import Origin
 from chain.journal.records import Draft, InstructionsRead
@@ -28,7 +29,7 @@ from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED, Settled
 from chain.messages import Image, Usage
-from chain.model import Model, Retries
+from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.resume import Resumed

@@ -29,10 +29,10 @@ from support.wire import model_at
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
+from chain.config.retries import Retries
 from chain.errors import JournalError, UserError
 from chain.journal import json as record_json
 from chain.journal import records
-from chain.model import Retries
 from chain.plan import Task
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.exit_codes import LINES_LEFT

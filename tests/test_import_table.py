@@ -10,7 +10,7 @@ from support.house import modules
 ORDER = """
 chain.errors chain.messages chain.text chain.concurrency chain.regular_file
 chain.proxies
-chain.config.extras chain.config.yamlfile chain.events chain.lines.parse chain.model chain.version
+chain.config.extras chain.config.retries chain.config.yamlfile chain.events chain.lines.parse chain.model chain.version
 chain.config.values chain.interruption chain.journal chain.session.exit_codes chain.text.phrases
 chain.config.provider chain.config.servers chain.lines chain.plan chain.session.event_json
 chain.config chain.providers chain.tools

@@ -17,10 +17,11 @@ from chain import events
 from chain.agent.refusals import over_limit, removal, without
 from chain.agent.spec import AgentContext, tools_text
 from chain.agent.state import Run
+from chain.config.retries import Retries
 from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
-from chain.model import Delta, Reply, Request, Retries, Window, window_of
+from chain.model import Delta, Reply, Request, Window, window_of
 from chain.text.wording import fault
 from chain.tools import calling
 

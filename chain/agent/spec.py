@@ -18,6 +18,7 @@ from chain.agent.history import AgentState
 from chain.agent.questions import Questions
 from chain.agent.refusals import without
 from chain.agent.window import CompactionRules, Fill, messages_after
+from chain.config.retries import Retries
 from chain.interruption.prompt import InterruptionPrompt
 from chain.interruption.prompt_file import PromptFile
 from chain.journal import records
@@ -25,7 +26,7 @@ from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
-from chain.model import Delta, Model, Reply, Request, Retries, ToolSpec
+from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
 from chain.tools.calling import Rules
 from chain.tools.registry import Registry

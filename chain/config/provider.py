@@ -12,10 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chain.config.retries import RETRY_S, Retries
 from chain.config.values import Values
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError
-from chain.model import RETRY_S, Retries
 
 if TYPE_CHECKING:
     from chain.model import Model

@@ -21,11 +21,12 @@ from chain.agent.spec import Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.concurrency.signal import Signal
+from chain.config.retries import Retries
 from chain.errors import JournalError
 from chain.journal import records
 from chain.journal.records import PlanChange
 from chain.lines.accepted import Accepted
-from chain.model import Model, Retries
+from chain.model import Model
 from chain.session.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.session.state import State
 from chain.tools.registry import Registry

@@ -14,11 +14,11 @@ from support.configuration import Setting
 from chain.app.open import build_model
 from chain.app.prompt_files import prompt_file, system_prompt
 from chain.config.load import Settings, defaults_folder, remember_trust, require_trust, state_folder
+from chain.config.retries import Retries
 from chain.config.settings import Budget
 from chain.config.trust import is_trusted
 from chain.errors import ConfigError, UserError
 from chain.interruption.prompt_file import PromptFile
-from chain.model import Retries
 from chain.providers.anthropic.service import Price
 
 GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research", "mcp")

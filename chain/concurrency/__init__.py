@@ -1,0 +1,1 @@
+"""Small helpers on trio that several packages need."""
