@@ -45,13 +45,13 @@ _in_use: list[Any] | None = None
 _reset = _RESET
 
 
-def enter_raw_mode(*, is_dumb: bool = False) -> bytes:
+def enter_raw_mode() -> bytes:
     """Turn echo and line editing off until ``restore``, which an exit calls too; returns what was typed before."""
     global _before, _reset
     with suppress(termios.error):
         settings = termios.tcgetattr(0)
         if _before is None:
-            _before, _reset = settings, b"" if is_dumb else _RESET
+            _before, _reset = settings, _RESET
             atexit.register(restore)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
     return _typed_ahead()
@@ -214,24 +214,12 @@ def _foreground(fd: int) -> int | None:
 
 def is_shared(fd: int) -> bool:
     """Whether the shell has the terminal, or has had it since ``hidden_typing``, which does not hold any more."""
-    return _is_in_background(fd) or (_before is not None and echoes(fd))
-
-
-def echoes(fd: int = 0) -> bool:
-    """Whether the terminal shows what is typed by itself."""
+    if _is_in_background(fd):
+        return True
     try:
-        return bool(termios.tcgetattr(fd)[3] & termios.ECHO)
+        return _before is not None and bool(termios.tcgetattr(fd)[3] & termios.ECHO)
     except termios.error:
         return False
-
-
-def take_signal_keys() -> None:
-    """Let Ctrl-C and Ctrl-Z arrive as keys until ``restore``; only after ``enter_raw_mode``."""
-    with suppress(termios.error):
-        settings = termios.tcgetattr(0)
-        settings[6][termios.VINTR] = settings[6][termios.VSUSP] = b"\0"
-        termios.tcsetattr(0, termios.TCSANOW, settings)
-    note_settings()
 
 
 @contextmanager

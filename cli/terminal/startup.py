@@ -33,9 +33,8 @@ def run_at_terminal(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
-    by_key = not is_dumb or tty.echoes()
-    if by_key:
-        typed += tty.enter_raw_mode(is_dumb=is_dumb)
+    if not is_dumb:
+        typed += tty.enter_raw_mode()
 
     import trio
 
@@ -44,10 +43,10 @@ def run_at_terminal(
 
     async def work() -> int:
         with received_signals(*LEAVING, signal.SIGWINCH, signal.SIGCONT) as signals:
-            if is_dumb:  # a terminal of rows, which reads keys or whole lines
+            if is_dumb:  # it edits lines itself
                 from cli.screen.dumb import open_plain
 
-                opening = open_plain(typed, by_key=by_key)
+                opening = open_plain(typed)
             else:
                 from cli.screen.editor import open_terminal
 

@@ -69,7 +69,6 @@ LIMITS = (
     "cli.screen.editor.CLOSING_S",
     "cli.screen.keyboard.UNANSWERED_S",
     "cli.screen.dumb.CLOSING_S",
-    "cli.screen.dumb.REPLY_S",
     "cli.screen.tty.WRITE_S",
     "cli.ending.EXIT_S",
     "cli.door.visit.ANSWER_S",
