@@ -19,27 +19,25 @@ from pathlib import Path
 from typing import Any
 
 import trio
+from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import Dimension
 from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.shortcuts import CompleteStyle, PromptSession
+from prompt_toolkit.shortcuts import PromptSession
 from prompt_toolkit.styles import Style
 
 from chain.concurrency.signal import Signal
 from chain.concurrency.threads import Threads
-from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
-from cli.screen.protocol import Listener, Screen
+from cli.screen.protocol import Choice, Listener, Screen
 from cli.screen.shown_text import ShownText
 from cli.screen.toolkit import FileHistory, HeldOutput, KeyParser, WholeTextCompleter, screen_size
-from cli.show.text_rows import cut
-from cli.show.toolbar import ToolbarPart
 
 _THREADS = Threads("editor")
 
@@ -55,16 +53,14 @@ PAUSE_S = 0.5
 CLOSING_S = 1.0
 """How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
 
-MENU_ROWS, MENU_NAME = 8, 15
-"""Rows of the menu of commands, and the columns of their names in it."""
+MENU_ROWS = 8
+"""The most rows of the menu of completions."""
 
 _STYLE = Style(
     [
         ("prompt", "bold"),
         ("bottom-toolbar", "noreverse dim"),
-        ("menu", "noreverse"),
         ("nearly-full", "nodim ansiyellow"),
-        ("chosen", "noreverse bold"),
     ]
 )
 
@@ -107,10 +103,8 @@ class _Terminal:
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
             history=InMemoryHistory() if history is None else FileHistory(history),
             search_ignore_case=True,
-            completer=WholeTextCompleter(self._completions),
-            complete_while_typing=False,
-            complete_style=CompleteStyle.READLINE_LIKE,
-            reserve_space_for_menu=0,
+            completer=WholeTextCompleter(self._menu, self._completions),
+            complete_while_typing=Condition(self._has_menu),
             key_bindings=keys,
             input_processors=[ShownText(self._keyboard.pastes)],
             prompt_continuation=lambda width, number, is_soft: " " * width,
@@ -118,8 +112,7 @@ class _Terminal:
             output=self._output,
         )
         self._buffer = self._session.default_buffer
-        # A pasted file must not fill the whole screen.
-        self._session.layout.current_window.height = lambda: Dimension(max=max(screen_size().rows // 2, 1))
+        self._session.layout.current_window.height = self._height
         self._app = app = self._session.app
         app.ttimeoutlen, app.timeoutlen, app._default_bindings = ESCAPE_S, PAUSE_S, KeyBindings()
         app.terminal_size_polling_interval = None
@@ -274,45 +267,26 @@ class _Terminal:
         return [*self._page.painted_tail, ("class:prompt", self._keyboard.sign)]
 
     def _toolbar(self) -> StyleAndTextTuples:
-        width = self._output.get_size().columns
-        menu = self._menu(width)
-        parts = self._status(width, with_names=not menu)
-        return [*menu, *((f"class:{style}" if style else "", text) for style, text in parts)]
-
-    def _menu(self, width: int) -> StyleAndTextTuples:
-        """The commands, or files, that begin like what is typed, a row each, the chosen one among those that fit."""
-        text, state, found = self._buffer.text, self._buffer.complete_state, self._keyboard.menu()
-        chosen = -1
-        if state is not None and is_command(text):
-            names = [name.partition(" ")[0] for name, _ in found]
-            chosen = names.index(text) if text in names else -1
-        elif state is not None and state.complete_index is not None:
-            chosen = min(state.complete_index, len(found) - 1)
-        room = min(max(screen_size().rows // 3, 1), MENU_ROWS)
-        first = min(max(chosen - room + 1, 0), max(len(found) - room, 0))
-        shown = found[first : first + room]
-        rows = [
-            f"{'*' if first + n == chosen else ' '} {name:<{MENU_NAME}} {about}"
-            for n, (name, about) in enumerate(shown)
-        ]
-        if left := len(found) - first - len(shown):
-            rows[-1] = cut(rows[-1], width - len(more := f"  (+{left})"), "") + more
-        styles = ["class:chosen" if first + n == chosen else "class:menu" for n in range(len(shown))]
-        return [(style, f"{cut(row, width, '')}\n") for style, row in zip(styles, rows, strict=True)]
-
-    def _status(self, width: int, *, with_names: bool) -> Sequence[ToolbarPart]:
-        state = self._buffer.complete_state
-        if with_names and state is not None and len(state.completions) > 1:
-            typed = state.original_document.text_before_cursor
-            # Once what they have in common was put in, a completion is only what follows that.
-            names = [typed[: len(typed) + choice.start_position] + choice.text for choice in state.completions]
-            return [("", cut("  ".join(names), width, ""))]
-        if self._keyboard.listener is None:
+        listener = self._keyboard.listener
+        if listener is None:
             return [("", "starting")]
         *others, typed = self._draft.lines(self._buffer.text)
-        return self._keyboard.listener.toolbar(
-            width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._page.answer_keys
+        parts = listener.toolbar(
+            self.width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._page.answer_keys
         )
+        return [(f"class:{style}" if style else "", text) for style, text in parts]
+
+    def _height(self) -> Dimension:
+        """Return the height of the text with the menu of completions. A pasted file must not fill the screen."""
+        state, most = self._buffer.complete_state, max(screen_size().rows // 2, 1)
+        menu = 0 if state is None else min(len(state.completions), MENU_ROWS)
+        return Dimension(min=min(1 + menu, most), max=most)
+
+    def _has_menu(self) -> bool:
+        return self._buffer.text.startswith("/") or "@" in self._buffer.text
+
+    def _menu(self, text: str) -> Sequence[Choice]:
+        return () if self._keyboard.listener is None else self._keyboard.listener.menu(text)
 
     def _completions(self, text: str) -> Sequence[str]:
         return self._keyboard.ask(lambda listener: listener.completions(text)) or ()

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import trio
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, Filter, has_focus, has_selection, is_searching
@@ -73,8 +73,6 @@ class Keyboard:
         self._before_search: tuple[int, Document] | None = None
         self.pastes = Pastes()
         self.outside = OutsideEditor(lambda: self.ask(lambda _: None))
-        self.escaped = ""
-        """The text at which Esc was pressed: its menu is gone."""
         self._rest_of_word = ""
         """What is typed up to Enter and means nothing, since its first letter was an answer."""
         self._asked = self._answer_keys = ""
@@ -255,7 +253,11 @@ class Keyboard:
         return merge_key_bindings([load_basic_bindings(), moving, searching, selecting, keys])
 
     def _enter(self) -> None:
-        """Send the lines, or begin a new one after a backslash."""
+        """Send the lines, begin a new one after a backslash, or close a menu in which a completion is chosen."""
+        if (state := self._buffer.complete_state) is not None and state.complete_index is not None:
+            self._buffer.complete_state = None
+            self._buffer.start_completion()
+            return
         typed = self._buffer.document
         rest, self._rest_of_word = self._rest_of_word, ""
         if rest and (found := re.match(rf"{rest}\b[ ,.;:!]*", typed.text, re.I)):
@@ -283,20 +285,11 @@ class Keyboard:
     def _newline(self) -> None:
         self._buffer.newline(copy_margin=False)
 
-    def menu(self) -> Sequence[tuple[str, str]]:
-        """Return the commands, or files, that begin like what is typed, unless Esc has closed their menu."""
-        text, state = self._buffer.text, self._buffer.complete_state
-        if self.listener is None or not (text.startswith("/") or "@" in text) or text == self.escaped:
-            return ()
-        now = self._buffer.document if state is None else state.original_document
-        return self.listener.menu(now.text if is_command(text) else now.text_before_cursor)
-
     def _escape(self) -> None:
         """Close the menu that is open, or else interrupt the run."""
-        is_open = self._buffer.complete_state is not None or bool(self.menu())
-        self._buffer.cancel_completion()
-        self.escaped = self._buffer.text
-        if not is_open:
+        if self._buffer.complete_state is not None:
+            self._buffer.cancel_completion()
+        else:
             self.ask(lambda listener: listener.escape())
 
     def _before_key(self, _: object) -> None:
@@ -326,14 +319,14 @@ class Keyboard:
             self._empty()
 
     def _up(self) -> None:
-        """Go to the row above; from the first one, to a waiting line or to the history."""
+        """Go to the row above, in a menu too; from the first row of the text, to a waiting line or to the history."""
         buffer, typed = self._buffer, self._buffer.text
         if not typed:
             text = self.ask(lambda listener: listener.take_back())
             if text is not None:
                 self.put_to_edit(text)
                 return
-        elif not (self.pastes.has_any(typed) or self._is_from_history):
+        elif not (buffer.complete_state or self.pastes.has_any(typed) or self._is_from_history):
             at = a_row_away(typed, buffer.cursor_position, self._room, -1)
             if at is not None:
                 buffer.cursor_position = at
@@ -341,10 +334,10 @@ class Keyboard:
         buffer.auto_up()
 
     def _down(self) -> None:
-        """Go to the row below; from the last one, to the history."""
+        """Go to the row below, in a menu too; from the last row of the text, to the history."""
         document = self._buffer.document
         at = a_row_away(document.current_line, document.cursor_position_col, self._room, 1)
-        if at is None or self._is_from_history or self.pastes.has_any(document.text):
+        if at is None or self._buffer.complete_state or self._is_from_history or self.pastes.has_any(document.text):
             self._buffer.auto_down()
         else:
             self._buffer.cursor_position += at - document.cursor_position_col
@@ -369,14 +362,20 @@ class Keyboard:
         return is_entry and buffer.document.is_cursor_at_the_end
 
     def _complete(self) -> None:
-        if self._buffer.complete_state:
-            self._buffer.complete_next()
-            return
-        found = list(self._buffer.completer.get_completions(self._buffer.document, CompleteEvent()))
-        if len(found) == 1:  # also one that changes what was typed
-            self._buffer.apply_completion(found[0])
+        """Insert the only completion, or what all have in common; else choose the next one in the menu."""
+        buffer, state = self._buffer, self._buffer.complete_state
+        if state is None:
+            found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
         else:
-            self._buffer.start_completion(insert_common_part=True)
+            found = state.completions
+        is_divided = not get_common_complete_suffix(buffer.document, found)
+        if state is not None and (state.complete_index is not None or is_divided):
+            buffer.complete_next()
+        elif len(found) == 1:  # also one that changes what was typed
+            buffer.apply_completion(found[0])
+        else:
+            buffer.cancel_completion()
+            buffer.start_completion(insert_common_part=True)
 
     def _search(self, event: KeyPressEvent) -> None:
         self._before_search = self._buffer.working_index, self._buffer.document

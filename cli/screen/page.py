@@ -21,6 +21,7 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.layout.containers import Window
+from prompt_toolkit.layout.dimension import to_dimension
 from prompt_toolkit.layout.screen import Char
 
 from chain.text.plain import sanitize
@@ -155,9 +156,10 @@ class Page:
     def _after_render(self, _: object) -> None:
         drawn, info = self._app.renderer._last_screen, self._window.render_info
         height = 0 if drawn is None else drawn.height
-        # Rows below the text that it does not fill. And where the prompt grew, its old last row is not that any more,
-        # but tmux would still wrap it anew by what it once held, unless it was erased with all below it.
-        is_too_tall = info is not None and info.window_height > len(info.visible_line_to_row_col)
+        # Rows that neither the text nor the menu fills. And where the prompt grew, its old last row is not that any
+        # more, but tmux would still wrap it anew by what it once held, unless it was erased with all below it.
+        needed = to_dimension(self._window.height).min
+        is_too_tall = info is not None and info.window_height > max(len(info.visible_line_to_row_col), needed)
         try:
             if self._height and height and (is_too_tall or height != self._height):
                 self._erase()  # after which this does not hold

@@ -7,7 +7,7 @@ Every method of a ``Listener`` is called in trio's thread and returns at once, e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from cli.show.toolbar import ToolbarPart
 
@@ -22,6 +22,15 @@ def sign(question: str, target: str = "") -> str:
     if question:
         return f"{question}? "
     return f"{target} > " if target else "> "
+
+
+class Choice(NamedTuple):
+    """A completion of the text before the cursor."""
+
+    text: str
+    """The whole text with the completion."""
+    label: str
+    about: str = ""
 
 
 class Listener(Protocol):
@@ -53,10 +62,10 @@ class Listener(Protocol):
         """Whether nothing happens until the user types."""
 
     def completions(self, text: str) -> Sequence[str]:
-        """The completions of the text before the cursor."""
+        """Return the whole texts that the text before the cursor can be completed to."""
 
-    def menu(self, typed: str) -> Sequence[tuple[str, str]]:
-        """The commands that begin so, with their arguments, and what each does; or the files that end a line so."""
+    def menu(self, text: str) -> Sequence[Choice]:
+        """Return the commands or files among these, which are offered while the user types."""
 
     def target(self, typed: str) -> str:
         """The agent that the line would go to; empty for the main one."""

@@ -22,6 +22,7 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from cli.screen import tty
+from cli.screen.protocol import Choice
 from cli.screen.sequences import ESC, KEY, LATE
 from cli.show.text_rows import cluster_beside
 from cli.writing import write_all
@@ -176,15 +177,19 @@ def edit_by_clusters() -> None:
 
 
 class WholeTextCompleter(Completer):
-    """Completions of the whole text before the cursor, as ``find`` gives them."""
+    """Completes the whole text before the cursor: with ``menu`` while the user types, with ``complete`` too at Tab."""
 
-    def __init__(self, find: Callable[[str], Sequence[str]]) -> None:
-        self._find = find
+    def __init__(self, menu: Callable[[str], Sequence[Choice]], complete: Callable[[str], Sequence[str]]) -> None:
+        self._menu = menu
+        self._complete = complete
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What could stand for the text."""
+        """Return the completions of the text before the cursor."""
         text = document.text_before_cursor
-        return [Completion(whole, -len(text)) for whole in self._find(text)]
+        choices = self._menu(text)
+        if not choices and not complete_event.text_inserted:
+            choices = [Choice(whole, whole) for whole in self._complete(text)]
+        return [Completion(whole, -len(text), label, about) for whole, label, about in choices]
 
 
 class FileHistory(History):

@@ -30,7 +30,7 @@ from cli.door.server import side_door
 from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
-from cli.screen.protocol import Acceptance, Screen
+from cli.screen.protocol import Acceptance, Choice, Screen
 from cli.show.text_rows import in_rows
 from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
@@ -210,8 +210,8 @@ class _Program:
     def completions(self, text: str) -> Sequence[str]:
         return self._session.commands.completions(text)
 
-    def menu(self, typed: str) -> Sequence[tuple[str, str]]:
-        return self._session.commands.menu(typed)
+    def menu(self, text: str) -> Sequence[Choice]:
+        return self._session.commands.menu(text)
 
     def target(self, typed: str) -> str:
         return self._session.target(typed)

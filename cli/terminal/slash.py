@@ -21,6 +21,7 @@ from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from cli.input.address import is_command
 from cli.input.file_names import FileNames
+from cli.screen.protocol import Choice
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
@@ -202,14 +203,16 @@ class Commands:
         known = {*self._commands, *OTHER_NAMES, *INSTEAD}
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
-    def menu(self, typed: str) -> list[tuple[str, str]]:
-        """The commands that begin like what is typed, and what each does, or the files; any thread may call it."""
-        if not is_command(typed):
-            return [(name, "") for name in self._files.begun(typed)[1]]
-        folded = typed.casefold()
-        found = [(f"{n} {self._commands[n].argument}".rstrip(), self._commands[n].about) for n in self._offered()]
-        found = [entry for entry in found if entry[0].startswith(folded)]
-        return [*found, *((n, about) for n, about in self.prompts if len(typed) > 1 and n.startswith(typed))]
+    def menu(self, text: str) -> list[Choice]:
+        """The commands, or the files, that ``text`` can be completed to; any thread may call it."""
+        if not is_command(text):
+            before, names = self._files.begun(text)
+            found = [Choice(before + name, name) for name in names]
+        else:
+            offered = [(name, self._commands[name]) for name in self._offered() if name.startswith(text.casefold())]
+            found = [Choice(name, f"{name} {each.argument}".rstrip(), each.about) for name, each in offered]
+            found += [Choice(n, n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
+        return [choice for choice in found if choice.text != text]
 
     def _offered(self) -> list[str]:
         """The commands that are of use here: that for servers is, where there are some."""
@@ -255,7 +258,7 @@ class Commands:
 
     def _help(self, name: str) -> Sequence[str]:
         if not name:
-            known = [entry for entry in self.menu("/") if not entry[0].startswith(SERVER_PROMPT)]
+            known = [(label, about) for _, label, about in self.menu("/")]
             return overview(known, self._width, has_keys=self._has_keys)
         if name.casefold() not in TOPICS:
             raise _NotUnderstood(

@@ -10,6 +10,7 @@ import trio
 from prompt_toolkit.application import Application
 from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.input import DummyInput
@@ -25,6 +26,7 @@ from cli.screen.protocol import Acceptance
 from cli.screen.toolkit import LONGEST_GAP_S, HeldOutput, KeyParser
 from cli.show.toolbar import answers_question
 
+UP, DOWN = "\x1b[A", "\x1b[B"
 LEFT, RIGHT, DELETE, SHIFT_LEFT, ESC = "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[1;2D", "\x1b"
 FLUSH = "a second without a key"
 FLAG, FAMILY, KEYCAP = "\U0001f1e9\U0001f1ea", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "1\ufe0f\u20e3"
@@ -47,9 +49,6 @@ class Listener:
 
     def target(self, typed: str) -> str:
         return ""
-
-    def menu(self, typed: str) -> list[tuple[str, str]]:
-        return [("/status", "what is going on")] if "/status".startswith(typed) or typed.endswith("@no") else []
 
 
 class Editor:
@@ -181,11 +180,14 @@ async def test_keys_move_and_delete_by_what_is_seen_as_one_sign(sign: str) -> No
         assert (await Editor().press(f"a{sign}{sign}", keys))[0] == text
 
 
-@pytest.mark.parametrize("typed", ["/st", "look at @no"])
-async def test_esc_closes_a_menu_before_it_interrupts(typed: str) -> None:
+@pytest.mark.parametrize(("keys", "chosen"), [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st")])
+async def test_arrows_choose_in_a_menu_and_esc_closes_it_before_it_interrupts(keys: str, chosen: str) -> None:
     editor = Editor()
-    assert await editor.press(typed, ESC) == (typed, [])
-    assert await editor.press(ESC) == (typed, ["interrupt"])
+    await editor.press("/st")
+    editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
+    assert await editor.press(keys) == (chosen, [])
+    assert await editor.press(ESC) == ("/st", [])
+    assert await editor.press(ESC) == ("/st", ["interrupt"])
 
 
 @pytest.mark.parametrize(

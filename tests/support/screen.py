@@ -46,7 +46,7 @@ _MODES_OFF = {1: "cursor keys", 47: "alternate screen", 1000: "mouse", 1002: "mo
 }
 _CURSOR_SHOWN = 25
 _PROMPT = re.compile(r"((?:[a-z][\w-]*-\d+ )?>|Q\d+\?) ")
-_MENU_ROW = re.compile(r"[ *] /[a-z]+ ")
+_MENU_ROW = re.compile(r" {3,}/[a-z]+ ")
 
 
 Condition: TypeAlias = "Callable[[Screen], object] | str"

@@ -500,5 +500,5 @@ async def test_a_file_is_completed_wherever_it_stands_in_a_line(tmp_path: Path) 
         (session.chain.workspace / "of our own" / "plan.md").touch()
         assert commands.completions("sum up @of") == ['sum up @"of our own/']
         assert commands.completions('first\nsum up @"of our own/p') == ['first\nsum up @"of our own/plan.md"']
-        assert commands.menu("sum up @of") == [('"of our own/', "")]
+        assert commands.menu("sum up @of") == [('sum up @"of our own/', '"of our own/', "")]
         assert commands.menu("nothing") == []
