@@ -1,17 +1,14 @@
 """The text of the prompt in an editor of the user's, which has the terminal meanwhile.
 
-It is a job of its own, in the foreground: Ctrl-C in it is its own, and the chain goes on behind it. Its rows wait.
+The chain continues behind it, and its rows wait. Ctrl-C goes to both, and only the editor heeds it. Ctrl-Z stops both.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,7 +27,7 @@ class OutsideEditor:
 
     def __init__(self, settle: Callable[[], object] = lambda: None) -> None:
         self._settle = settle
-        self._pid: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def edit(self, text: str, environ: Mapping[str, str]) -> str:
         """What the user made of the text. Raises ``UserError`` where there is no editor, or where it failed."""
@@ -49,37 +46,19 @@ class OutsideEditor:
 
     def end(self) -> None:
         """End the editor that runs, if any, since the program ends."""
-        if (pid := self._pid) is not None:
-            with suppress(OSError):
-                os.killpg(pid, signal.SIGTERM)
-                os.killpg(pid, signal.SIGCONT)
+        if (process := self._process) is not None:
+            process.terminate()
 
     def _run(self, argv: Sequence[str]) -> int:
-        with tty.lent(self._settle) as is_job_control:
+        with tty.lent(self._settle):
             try:
-                process = subprocess.Popen(argv, process_group=0 if is_job_control else None)
+                self._process = subprocess.Popen(argv)
             except OSError as error:
                 raise UserError(f"{argv[0]} cannot be started: {error.strerror}; set VISUAL or EDITOR") from None
-            if not is_job_control:
-                return process.wait()
-            self._pid = process.pid
             try:
-                tty.put_in_foreground(process.pid)
-                process.returncode = _wait(process.pid)
+                return self._process.wait()
             finally:
-                self._pid = None
-                tty.put_in_foreground(os.getpgrp())
-        return process.returncode
-
-
-def _wait(pid: int) -> int:
-    """Wait for the end. What stops, by Ctrl-Z or since it had no terminal yet, goes on: there is no shell to see."""
-    while True:
-        _, status = os.waitpid(pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            return os.waitstatus_to_exitcode(status)
-        with suppress(OSError):
-            os.killpg(pid, signal.SIGCONT)
+                self._process = None
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:

@@ -201,15 +201,10 @@ def keep_title() -> str:
 
 def _is_in_background(fd: int) -> bool:
     """Whether the shell has the terminal, and has set it as it wants it."""
-    return _foreground(fd) not in (None, os.getpgrp())
-
-
-def _foreground(fd: int) -> int | None:
-    """The group of processes that has the terminal; ``None`` if it controls no session, so that nobody else has it."""
     try:
-        return os.tcgetpgrp(fd)
+        return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
-        return None
+        return False  # it controls no session, so that nobody else has it
 
 
 def is_shared(fd: int) -> bool:
@@ -259,8 +254,8 @@ def stop_job() -> None:
 
 
 @contextmanager
-def lent(settle: Callable[[], object] = lambda: None) -> Iterator[bool]:
-    """Restore the terminal inside the block, for another program; whether that can be a job in the foreground.
+def lent(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Restore the terminal inside the block, for another program.
 
     In another thread than the main one ``settle`` has to wait until that has handled the signals which have arrived.
     """
@@ -271,7 +266,7 @@ def lent(settle: Callable[[], object] = lambda: None) -> Iterator[bool]:
     if _before is not None:
         termios.tcsetattr(0, termios.TCSANOW, _before)
     try:
-        yield _foreground(0) == os.getpgrp()
+        yield
     finally:
         take_back()
         settle()
@@ -281,16 +276,6 @@ def lent(settle: Callable[[], object] = lambda: None) -> Iterator[bool]:
 def is_lent() -> bool:
     """Return whether another program has the terminal, or is about to, so that Ctrl-C is meant for that program."""
     return _is_lent
-
-
-def put_in_foreground(group: int) -> None:
-    """Let a group of processes have the terminal."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
-    try:
-        with suppress(OSError):
-            os.tcsetpgrp(0, group)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def ask_for_modified_keys(environ: Mapping[str, str]) -> None:

@@ -301,11 +301,6 @@ class Screen:
         """Whether the terminal shows what is typed by itself."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)
 
-    @property
-    def is_in_foreground(self) -> bool:
-        """Whether Ctrl-C is a signal to the program, and not to one that it has given the terminal."""
-        return os.tcgetpgrp(self._terminal) == self.process.pid
-
     def mode(self, number: int) -> bool | None:
         """Whether a private mode (25: the cursor is shown, 2004: bracketed paste) was turned on, or off, last."""
         found = [switch == b"h" for modes, switch in _MODES.findall(self.raw) if b"%d" % number in modes.split(b";")]
