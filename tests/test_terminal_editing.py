@@ -267,9 +267,8 @@ def test_lines_that_come_back_during_a_search_are_not_lost(screen: Screen) -> No
     send(screen, "stop").until("⏹ Stopping after gate")
     screen.type(f"half{CTRL_R}alpha")
     screen.until("I-search backward: alpha").open_gate("a")
-    screen.until("⏹ cancelled").until(edits("use B\nhalf"))
-    screen.type(CTRL_G)
-    screen.type("x")
+    screen.until("⏹ cancelled").until("I-search backward: alpha").type(CTRL_G)
+    screen.until(edits("use B\nhalf")).type("x")
     quit(idle(cleared(screen.until(edits("use B\nhalfx")))))
 
 

@@ -9,8 +9,8 @@ import os
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 import trio
@@ -70,16 +70,14 @@ class Keyboard:
         """Set when there is a listener, or will be none."""
         self._draft = draft
         self._page = page
-        self._before_search: tuple[int, Document] | None = None
+        self._before_search = 0, Document()
+        """The entry of the history and the text to which a cancelled search returns."""
         self.pastes = Pastes()
         self.outside = OutsideEditor(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
         """What is typed up to Enter and means nothing, since its first letter was an answer."""
         self._asked = self._answer_keys = ""
         """The question that was on the screen when a key was pressed, which may take effect later, and its keys."""
-        self._before = self._last = ""
-        """What came just before this key, and what for the next one is that. A Ctrl-G behind a search that a line that
-        came back has ended was meant for the search."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its text, which are made with the keys."""
@@ -108,19 +106,19 @@ class Keyboard:
 
     def put_above(self, text: str) -> None:
         """Put a line above what is being typed, and below others that came back before."""
-        self._cut_search()
-        typed = self._buffer.text
-        *_, rest = lines = self._draft.put_above(typed, self.pastes.folded(text))
-        self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
+        with self._before_search_changed():
+            typed = self._buffer.text
+            *_, rest = lines = self._draft.put_above(typed, self.pastes.folded(text))
+            self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
     def put_to_edit(self, text: str) -> None:
         """Put a text into an empty editor to be changed, else above what is being typed."""
-        self._cut_search()
-        if self._buffer.text:
-            self.put_above(text)
-        else:
-            self._set_text(self.pastes.folded(text))
-            self._draft.begin_at("")
+        with self._before_search_changed():
+            if not self._buffer.text:
+                self._set_text(self.pastes.folded(text))
+                self._draft.begin_at("")
+                return
+        self.put_above(text)
 
     def _set_text(self, text: str) -> None:
         self._buffer.document = Document(text, len(text))
@@ -246,7 +244,7 @@ class Keyboard:
         for key in ("c-u", "c-k", "c-w"):
             bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
-        bind("c-g", to=lambda _: self._edit_outside(), when=editing & Condition(lambda: self._before != "cut search"))
+        bind("c-g", to=lambda _: self._edit_outside())
         bind("c-x", "c-e", to=lambda _: self._edit_outside())
         keys.add("c-z")(lambda _: self._suspend())
         selecting, searching = emacs.load_emacs_shift_selection_bindings(), emacs.load_emacs_search_bindings()
@@ -293,7 +291,6 @@ class Keyboard:
             self.ask(lambda listener: listener.escape())
 
     def _before_key(self, _: object) -> None:
-        self._before, self._last = self._last, ""
         if not self._app.key_processor.key_buffer:  # a key that waits for another one keeps its question
             self._asked = self._draft.question
             self._answer_keys = "" if self._buffer.text else self._page.answer_keys
@@ -382,20 +379,20 @@ class Keyboard:
         forward = event.key_sequence[0].key == Keys.ControlS
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
-    def _cut_search(self) -> None:
-        if self._app.layout.is_searching:
-            self._last = "cut search"
-            self._leave_search()
-
     def _leave_search(self) -> None:
         """End the search, and restore what was in the editor before it."""
-        if not self._app.layout.is_searching:
-            return
-        assert self._app.context is not None
-        self._app.context.copy().run(stop_search)
-        if self._before_search is not None:
+        stop_search()
+        self._buffer.working_index, self._buffer.document = self._before_search
+
+    @contextmanager
+    def _before_search_changed(self) -> Iterator[None]:
+        """Change what was in the editor before the search, if one is open, and search in what is there then."""
+        is_searching = self._app.layout.is_searching
+        if is_searching:
             self._buffer.working_index, self._buffer.document = self._before_search
-            self._before_search = None
+        yield
+        if is_searching:
+            self._before_search = self._buffer.working_index, self._buffer.document
 
     def _paste_over(self, text: str) -> None:
         if self._buffer.selection_state is not None:
