@@ -53,9 +53,6 @@ _OF_A_SHELL = {
 UNANSWERED_S = 1.0
 """Seconds after which trio's thread counts as blocked."""
 
-LONG = 10_000
-"""Characters of a text in which all rows are looked at to move by one: at more a key would take too long."""
-
 _REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
 """What follows a key that answers where its word is typed in full."""
 
@@ -411,11 +408,6 @@ def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None
 
     Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
     """
-    if len(text) > LONG:
-        # Only what is near: the rows of a long text are many, and those of the part are as long.
-        begin = max(at - LONG // 2, 0)
-        near = a_row_away(text[begin : at + LONG // 2], at - begin, width, by)
-        return None if near is None else begin + near
     starts, begin = [], 0
     for line in text.split("\n"):
         starts += [begin + start for start in row_starts(line, width)]

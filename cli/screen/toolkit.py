@@ -217,11 +217,9 @@ class FileHistory(History):
 
     def store_string(self, string: str) -> None:
         """Append an entry, unless it is too long or the file cannot be written."""
-        if len(string) <= MAX_ENTRY:
-            self._append(string)
-
-    def _append(self, entry: str) -> None:
-        rows = "".join(f"+{row}\n" for row in entry.split("\n"))
+        if len(string) > MAX_ENTRY:
+            return
+        rows = "".join(f"+{row}\n" for row in string.split("\n"))
         with suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(self._path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:

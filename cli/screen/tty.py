@@ -110,21 +110,15 @@ def hidden_typing() -> Iterator[None]:
 
 @contextmanager
 def noted_return() -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether the program was suspended since it was asked last. Only in the main thread."""
+    """Yield a function that returns whether the program was suspended since its last call. Only in the main thread."""
     returns: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        returns.append(number)
-        if callable(before):
-            before(number, frame)
 
     def ask() -> bool:
         has_returned = bool(returns)
         returns.clear()
         return has_returned
 
-    before = signal.getsignal(signal.SIGCONT)
-    signal.signal(signal.SIGCONT, note)
+    before = signal.signal(signal.SIGCONT, lambda number, _: returns.append(number))
     try:
         yield ask
     finally:
