@@ -3,9 +3,6 @@
 A long paste is one sign of a private plane in the text, and is shown as ``[pasted 300 lines]``: so the cursor, deletion
 and undo treat it as a whole, and the same words typed by hand are plain text. ``whole`` is the text that is meant.
 
-Of a line that is longer than the window, only the part around the cursor is given to prompt_toolkit, which would
-process all of it at each key.
-
 Signs without a column that join others (U+200D in a family) or change their width are not shown. Terminals do not agree
 on how wide the result is; on the parts they do.
 """
@@ -17,6 +14,7 @@ from itertools import accumulate
 
 from prompt_toolkit.formatted_text.utils import fragment_list_to_text
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
+from prompt_toolkit.layout.utils import explode_text_fragments
 
 from cli.screen.toolkit import screen_size
 from cli.show.text_rows import LONGEST_SHOWN, amount, row_count
@@ -74,27 +72,17 @@ class ShownText(Processor):
         self._pastes = pastes
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """One line of the text as it is shown."""
-        fragments, document = transformation_input.fragments, transformation_input.document
-        text = fragment_list_to_text(fragments)
-        size = screen_size()
-        window = size.columns * max(size.rows // 2, 1)
-        if len(text) <= 3 * window and text.isascii():
+        """Return one line of the text as it is shown."""
+        fragments = transformation_input.fragments
+        if fragment_list_to_text(fragments).isascii():
             return Transformation(fragments)
-        at = document.cursor_position_col if transformation_input.lineno == document.cursor_position_row else 0
-        first = max(at // window - 1, 0) * window if len(text) > 3 * window else 0
-        part = slice(first, first + 3 * window)
-        # What is selected or found is in fragments of one character.
-        chars = fragments[part] if len(fragments) == len(text) else [(fragments[0][0], char) for char in text[part]]
-        shown = [(style, self._pastes.shown(char)) for style, char, *_ in chars]
+        shown = [(style, self._pastes.shown(char)) for style, char, *_ in explode_text_fragments(fragments)]
         starts = list(accumulate((len(text) for _, text in shown), initial=0))
 
         def to_display(at: int) -> int:
-            at = max(at - first, 0)
-            return starts[min(at, len(shown))] + max(at - len(shown), 0)
+            return starts[min(at, len(shown))]
 
         def to_source(at: int) -> int:
-            at = max(bisect_right(starts, at) - 1, 0) if at < starts[-1] else len(shown) + at - starts[-1]
-            return first + at
+            return bisect_right(starts, at) - 1
 
         return Transformation([*shown], to_display, to_source)

@@ -14,9 +14,9 @@ from cli.show.text_rows import LONGEST_SHOWN
 LONG = "".join(f"row {n}\n" for n in range(300))
 
 
-def shown(pastes: Pastes, line: str, at: int | None = None) -> tuple[str, list[int], list[int]]:
-    """A line as it is shown with the cursor at a place, with where each place of it is then, and the reverse."""
-    document = Document(line, at)
+def shown(pastes: Pastes, line: str) -> tuple[str, list[int], list[int]]:
+    """A line as it is shown, with where each place of it is then, and the reverse."""
+    document = Document(line)
     given = TransformationInput(
         BufferControl(Buffer(document=document)), document, 0, lambda at: at, [("", line), ("", " ")], 80, 1
     )
@@ -61,15 +61,6 @@ def test_a_paste_that_fits_stays_as_it_is(rows: int) -> None:
 def test_a_paste_is_folded_by_the_rows_that_it_fills(text: str, shows: str | None) -> None:
     pastes = Pastes()
     assert shown(pastes, pastes.folded(text))[0] == (shows or text)
-
-
-@pytest.mark.parametrize("sign", ["x", "漢"])
-@pytest.mark.parametrize("at", [0, 50_000, 100_000])
-def test_of_a_long_line_only_what_is_around_the_cursor_is_processed(sign: str, at: int) -> None:
-    text, there, back = shown(Pastes(), sign * 100_000, at)
-    assert len(text) < 4_000
-    assert back[there[at]] == at
-    assert all(back[there[near]] == near for near in range(max(at - 900, 0), min(at + 900, 99_999)))
 
 
 def test_the_words_for_a_paste_are_plain_text_and_its_sign_cannot_be_pasted() -> None:
