@@ -296,7 +296,7 @@ class _Program:
         """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
         self._session.chain.keep_draft(self._screen.typed)
         # The editor may not end either, so its rows are erased here.
-        tty.write_briefly(b"\r\x1b[J")
+        tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
         tty.restore()
         tty.write_briefly("".join(f"{row}\n" for row in self._farewell).encode())
         exit_at_once(code)
