@@ -17,7 +17,7 @@ from support.house import ROOT
 from support.journals import journal_files, journals, receipts_of
 from support.program import gates
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, CTRL_R, ESC, LIMITS, UP, Start, busy, edits, idle, quit, send
+from support.terminal import CTRL_C, CTRL_D, CTRL_R, ESC, UP, Start, busy, edits, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -215,25 +215,19 @@ def test_a_disk_that_hangs_in_a_sync_holds_up_neither_keys_nor_esc_and_loses_not
     }
 
 
-@pytest.fixture
-def impatient(start: Start) -> Screen:
-    """The same program, in which Ctrl-C becomes a signal after a second in which the chain does not answer."""
-    return idle(start(under=SLOW_DISK, never=[limit for limit in LIMITS if not limit.endswith(".UNANSWERED_S")]))
-
-
 @pytest.mark.slow
-def test_after_a_write_that_hangs_ctrl_c_is_a_key_again(impatient: Screen) -> None:
-    with standing_disk(impatient, "write"):
-        send(impatient, "hello").until(lambda s: s.sends_signals)
-    idle(impatient.until("Done: hello"))
-    assert not impatient.sends_signals
-    quit(impatient)
+def test_after_a_write_that_hangs_ctrl_c_is_a_key_again(slow: Screen) -> None:
+    with standing_disk(slow, "write"):
+        send(slow, "hello").until(lambda s: s.sends_signals)
+    idle(slow.until("Done: hello"))
+    assert not slow.sends_signals
+    quit(slow)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "code"), [("Ctrl-C", 130), ("SIGTERM", 143)])
-def test_a_write_that_hangs_lets_keys_echo_and_the_program_end(impatient: Screen, way: str, code: int) -> None:
-    screen = impatient
+def test_a_write_that_hangs_lets_keys_echo_and_the_program_end(slow: Screen, way: str, code: int) -> None:
+    screen = slow
     busy(screen, "gate a")
     with standing_disk(screen, "write"):
         screen.open_gate("a")

@@ -50,9 +50,6 @@ _OF_A_SHELL = {
 }
 """The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
 
-UNANSWERED_S = 1.0
-"""Seconds after which trio's thread counts as blocked."""
-
 _REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
 """What follows a key that answers where its word is typed in full."""
 
@@ -87,9 +84,9 @@ class Keyboard:
     def ask(self, question: Callable[[Listener], T]) -> T | None:
         """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
 
-        No key is read meanwhile, so Ctrl-C becomes a signal if trio's thread does not answer, as on a disk that hangs.
+        No key is read meanwhile, so Ctrl-C is a signal: trio's thread may not answer, as on a disk that hangs.
         """
-        with tty.signal_on_ctrl_c(UNANSWERED_S):
+        with tty.signal_on_ctrl_c():
             self.is_ready.wait()
             if self.listener is not None and self.token is not None:
                 with suppress(trio.RunFinishedError):

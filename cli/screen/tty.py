@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import termios
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,7 +37,7 @@ WRITE_S = 1.0
 """The longest that ``write_briefly`` writes."""
 
 _asked_for_keys = False
-_is_lent = _sends_signals = False
+_is_lent = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
 """The settings that the prompt needs."""
@@ -66,8 +65,6 @@ def note_settings() -> None:
 
 def take_back() -> None:
     """Set the terminal as the prompt needs it: a shell has changed it while the program was stopped."""
-    global _sends_signals
-    _sends_signals = False
     if _before is not None and _in_use is not None:
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, _in_use)
@@ -212,34 +209,24 @@ def is_shared(fd: int) -> bool:
 
 
 @contextmanager
-def signal_on_ctrl_c(after_s: float) -> Iterator[None]:
-    """Let Ctrl-C send SIGINT once the block has taken ``after_s`` seconds: the thread that reads keys is blocked in it.
+def signal_on_ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C send SIGINT inside the block, in which the thread that reads keys is blocked.
 
-    The other signal keys stay off.
+    The other signal keys stay off, and what is typed ahead stays.
     """
-    timer = threading.Timer(after_s, _send_signals)
-    timer.daemon = True
-    with suppress(RuntimeError):  # there is no thread to be had
-        timer.start()
+    if _before is None or _in_use is None or _is_lent:
+        yield
+        return
+    settings = [*_in_use[:3], _in_use[3] | termios.ISIG | termios.NOFLSH, *_in_use[4:6], [*_in_use[6]]]
+    settings[6][termios.VQUIT] = settings[6][termios.VSUSP] = b"\0"
+    with suppress(termios.error):
+        termios.tcsetattr(0, termios.TCSANOW, settings)
     try:
         yield
     finally:
-        timer.cancel()
-        if timer.ident is not None:
-            timer.join()
-        if _sends_signals:
-            take_back()
-
-
-def _send_signals() -> None:
-    global _sends_signals
-    if _before is not None and not _is_lent:
-        with suppress(termios.error):
-            settings = termios.tcgetattr(0)
-            settings[3] |= termios.ISIG | termios.NOFLSH  # what is typed ahead stays
-            settings[6][termios.VQUIT] = settings[6][termios.VSUSP] = b"\0"
-            termios.tcsetattr(0, termios.TCSANOW, settings)
-            _sends_signals = True
+        if _before is not None:
+            with suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSANOW, _in_use)
 
 
 def stop_job() -> None:

@@ -67,7 +67,6 @@ LIMITS = (
     "cli.terminal.program.DOUBLE_PRESS_S",
     "cli.terminal.terminal_session.SHOWING_S",
     "cli.screen.editor.CLOSING_S",
-    "cli.screen.keyboard.UNANSWERED_S",
     "cli.screen.dumb.CLOSING_S",
     "cli.screen.tty.WRITE_S",
     "cli.ending.EXIT_S",
