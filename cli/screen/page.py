@@ -186,7 +186,6 @@ class Page:
             rows, self._rows = self._rows, []
             # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them, nor answer
             # a question that is not on the screen yet.
-            is_as_tall = _height_of(self.tail) == _height_of(self._next_tail)
             self.tail = self._next_tail
             is_asked = self._next_question not in ("", self._draft.question)
             self._draft.question = self._next_question
@@ -197,9 +196,8 @@ class Page:
         if not app.is_running or app.is_done:
             return
         with self._output.held():
-            if rows or not is_as_tall:
-                self._erase()
             if rows:
+                self._erase()
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
             app._redraw()
         if is_asked:
@@ -244,10 +242,6 @@ class Page:
         with self._output.held():
             self._erase()
             self._app._redraw()
-
-
-def _height_of(tail: str) -> int:
-    return tail.count("\n") + 1 if tail else 0
 
 
 def _filled(row: Mapping[int, Char]) -> int:
