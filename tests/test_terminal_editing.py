@@ -112,6 +112,23 @@ def test_an_editor_that_fails_leaves_the_text_and_ctrl_c_in_it_is_its_own(with_e
     quit(idle(cleared(screen)))
 
 
+@pytest.mark.slow
+def test_ctrl_z_in_an_editor_stops_the_job_and_fg_continues_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "editor").write_text(EDITOR)
+    (tmp_path / "editor").chmod(0o755)
+    shell = '"$@"; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
+    screen = idle(start(under=("/bin/sh", "-m", "-c", shell, "sh"), env={"VISUAL": str(tmp_path / "editor")}))
+    screen.type(f"one{CTRL_G}")
+    screen.until("the editor has: one").type("\x1a")
+    screen.until("stopped: ").type("\n")
+    screen.type("two\n")
+    screen.until(edits("one\ntwo")).type("\r")
+    idle(screen.until("▶ one"))
+    send(screen, "/quit").until("ended: 0")
+    assert screen.wait() == 0
+    assert screen.left_behind == []
+
+
 # ----------------------------------------------------------------------------------------------- what was not accepted
 
 

@@ -93,7 +93,9 @@ class _Terminal:
         self._page = Page(self._output, self._draft)
         self._keyboard = Keyboard(self._draft, self._page)
         keys = self._keyboard.bindings()
-        self._bound = {binding.keys[0] for binding in keys.bindings if len(binding.keys) == 1}
+        bound = {binding.keys[0] for binding in keys.bindings if len(binding.keys) == 1}
+        self._input = Vt100Input(sys.stdin)
+        self._input.vt100_parser = KeyParser(self._input.vt100_parser.feed_key_callback, bound)
         self._session: PromptSession[None] = PromptSession(
             message=self._message,
             multiline=True,
@@ -109,6 +111,7 @@ class _Terminal:
             input_processors=[ShownText(self._keyboard.pastes)],
             prompt_continuation=lambda width, number, is_soft: " " * width,
             erase_when_done=True,
+            input=self._input,
             output=self._output,
         )
         self._buffer = self._session.default_buffer
@@ -219,17 +222,14 @@ class _Terminal:
 
         app = self._app
         app.after_render += begun
-        if isinstance(app.input, Vt100Input):
-            app.input.vt100_parser = KeyParser(app.input.vt100_parser.feed_key_callback, self._bound)
         with suppress(EOFError):  # the terminal is gone
             app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
         if not self._is_closing:
             self._call_in_trio(self._hang_up)
 
     def _press_keys(self) -> None:
-        if isinstance(self._app.input, Vt100Input):
-            self._app.input.vt100_parser.feed(self._typed)
-        self._app.key_processor.feed_multiple(self._app.input.flush_keys())
+        self._input.vt100_parser.feed(self._typed)
+        self._app.key_processor.feed_multiple(self._input.flush_keys())
         self._app.key_processor.process_keys()
 
     def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
