@@ -359,8 +359,8 @@ class Keyboard:
             found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
         else:
             found = state.completions
-        is_divided = not get_common_complete_suffix(buffer.document, found)
-        if state is not None and (state.complete_index is not None or is_divided):
+        has_common_part = bool(get_common_complete_suffix(buffer.document, found))
+        if state is not None and (state.complete_index is not None or not has_common_part):
             buffer.complete_next()
         elif len(found) == 1:  # also one that changes what was typed
             buffer.apply_completion(found[0])

@@ -1,6 +1,6 @@
 """The text of the prompt in an editor of the user's, which has the terminal meanwhile.
 
-The chain continues behind it, and its rows wait. Ctrl-C goes to both, and only the editor heeds it. Ctrl-Z stops both.
+The chain continues behind it, and its rows wait. Both receive Ctrl-C, which the chain ignores, and Ctrl-Z.
 """
 
 from __future__ import annotations
