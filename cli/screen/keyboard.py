@@ -228,7 +228,7 @@ class Keyboard:
         for key in ("up", "c-p"):
             bind(key, to=lambda _: self._up())
         for key in ("down", "c-n"):
-            bind(key, to=lambda _: self._down())
+            bind(key, to=lambda _: self._go_by_a_row(1))
         bind("tab", to=lambda _: self._complete())
         bind("c-l", to=lambda _: self._page.clear())
         for key in ("c-r", "c-s"):
@@ -310,28 +310,24 @@ class Keyboard:
             self._empty()
 
     def _up(self) -> None:
-        """Go to the row above, in a menu too; from the first row of the text, to a waiting line or to the history."""
-        buffer, typed = self._buffer, self._buffer.text
-        if not typed:
-            text = self.ask(lambda listener: listener.take_back())
-            if text is not None:
-                self.put_to_edit(text)
-                return
-        elif not (buffer.complete_state or self.pastes.has_any(typed) or self._is_from_history):
-            at = a_row_away(typed, buffer.cursor_position, self._room, -1)
-            if at is not None:
-                buffer.cursor_position = at
-                return
-        buffer.auto_up()
-
-    def _down(self) -> None:
-        """Go to the row below, in a menu too; from the last row of the text, to the history."""
-        document = self._buffer.document
-        at = a_row_away(document.current_line, document.cursor_position_col, self._room, 1)
-        if at is None or self._buffer.complete_state or self._is_from_history or self.pastes.has_any(document.text):
-            self._buffer.auto_down()
+        """Take the latest waiting line back into an empty editor, or go to the row above."""
+        text = None if self._buffer.text else self.ask(lambda listener: listener.take_back())
+        if text is None:
+            self._go_by_a_row(-1)
         else:
-            self._buffer.cursor_position += at - document.cursor_position_col
+            self.put_to_edit(text)
+
+    def _go_by_a_row(self, by: Literal[-1, 1]) -> None:
+        """Go to the row above or below, in the menu if it is open; beyond the text, to the history."""
+        buffer, at = self._buffer, None
+        if not (buffer.complete_state or self.pastes.has_any(buffer.text) or self._is_from_history):
+            at = a_row_away(buffer.text, buffer.cursor_position, self._room, by)
+        if at is not None:
+            buffer.cursor_position = at
+        elif by < 0:
+            buffer.auto_up()
+        else:
+            buffer.auto_down()
 
     @property
     def sign(self) -> str:
