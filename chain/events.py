@@ -9,6 +9,7 @@ from __future__ import annotations
 import time as _time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from chain.messages import Usage
@@ -16,9 +17,6 @@ from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, ROOT
 
 _T = TypeVar("_T")
-
-Point: TypeAlias = Literal["start", "A", "B", "C", "D", "N"]
-"""Where a line entered the conversation: as a run's query, or at one of the safe points."""
 
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
 """What became of a line (SPEC section 3)."""
@@ -66,6 +64,31 @@ AnsweredBy: TypeAlias = Literal["user", "config", "nobody"]
 
 Phase: TypeAlias = Literal["thinking", "tools", "answering"]
 """How far a run had come in its iteration when the user stopped it."""
+
+
+class Point(StrEnum):
+    """A place where a line enters the conversation: as the query of a run, or at one of the safe points.
+
+    The values are those of events, journals and handler prompts. To add a safe point, name it here, deliver at it in
+    ``chain.agent.executor``, and describe it in ``chain.text.phrases``.
+    """
+
+    START = "start"
+    """The line is the query of a run."""
+    BEFORE_FIRST_CALL = "A"
+    """After the query, where the lines enter that an earlier run has left."""
+    AFTER_REPLY = "B"
+    """After a reply without tool calls, before the run would end."""
+    BEFORE_TOOL = "C"
+    """Before a tool call that an urgent line skips, with those that follow it."""
+    AFTER_TOOLS = "D"
+    """After the results of all tool calls of a reply."""
+    AT_ONCE = "N"
+    """Wherever a now line cuts a reply or tools."""
+
+
+MID_TASK = frozenset({Point.BEFORE_TOOL, Point.AFTER_TOOLS, Point.AT_ONCE})
+"""The safe points at which the model has not finished its task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import trio
 from chain.agent.spec import AgentContext
 from chain.agent.state import ReplyExpectation, Run
 from chain.errors import PlanError
-from chain.events import Point, Status
+from chain.events import MID_TASK, Point, Status
 from chain.interruption.prompt import Arrival, Composed, Situation, compose
 from chain.journal import records
 from chain.lines.accepted import Accepted
@@ -41,8 +41,8 @@ class Delivery:
         attached = self._attached([query])
         message = Message("user", (Text(query.line.message), *attached.blocks))
         agent, parent_id = self._context.name, self._context.spec.parent_id
-        self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point="start"))
-        self._entered(run, [query], "start", attached)
+        self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point=Point.START))
+        self._entered(run, [query], Point.START, attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
         """Append all waiting lines but follow-ups as one message, and return whether there were any.
@@ -140,13 +140,13 @@ def expectation_after(
     """Return what a delivery requires of the reply. Pure.
 
     ``before`` is the previous expectation, ``unanswered`` are all lines that the reply answers. ``is_after_reply``: the
-    conversation ended with a reply without tool calls, which is not so at B after an empty reply.
+    conversation ended with a reply without tool calls, which is not so after an empty reply.
     """
     point = situation.point
-    is_after_nothing = point == "B" and not is_after_reply
-    in_mid_task = point in ("C", "D", "N") or is_after_nothing or before.resume is not None
-    # The reply to a line at A answers the query too.
-    answers_query = point == "A" and bool(situation.query)
+    is_after_nothing = point == Point.AFTER_REPLY and not is_after_reply
+    in_mid_task = point in MID_TASK or is_after_nothing or before.resume is not None
+    # The reply to a line that enters before the first call answers the query too.
+    answers_query = point == Point.BEFORE_FIRST_CALL and bool(situation.query)
     asides_only = not answers_query and all(a.line.is_aside for a in unanswered)
     return ReplyExpectation(
         post_prompt=composed.post_prompt,

@@ -13,9 +13,9 @@
                                 D    deliver what waits
     N     a now line, at any time: cut the reply or the tools, deliver what waits, continue
 
-Apart from the query, a line enters only in ``Delivery.deliver``, one step without an ``await``, at A, B, D (called C
-after skipped tools) and N. Before the next request ``_flush`` waits until the lines in it are acknowledged. Lines that
-come during a compaction are delivered after it (``_make_room``).
+The letters are the values of ``Point``. Apart from the query, a line enters only in ``Delivery.deliver``, one step
+without an ``await``, at A, B, D (called C after skipped tools) and N. Before the next request ``_flush`` waits until
+the lines in it are acknowledged. Lines that come during a compaction are delivered after it (``_make_room``).
 
 What each act of the user does, depending on where the run is at that moment (in any step that awaits or emits)::
 
@@ -172,7 +172,7 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
-        if not run.stop_asked and not self._delivery.deliver(run, "A") and not run.asked_for:
+        if not run.stop_asked and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.asked_for:
             return self._done(run)  # the carried lines were dropped at the last moment
         limits = self._limits
         while run.iteration < limits.max_iterations:
@@ -218,7 +218,8 @@ class Executor:
             is_too_long = by == "service" and attempted.what == "failed"
             if is_too_long or (not was_cut and self.compaction.is_hopeless()):
                 return self._context_full(run)
-            point: Point = "N" if was_cut else "D" if run.iteration else "A"
+            point = Point.AFTER_TOOLS if run.iteration else Point.BEFORE_FIRST_CALL
+            point = Point.AT_ONCE if was_cut else point
             left = self._limits.max_iterations - run.iteration + (by == "service")
             if self._limits.spent(run.used):
                 self._delivery.settle_todos(run)  # no call is left to answer other lines
@@ -246,7 +247,7 @@ class Executor:
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             while self.inbox.has_now and not run.stop_asked and not self._limits.spent(run.used):
-                self._delivery.deliver(run, "N", calls_left=self._limits.max_iterations - run.iteration + 1)
+                self._delivery.deliver(run, Point.AT_ONCE, calls_left=self._limits.max_iterations - run.iteration + 1)
                 await self._flush()
             # No await from here to the scope that a now line cancels.
             news = self.context.state.news.pending(self._shared.plan, self.agent)
@@ -261,7 +262,7 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
-        """Handle point N after a cut reply: append the part that was shown, which does not count as an answer."""
+        """Append the part of a cut reply that was shown, which is no answer, and deliver ``AT_ONCE``."""
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
             return self._done(run)
@@ -269,7 +270,7 @@ class Executor:
         if shown.strip():
             self._append_reply(run, assistant([Text(shown)]), is_whole=False)
             run.expectation = run.expectation.after_reply()
-        self._deliver_midway(run, "N")
+        self._deliver_midway(run, Point.AT_ONCE)
         return None
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
@@ -313,7 +314,7 @@ class Executor:
         return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
 
     def _after_answer(self, run: Run, no_answer: Outcome | None) -> Outcome | None:
-        """Point B, and the return to the task after an aside. ``no_answer`` is the ending for a truncated reply."""
+        """Deliver ``AFTER_REPLY``, or return to the task after an aside. ``no_answer`` ends a truncated reply."""
         if run.stop_asked:
             return self._done(run)
         spent = self._limits.spent(run.used)
@@ -324,7 +325,7 @@ class Executor:
             if not waits and (no_answer or run.expectation.resume is None):
                 return no_answer or self._done(run)
             return self._limit_reached(run, spent) if spent else self._at_limit(run)
-        if self._delivery.deliver(run, "B"):
+        if self._delivery.deliver(run, Point.AFTER_REPLY):
             return None
         if no_answer:
             return no_answer
@@ -335,13 +336,14 @@ class Executor:
         return None
 
     def _after_tools(self, run: Run, unstarted: tuple[str, ...], *, was_skipped: bool) -> Outcome | None:
-        """Point D, called C if an urgent line skipped tools, and N if a now line cut some."""
+        """Deliver ``AFTER_TOOLS``, or the point at which a line skipped or cut tools."""
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
         if run.stop_asked:
             return self._done(run)
         run.expectation = run.expectation.after_reply()
-        point: Point = "N" if run.step.was_cut else "C" if was_skipped else "D"
+        point = Point.BEFORE_TOOL if was_skipped else Point.AFTER_TOOLS
+        point = Point.AT_ONCE if run.step.was_cut else point
         self._deliver_midway(run, point, unstarted)
         return None
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from chain.app.prompt_files import prompt_file
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError
+from chain.events import Point
 from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, Rule, Situation, compose
 from chain.interruption.prompt_file import PromptFile
 from chain.lines.parse import Line, parse_line, problem_of
@@ -85,7 +86,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
 def _example(line: Line, max_iterations: int) -> Situation:
     """The example that a line is delivered in: an urgent one skips tools there, and a now line cuts the work."""
     iteration = max(1, min(_ITERATION, max_iterations - 1))
-    point = {"next": "D", "urgent": "C", "now": "N"}[line.urgency]
+    point = {"next": Point.AFTER_TOOLS, "urgent": Point.BEFORE_TOOL, "now": Point.AT_ONCE}[line.urgency]
     skipped = _SKIPPED if line.urgency == "urgent" else ()
     return Situation(iteration, point, max_iterations - iteration, skipped, MAIN, _QUERY)
 

@@ -8,6 +8,7 @@ from string import Template
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from chain.errors import ConfigError
+from chain.events import Point
 from chain.lines.parse import Kind, Line
 from chain.messages import Overrides
 from chain.text.search import SearchBudget, TooSlow
@@ -115,7 +116,7 @@ class Situation:
     """Where lines are delivered, with how many model calls are left and the tools that were skipped."""
 
     iteration: int
-    point: str
+    point: Point
     remaining: int
     skipped: tuple[str, ...]
     agent: str

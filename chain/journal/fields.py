@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from enum import StrEnum
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -63,6 +64,8 @@ def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
         return lambda value: read_fields(hint, _checked(value, dict))
     if origin is Literal:
         return lambda value: _one_of(inside, _checked(value, str))
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return lambda value: hint(_one_of(tuple(hint), value))
     if hint is float:
         return lambda value: float(_checked(value, float, int))
     return lambda value: _checked(value, hint)

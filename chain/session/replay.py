@@ -17,7 +17,7 @@ from typing import Protocol, get_args
 from chain.agent.delivery import expectation_after
 from chain.agent.spec import AgentSpec, tools_text
 from chain.agent.state import ReplyExpectation
-from chain.events import Status
+from chain.events import Point, Status
 from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.journal.records import Entry, text_digest
@@ -224,7 +224,7 @@ class Replay:
             agent.expected = agent.expected.after_reply()
         elif record.point is not None:
             lines = self._lines(record.line_ids)
-            if record.point == "start":
+            if record.point == Point.START:
                 return self._compared(record, agent.query) if lines else None
             if lines and agent.spec is not None:
                 return self._compared(record, self._deliver(record, agent, lines, is_after_reply=was_after_reply))
@@ -240,7 +240,7 @@ class Replay:
         if recorded == today:
             return None
         sent = self._agent(record.agent).sent
-        at = record.iteration or (0 if sent is None or record.point == "start" else sent.iteration)
+        at = record.iteration or (0 if sent is None or record.point == Point.START else sent.iteration)
         rows = NOTHING if today is None else today.splitlines()
         return Difference(record.agent, at, "what the model is told is another", recorded.splitlines(), rows)
 

@@ -311,7 +311,7 @@ class SessionRuns:
     def _run_of_waiting(self) -> Run | None:
         """Return a run for the waiting lines, if there are any. Its query is the oldest follow-up, if there is one.
 
-        The other lines enter at A, except later follow-ups.
+        The other lines enter before the first call, except later follow-ups.
         """
         query = self._inbox.next_follow_up()
         return self._new_run(query) if query is not None or len(self._inbox) else None

@@ -38,7 +38,7 @@ from chain import events, messages
 from chain.agent.conversation import CallIds
 from chain.agent.history import AgentState
 from chain.agent.questions import Asked, whole_number
-from chain.events import Event
+from chain.events import Event, Point
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
 from chain.lines.accepted import Accepted, Lines, adjustment_view
@@ -359,7 +359,7 @@ class State:
 
     def _deliver(self, agent: AgentState, record: records.Message, at: float) -> list[Event]:
         """Follow the delivery of lines; a message without a safe point delivers none."""
-        is_interruption = record.point not in (None, "start")
+        is_interruption = record.point not in (None, Point.START)
         if is_interruption:
             agent.iteration = record.iteration or agent.iteration
         lines = self.lines.leave(record.line_ids)

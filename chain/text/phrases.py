@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from chain import events
-from chain.events import Status, TaskState
+from chain.events import Point, Status, TaskState
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN, beginning, counted
 
@@ -18,13 +18,21 @@ MAX_INPUT = 160
 
 BOXES: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
-
 _POINTS = {
-    "A": "before the first model call",
-    "B": "after the reply",
-    "C": "before a tool",
-    "D": "after the tools",
-    "N": "at once, cutting the work",
+    Point.BEFORE_FIRST_CALL: "before the first model call",
+    Point.AFTER_REPLY: "after the reply",
+    Point.BEFORE_TOOL: "before a tool",
+    Point.AFTER_TOOLS: "after the tools",
+    Point.AT_ONCE: "at once, cutting the work",
+}
+
+_POINTS_IN_ROWS = {
+    Point.START: "at the start",
+    Point.BEFORE_FIRST_CALL: "at the start",
+    Point.AFTER_REPLY: "after the reply",
+    Point.BEFORE_TOOL: "before a tool",
+    Point.AFTER_TOOLS: "before a tool",
+    Point.AT_ONCE: "at once",
 }
 
 
@@ -85,6 +93,12 @@ def delivered(event: events.UserInterruption, urgency: str) -> str:
     waited = f", waited {duration(event.waited_s)}" if event.waited_s >= 0.05 else ""
     lines = f" ({counted(len(event.ids), 'line')})" if len(event.ids) > 1 else ""
     return sanitize(f"{marked}{target}{lines}: {at}{where}{waited}")
+
+
+def delivered_in_row(point: Point, last_tool: str) -> str:
+    """Return where lines entered, for one row; ``last_tool`` ran before them in their iteration, if any did."""
+    is_at_tools = point in (Point.BEFORE_TOOL, Point.AFTER_TOOLS)
+    return f"after {last_tool}" if is_at_tools and last_tool else _POINTS_IN_ROWS[point]
 
 
 def answered(answer: events.Answer) -> str:

@@ -98,7 +98,7 @@ class Tour:
         is_urgent = any(line.urgency != "next" for line in lines)
         for way in (*kinds, "urgent") if is_urgent else kinds:
             self._left.pop(way, None)
-        if event.point == "N":
+        if event.point == events.Point.AT_ONCE:
             return (_EFFECTS["now"],)
         if is_urgent:
             skipping = "urgent" if self._has_run_tools else "urgent, none started"

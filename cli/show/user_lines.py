@@ -62,11 +62,7 @@ def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
 
 def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
     """The row of what one safe point delivered; ``last_tool`` ran before it in this iteration, if any did."""
-    where = {"start": "at the start", "A": "at the start", "B": "after the reply", "N": "at once"}.get(
-        event.point, "before a tool"
-    )
-    if event.point in ("C", "D") and last_tool:
-        where = f"after {flat(last_tool)}"
+    where = phrases.delivered_in_row(event.point, flat(last_tool))
     spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
         spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(how_often(event.tools_skipped))}"), ("", " ")]

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from chain.errors import UserError
+from chain.events import Point
 from chain.session.exit_codes import LINES_LEFT
 from chain.text.plain import sanitize
 from cli.event_rows import row_of
@@ -51,7 +52,7 @@ def tell_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple[
     match row["state"]:
         case "handled":
             say(reason or f"{row['id'] or 'It'} was done.")
-        case "delivered" if row.get("point") == "start":
+        case "delivered" if row.get("point") == Point.START:
             say(f"{row['id']} has started a run.")
         case "delivered":
             say(f"{row['id']} is in: {row.get('agent', 'main')}, iteration {row.get('iteration', 0)}.")
