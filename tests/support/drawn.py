@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -51,5 +52,7 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(of_type(inside[0]), max_size=3).map(tuple)
     if get_origin(hint) in (dict, Mapping):
         return st.dictionaries(WORDS, of_type(inside[1]), max_size=3)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return st.sampled_from(hint)
     assert is_dataclass(hint), hint
     return drawn(hint)
