@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -23,17 +23,16 @@ from chain.agent.window import WindowView
 from chain.config.retries import Retries
 from chain.errors import UserError
 from chain.events import Origin
-from chain.journal.records import Draft, InstructionsRead
-from chain.lines.accepted import Accepted
-from chain.lines.inbox import find_waiting_line
+from chain.journal.records import Draft
 from chain.lines.parse import Line, Urgency, parse_line
-from chain.lines.receipts import MAX_REFUSED, Settled
-from chain.messages import Image, Usage
+from chain.lines.receipts import MAX_REFUSED
+from chain.messages import Image
 from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
+from chain.session.session_lines import SessionLines
 from chain.session.snapshot import Snapshot
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_READ, image_of
@@ -51,7 +50,7 @@ CLOSING_S = 5.0
 
 
 def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:
-    """The images of a line, or why it cannot have them."""
+    """Return the images of a line, or why it cannot have them."""
     if len(images) > MAX_NAMED:
         return f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
     if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_READ:
@@ -76,10 +75,13 @@ class Chain:
     A front end does three things with it, all in trio's thread, and none of them waits for another:
 
     - It sends lines (``submit``, which decides at once; ``origin`` says where they are from, and where they go back to)
-      and commands (``interrupt``, ``drop``, ``use_model``).
+      and commands (``interrupt``, ``lines.drop``, ``use_model``).
     - It tells events: by a ``feed`` of its own, at its own pace, or by ``listen``, in the very step of each. One that
       comes late begins with ``standing``, and one that goes on with a session with ``resumed.past``.
     - It may answer questions: ``answering`` promises that, and ``answer`` does it.
+
+    The rest is in its parts: ``lines`` (waiting lines and receipts), ``plan``, ``questions`` (what is asked and what is
+    allowed), ``runs`` (how they ended, and the exit code) and ``state`` (usage, instructions and the trace: read only).
     """
 
     def __init__(
@@ -96,22 +98,24 @@ class Chain:
         self.workspace = shared.workspace
         self.max_iterations = spec.limits.max_iterations
         self.inbox_size = session.tree.main.inbox.size
-        self.plan = shared.plan
-        self.resumed = resumed
-        """What was before, if the session was resumed."""
         self._servers = servers
         self._shared = shared
         self._audience = audience
-        self._session = session
         self._tree = session.tree
-        self._ledger = shared.ledger
         self._intake = Intake(session, shared)
+        self.plan = shared.plan
+        self.lines = SessionLines(self._intake, session.tree, shared.ledger)
+        self.questions = shared.questions
+        self.runs = session
+        self.state = session.state
+        self.resumed = resumed
+        """What was before, if the session was resumed."""
         workspace = str(shared.workspace)
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
         """The first event of a feed that begins now."""
         self._has_wound_down = False
         self._standing = Snapshot()
-        for event in session.state.waiting():
+        for event in self.state.waiting():
             self._standing.update(event)
         audience.listen(self._standing.update)
 
@@ -141,43 +145,21 @@ class Chain:
             if isinstance(found, str):
                 return self._intake.refuse(sent, found)
             sent = replace(sent, line=replace(line, images=found))
-        if self._session.is_closing:
+        if self.runs.is_closing:
             return self._intake.refuse(sent, "the chain is closing")
         if line.kind == "blank":
             return Submitted("nothing")
         if line.kind == "local":
             return Submitted("local", message=line.message)
-        if self._session.active is not None:
+        if self.runs.active is not None:
             return self._intake.interrupt(sent)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
-        if problem := self._ledger.problem(line, id):
+        if problem := self._shared.ledger.problem(line, id):
             return self._intake.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
             return self._intake.carry_out(sent, self.status())
         return self._intake.start(sent)
-
-    def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:
-        """Whether a line would be accepted by the run that is active also if the channel is full, and as what.
-
-        ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work in hand and empties the channel.
-        """
-        return self._intake.needs_no_room(Sent(parse_line(text, urgency=urgency, local=False), to=to))
-
-    def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
-        """Record that a script or a pipe will not send a line any more; the next result lists it.
-
-        ``written`` is the line as it was written, its moment included, and ``id`` is its sender's own, if it has one.
-        """
-        self._ledger.never_sent(written, reason, self._session.spec.name, id=id, iteration=self._tree.main.iteration)
-
-    def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
-        """Tell the sender of something that was meant as a line, and cannot be read as one, why it was not accepted."""
-        return self._intake.refuse(Sent(Line(text, "redirect", text), id, origin), reason)
-
-    def settled(self) -> Settled:
-        """What became of lines since the last result, or since this was last called."""
-        return self._ledger.settled()
 
     def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> Submitted:
         """Start a run with a query that is not parsed. Refused while a run is active.
@@ -188,8 +170,8 @@ class Chain:
         message = query.strip()
         line = Line(query, "verbatim", message, names_files=names_files)
         sent = Sent(line, id, origin)
-        problem = "a run is active; wait for it to end" if self._session.active else self._ledger.problem(line, id)
-        if self._session.is_closing:
+        problem = "a run is active; wait for it to end" if self.runs.active else self._shared.ledger.problem(line, id)
+        if self.runs.is_closing:
             problem = "the chain is closing"
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
@@ -197,32 +179,16 @@ class Chain:
             return self._intake.refuse(sent, problem)
         return self._intake.start(sent)
 
-    def run_waiting(self) -> bool:
-        """Start a run with the lines that wait, if none is active and there are any. Whether it was started."""
-        return not self._session.is_closing and self._session.begin_waiting()
-
-    def compact(self, focus: str = "") -> None:
-        """Compact the main agent's conversation: at the next safe point of the run that is active, else at once.
-
-        ``focus`` is what matters most. What came of it is told by ``compaction`` events, and where no run is active by
-        the result of one that is begun for it. Raises ``UserError`` if there is nothing to compact.
-        """
-        if self._session.is_closing:
-            raise UserError("the chain is closing")
-        if not self._tree.main.agent.conversation.messages:
-            raise UserError("there is no conversation yet")
-        self._session.compact(" ".join(focus.split()))
-
     def interrupt(self) -> bool:
-        """Cancel the work in hand, everywhere. Whether there was any."""
-        return self._session.interrupt()
+        """Cancel the work of all agents. Return whether a run is active."""
+        return self.runs.interrupt()
 
     def leave(self) -> None:
-        """Accept no more lines and interrupt what runs. Waiting lines stay queued for whoever resumes the session."""
-        self._session.leave()
+        """Accept no more lines and interrupt the run. Waiting lines stay queued for when the session is resumed."""
+        self.runs.leave()
 
     def keep_draft(self, text: str) -> None:
-        """Record what the user was typing, for whoever resumes the session."""
+        """Record what the user was typing, for when the session is resumed."""
         if text != ("" if self.resumed is None else self.resumed.draft):
             self._shared.journal.record_if_possible(Draft(text))
 
@@ -234,34 +200,17 @@ class Chain:
         Without anybody who answers, approvals are refused and choices are left to the model, at once. With ``agent``
         the promise is for the questions of this one alone.
         """
-        return self._shared.questions.answering(agent)
-
-    @property
-    def questions(self) -> tuple[events.Question, ...]:
-        """The latest questions, the last one last."""
-        return tuple(self._shared.questions.asked.latest)
-
-    @property
-    def open_question(self) -> str | None:
-        """The id of the question that is open."""
-        asked = self._shared.questions.open
-        return None if asked is None else asked.question.id
-
-    @property
-    def asker(self) -> str | None:
-        """The agent whose question is open."""
-        asked = self._shared.questions.open
-        return None if asked is None else asked.question.agent
+        return self.questions.answering(agent)
 
     def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
         """Answer a question. An answer is no line: its ``answer`` event is its receipt. Call it in the trio thread.
 
         One for a question that is not open is refused, as is an empty one.
         """
-        why = self._shared.questions.answer(id, text)
+        why = self.questions.answer(id, text)
         if not why:
             return Submitted("answered", id)
-        agent = self._session.spec.name
+        agent = self.runs.spec.name
         self._shared.emit(
             events.LineRefused(
                 agent=agent,
@@ -278,38 +227,9 @@ class Chain:
         )
         return Submitted("refused", id, why)
 
-    def needs_no_asking(self, tool: str) -> bool:
-        """Whether every call of a tool is allowed."""
-        return self._shared.questions.allows(tool)
-
-    # ------------------------------------------------------------------------------------------- waiting lines
-
-    def drop(self, id: str, reason: str = "") -> str:
-        """Remove a waiting line, and return it as it was typed. The case of its id does not matter.
-
-        Raises ``UserError`` when no such line waits, or when a running tool has acted on it already.
-        """
-        return self._tree.drop(id, reason).line.text
-
-    def find_waiting(self, id: str) -> Accepted:
-        """The waiting line with this id, whose case does not matter. Raises ``UserError`` when there is none."""
-        return find_waiting_line(self.waiting, id)
-
-    def last_waiting(self, origin: Origin = "prompt") -> str | None:
-        """The id of the latest line from there that ``drop`` would still remove."""
-        return self._tree.last_waiting(origin)
-
-    def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
-        """Whether a line would neither be refused for want of room nor come between a stop and its end."""
-        return self._intake.has_room(Sent(parse_line(text, urgency=urgency, local=local), to=to))
-
-    async def wait_for_change(self) -> None:
-        """Wait until the queue may have room, or the chain has closed; then look again, since it may have none."""
-        await self._tree.main.inbox.room.wait()
-
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""
-        await self._session.wait_idle()
+        await self.runs.wait_idle()
 
     # ------------------------------------------------------------------------------------------- between the runs
 
@@ -319,9 +239,9 @@ class Chain:
         ``retries`` go with the model; ``None`` leaves them as they are. The chain closes the model when it closes
         itself. Raises ``JournalError``, which leaves everything as it was.
         """
-        if self._session.is_closing:
+        if self.runs.is_closing:
             raise UserError("the chain is closing")
-        self._session.use_model(model, retries)
+        self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
 
     async def prepare(self) -> None:
@@ -330,7 +250,7 @@ class Chain:
         A failure is nothing yet: the first call meets it again, and its run says so.
         """
         with suppress(Exception):
-            await self._session.spec.model.prepare()
+            await self.runs.spec.model.prepare()
 
     async def prepare_tools(self) -> None:
         """Import what the first tool call needs, in a thread; cancel it freely."""
@@ -338,12 +258,8 @@ class Chain:
 
     # ------------------------------------------------------------------------------------------------- facts out
 
-    def target(self, text: str = "", *, to: str = "") -> str:
-        """The agent that a line would go to as things stand. Raises ``UserError`` for one that is not at work."""
-        return self._intake.target(Sent(parse_line(text), to=to)).name
-
     def starts_agent(self, call: events.ToolCall) -> bool:
-        """Whether a call that has just begun is to put another agent to work."""
+        """Return whether a call that has just started puts another agent to work."""
         callers = (node for node in self._tree.main.all() if node.name == call.agent)
         tools = (node.agent.spec.registry.tools.get(call.name) for node in callers)
         return any(tool is not None and delegates(tool) for tool in tools)
@@ -351,22 +267,22 @@ class Chain:
     @property
     def agents(self) -> tuple[AgentView, ...]:
         """The agents at work, each before those that work for it, then those that have finished and can be asked."""
-        return (*(node.view() for node in self._tree.main.all()), *self._session.children.finished)
+        return (*(node.view() for node in self._tree.main.all()), *self.runs.children.finished)
 
     @property
     def model_name(self) -> str:
         """The model that the next run asks."""
-        return self._session.spec.model.name
+        return self.runs.spec.model.name
 
     @property
     def window(self) -> WindowView:
         """What fills the window of the main agent's model."""
-        return self._session.executor.compaction.view()
+        return self.runs.executor.compaction.view()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """What the model may use, from the next run on."""
-        return tuple(self._session.spec.registry)
+        return tuple(self.runs.spec.registry)
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
@@ -394,57 +310,15 @@ class Chain:
         """
         if self._servers is None or all(view.name != server for view in self.servers):
             raise UserError(f"there is no server {server:.40}")
-        if self._session.active is not None:
+        if self.runs.active is not None:
             raise UserError("a run is active; wait for it to end")
         begin = then or partial(self.start, names_files=False)
         self._servers.ask_prompt(server, prompt, words, begin, failed)
 
     @property
-    def instructions(self) -> InstructionsRead:
-        """The project's instructions, as they were read last; its files, and what was left out, are there to be told.
-
-        A front end tells them once, as the session opens. Later changes are notices.
-        """
-        return self._session.state.instructions
-
-    @property
-    def trace_path(self) -> str | None:
-        """The debug trace of the run that is active, or of the last one."""
-        return self._session.state.trace_path()
-
-    @property
     def is_running(self) -> bool:
         """Whether a run is active, or about to take its first step."""
-        return self._session.active is not None
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether no line is accepted any more."""
-        return self._session.is_closing
-
-    @property
-    def last_status(self) -> events.Status | None:
-        """How the last run that has ended ended."""
-        return self._session.last_status
-
-    @property
-    def waiting(self) -> tuple[Accepted, ...]:
-        """The lines that wait, for whichever agent, in the order of acceptance."""
-        return self._tree.waiting
-
-    @property
-    def receipts(self) -> tuple[events.Receipt, ...]:
-        """What became of every line so far."""
-        return self._ledger.receipts
-
-    @property
-    def usage(self) -> Usage:
-        """What the model calls of this session have used."""
-        return self._session.state.usage
-
-    def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
-        """The exit code of the process as things stand; ``terminated``: by SIGTERM."""
-        return self._session.exit_code(interrupted=interrupted, terminated=terminated)
+        return self.runs.active is not None
 
     def feed(self) -> Feed:
         """A new feed of all events from now on, after an ``init``."""
@@ -470,20 +344,20 @@ class Chain:
     # ------------------------------------------------------------------------------------------------ inside
 
     def status(self) -> str:
-        """What the chain is doing, in one line."""
-        run = self._session.active
+        """Return what the chain is doing, in one line."""
+        run = self.runs.active
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         if below := sum(1 for _ in self._tree.main.all()) - 1:
             doing += f", {counted(below, 'agent')} below"
         closed, count = self.plan.counts
-        used = self.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
+        used = self.state.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         lines = len(self._tree.waiting)
         waiting = f"{counted(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
 
     def stop_accepting(self) -> None:
         """Refuse all lines from now on: the chain is about to be closed."""
-        self._session.is_closing = True
+        self.runs.is_closing = True
 
     async def wind_down(self) -> None:
         """Accept no more lines, interrupt what runs, and wait until its end is told, for ``CLOSING_S`` at most."""
@@ -491,15 +365,15 @@ class Chain:
             self._has_wound_down = True
             # A cancellation from outside must not cost the run its end, for which there is a bound.
             with trio.move_on_after(CLOSING_S, shield=True):
-                await self._session.end_runs()
+                await self.runs.end_runs()
 
     async def close(self) -> None:
         """Wind down, wait for the tools that shield themselves for longer, and bring everything to the disk."""
         await self.wind_down()
         # The record must not end before the run that it is of: a tool that shields itself is waited for.
         with trio.CancelScope(shield=True):
-            await self._session.wait_idle()
+            await self.runs.wait_idle()
         # Models and the journal are closed also where the block was cancelled; a disk that hangs has a bound.
         with trio.move_on_after(CLOSING_S, shield=True):
-            await self._session.close()
+            await self.runs.close()
         self._audience.close()

@@ -94,7 +94,7 @@ class _Headless:
                 for each in self._job.scheduled:
                     self._sender.report_unsent(each, NO_MOMENT)
             self._sender.discard(NO_ROOM)
-            is_done = self._was_answered or self._chain.last_status is not None or self._signal is not None
+            is_done = self._was_answered or self._chain.runs.last_status is not None or self._signal is not None
             problem = "" if is_done else self._problem
             with trio.CancelScope() as self._finishing:
                 self._limit_output()
@@ -110,7 +110,7 @@ class _Headless:
         yield from resumed.changes
         for what, lines in (
             ("Lines from before that the model refused", resumed.returned),
-            ("Lines from before, delivered with the first run", self._chain.waiting),
+            ("Lines from before, delivered with the first run", self._chain.lines.waiting),
         ):
             if texts := "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in lines):
                 yield f"{what}: {texts}"
@@ -119,7 +119,7 @@ class _Headless:
         if problem:
             return WRONG_USAGE
         terminated = self._signal not in (None, signal.SIGINT)
-        return self._chain.exit_code(interrupted=self._signal is not None, terminated=terminated)
+        return self._chain.runs.exit_code(interrupted=self._signal is not None, terminated=terminated)
 
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -144,13 +144,13 @@ class _Headless:
 
     def _run_waiting(self) -> bool:
         """Begin a run with the waiting lines of a resumed session, if any: they may be all that there is to do."""
-        has_begun = self._chain.run_waiting()
+        has_begun = self._chain.runs.begin_waiting()
         self._was_answered = self._was_answered or has_begun
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
         """Begin that run although the input is open: nothing may ever come from it."""
-        if self._chain.resumed is not None and self._chain.waiting:
+        if self._chain.resumed is not None and self._chain.lines.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():
                 self._notify(WAITED)
@@ -160,7 +160,7 @@ class _Headless:
         query, within = self._job.query, self._job.piped_within
         if within is None:
             return query
-        if query is None and not self._chain.waiting:
+        if query is None and not self._chain.lines.waiting:
             within = math.inf  # there is nothing to begin with before it comes
         async with during(self._chain.prepare):  # the model's client is loaded meanwhile
             try:
@@ -219,7 +219,7 @@ class _Headless:
                     case JsonAnswer(id, text):
                         self._chain.answer(id, text, origin="json")
                     case Malformed(text, id, why):
-                        self._record(self._chain.refuse(text, why, id=id, origin="json"))
+                        self._record(self._chain.lines.refuse(text, why, id=id, origin="json"))
                     case None:
                         pass
                 if not self._sender.has_place:
@@ -246,9 +246,9 @@ class _Headless:
         if self._sender.drop(id):
             return
         try:
-            self._chain.drop(id)
+            self._chain.lines.drop(id)
         except UserError as error:
-            count, why = len(self._chain.waiting), str(error)
+            count, why = len(self._chain.lines.waiting), str(error)
             refused = events.LineRefused(
                 id=id, text="", kind="drop", urgency="next", target_agent=MAIN, waiting=count, origin="json", reason=why
             )

@@ -104,7 +104,7 @@ class HeadlessOutput:
         """Write what is left, the last result if it has changed, and which ``session`` can be gone on with."""
         self._feed.close()
         await self._done.wait()
-        settled = self._chain.settled()
+        settled = self._chain.lines.settled()
         if problem:
             await self._write(self._stderr, f"chain: {sanitize(problem)}\n")
         was_interrupted = exit_code in (INTERRUPTED_CODE, SIGTERM_CODE)

@@ -279,7 +279,7 @@ def _headless(args: argparse.Namespace, query: str | None, settings: Settings, t
             ) as chain,
             side_door(chain, state, os.environ) as problem,
         ):
-            read = chain.instructions
+            read = chain.state.instructions
             tells_all = args.verbose or args.output_format == "stream-json"
             told = [problem, instructions_read(read.files) if tells_all else "", *read.faults]
             noted = replace(job, notes=tuple(filter(None, [*notes, *told])))

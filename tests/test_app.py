@@ -53,7 +53,7 @@ async def test_a_listener_that_raises_at_every_event_keeps_nothing_from_anybody(
             assert session.events[-heard:] == after
             assert feed.take()[1:] == session.events
             assert [result.status for result in session.of(events.Result)] == ["done", "done"]
-            assert {receipt.state for receipt in session.chain.receipts} == {"delivered"}
+            assert {receipt.state for receipt in session.chain.lines.receipts} == {"delivered"}
             said = [notice.message for notice in session.of(events.Notice) if "listener" in notice.message]
             assert said == ["a listener failed at run_started: ZeroDivisionError: run_started"]
 
@@ -193,12 +193,12 @@ async def test_a_chain_that_has_closed_lets_nobody_wait(autojump_clock: MockCloc
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, *(f"line {n}" for n in range(10)))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(session.chain.wait_for_change)
+            nursery.start_soon(session.chain.lines.wait_for_change)
             await wait_all_tasks_blocked()
             await session.chain.close()
         assert session.file.synced == session.file.data
         for _ in range(2):
-            await session.chain.wait_for_change()
+            await session.chain.lines.wait_for_change()
         feed = session.chain.feed()
         assert await feed.batch() == [session.chain.init]
         assert await feed.batch() == []
@@ -212,6 +212,6 @@ async def test_lines_wait_as_usual_for_a_chain_that_is_open(autojump_clock: Mock
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, "use B")
         with trio.move_on_after(1) as scope:
-            await session.chain.wait_for_change()
+            await session.chain.lines.wait_for_change()
         assert scope.cancelled_caught
         await finish(session, gate)

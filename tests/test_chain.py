@@ -51,9 +51,9 @@ async def test_a_dropped_line_never_reaches_the_model_and_its_text_is_the_users_
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, "use B", "!Use C  ", "context: it is late")
-        assert session.chain.last_waiting() == "L4"
-        assert session.chain.drop("l3", "edited") == "!Use C  "
-        assert [a.id for a in session.chain.waiting] == ["L2", "L4"]
+        assert session.chain.lines.last_waiting() == "L4"
+        assert session.chain.lines.drop("l3", "edited") == "!Use C  "
+        assert [a.id for a in session.chain.lines.waiting] == ["L2", "L4"]
         await finish(session, gate)
         assert "Use C" not in session.sent()
         [entered] = session.of(events.UserInterruption)
@@ -67,11 +67,11 @@ async def test_what_cannot_be_dropped_is_told_with_what_waits() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         with pytest.raises(UserError, match=r"^nothing waits$"):
-            session.chain.drop("L1")
-        assert session.chain.last_waiting() is None
+            session.chain.lines.drop("L1")
+        assert session.chain.lines.last_waiting() is None
         await begin(session, gate, "use B", "then: the next")
         with pytest.raises(UserError, match=r"^L1 does not wait; waiting are L2, L3$"):
-            session.chain.drop("L1")
+            session.chain.lines.drop("L1")
         await finish(session, gate)
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
 
@@ -88,13 +88,13 @@ async def test_a_line_that_a_running_tool_has_acted_on_stays() -> None:
     gate = Gate(asks=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, "use B", "focus on prices")
-        assert session.chain.last_waiting() == "L3"
+        assert session.chain.lines.last_waiting() == "L3"
         gate.asked.set()
         await wait_all_tasks_blocked()
         assert gate.heard == ["prices"]
-        assert session.chain.last_waiting() == "L2", "the latest of those that can still be dropped"
+        assert session.chain.lines.last_waiting() == "L2", "the latest of those that can still be dropped"
         with pytest.raises(UserError, match="a running tool has acted on L3 already, so it cannot be dropped any more"):
-            session.chain.drop("L3")
+            session.chain.lines.drop("L3")
         await finish(session, gate)
         assert session.state("L3") == "delivered"
 
@@ -105,13 +105,13 @@ async def test_a_sender_that_waits_for_room_gets_the_place_of_a_dropped_line() -
         await begin(session, gate, "use B")
 
         async def send() -> None:
-            await session.chain.wait_for_change()
+            await session.chain.lines.wait_for_change()
             assert session.chain.submit("use C").what == "queued"
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send)
             await wait_all_tasks_blocked()
-            assert session.chain.drop("L2") == "use B"
+            assert session.chain.lines.drop("L2") == "use B"
         await finish(session, gate)
         assert session.sent(1).endswith("USER INTERRUPTION: use C")
 
@@ -121,10 +121,10 @@ async def test_a_sender_that_waits_for_room_gets_the_place_of_a_dropped_line() -
 
 async def test_without_a_line_that_waits_no_run_is_started() -> None:
     async with open_session(ANSWER, interactive=True) as session:
-        assert not session.chain.run_waiting()
+        assert not session.chain.runs.begin_waiting()
         assert not session.chain.is_running
         assert (await session.run("Do the task")).status == "done"
-        assert not session.chain.run_waiting()
+        assert not session.chain.runs.begin_waiting()
         assert len(session.model.requests) == 1
 
 
@@ -132,8 +132,8 @@ async def test_waiting_lines_stay_with_a_run_that_is_active() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], interactive=True) as session:
         await begin(session, gate, "use B")
-        assert not session.chain.run_waiting()
-        assert [accepted.id for accepted in session.chain.waiting] == ["L2"]
+        assert not session.chain.runs.begin_waiting()
+        assert [accepted.id for accepted in session.chain.lines.waiting] == ["L2"]
         await finish(session, gate)
         assert len(session.of(events.RunStarted)) == 1
 
@@ -278,10 +278,10 @@ async def test_a_model_that_comes_back_is_closed_once() -> None:
 async def test_the_other_model_is_traced_and_prepared_too(tmp_path: Path) -> None:
     other = scripted()
     async with open_session(ANSWER, traces=tmp_path) as session:
-        assert session.chain.trace_path is None
+        assert session.chain.state.trace_path() is None
         await session.chain.prepare()
         await session.run("Do the task")
-        assert session.chain.trace_path == session.result.trace_path == str(tmp_path / "test-1.json")
+        assert session.chain.state.trace_path() == session.result.trace_path == str(tmp_path / "test-1.json")
         session.chain.use_model(other)
         await session.chain.prepare()
         await session.run("Do another task")
@@ -300,7 +300,7 @@ async def test_a_closing_chain_takes_no_model_and_begins_nothing() -> None:
             with pytest.raises(UserError) as caught:
                 session.chain.use_model(scripted())
             refused.append(str(caught.value))
-            assert not session.chain.run_waiting()
+            assert not session.chain.runs.begin_waiting()
 
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(at_the_end)
@@ -311,7 +311,7 @@ async def test_a_closing_chain_takes_no_model_and_begins_nothing() -> None:
 async def test_what_a_front_end_shows() -> None:
     async with open_session(ANSWER, use=settings(inbox_size=3, max_iterations=7)) as session:
         chain = session.chain
-        assert (chain.inbox_size, chain.max_iterations, chain.trace_path) == (3, 7, None)
+        assert (chain.inbox_size, chain.max_iterations, chain.state.trace_path()) == (3, 7, None)
 
 
 # ------------------------------------------------------------------------------------------------------- preparing
@@ -458,7 +458,7 @@ async def test_lines_of_others_are_not_counted_as_the_processes_own(origin: even
         await finish(session, gate)
         told = [(r.id, r.state, r.origin) for r in session.of(events.Receipt) if r.id != "L1"]
         assert told == [("", "refused", origin), ("L3", "handled", origin), ("L2", "returned", origin)]
-        assert session.chain.exit_code() == (LINES_LEFT if is_own else 0)
+        assert session.chain.runs.exit_code() == (LINES_LEFT if is_own else 0)
         check_invariants(session)
 
 
@@ -467,8 +467,8 @@ async def test_only_the_prompts_own_lines_are_taken_back() -> None:
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, "use B")
         session.chain.submit("use C", origin="door")
-        assert session.chain.last_waiting() == "L2"
-        session.chain.drop("L3")
+        assert session.chain.lines.last_waiting() == "L2"
+        session.chain.lines.drop("L3")
         await finish(session, gate)
 
 

@@ -170,7 +170,7 @@ def test_wherever_a_crash_cuts_it_the_session_goes_on_with_what_was_said(
         said, before = words_of(read), len(file.data.splitlines())
         model = SmallWindow(RandomModel([]), ENOUGH, setting.counts, [], setting.tells, setting.knows)
         async with open_session(model, tools=TOOLS, file=file, resume=read) as session:
-            session.chain.run_waiting()
+            session.chain.runs.begin_waiting()
             await wait_quiet(session)
             await session.run("and now?")
             check_went_on(session, before)

@@ -25,7 +25,7 @@ rules:
 
 
 def receipt(session: Session, id: str) -> events.Receipt:
-    return next(r for r in session.chain.receipts if r.id == id)
+    return next(r for r in session.chain.lines.receipts if r.id == id)
 
 
 # -------------------------------------------------------------------------------------------------- states of a line
@@ -75,7 +75,10 @@ async def test_a_line_that_cannot_be_accepted_is_refused(text: str, reason: str,
         assert reason in answer.message
         [refused] = session.of(events.LineRefused)
         assert (refused.text, refused.reason) == (text[:1_000], answer.message)
-        assert (session.chain.receipts[-1].text, session.chain.receipts[-1].state) == (text[:1_000], "refused")
+        assert (session.chain.lines.receipts[-1].text, session.chain.lines.receipts[-1].state) == (
+            text[:1_000],
+            "refused",
+        )
         assert [r for r in session.records if r["type"] == "line"] == lines, "it was never accepted"
         disk.full = False
         gates.let("a")
@@ -109,10 +112,10 @@ async def test_a_command_never_enters_the_channel(active: bool) -> None:
     async with open_session(LOOK, tools=gates.tools) as session:
         if active:
             await begin(session, gates, "a")
-        count = len(session.chain.receipts)
+        count = len(session.chain.lines.receipts)
         for line in ("/help", "/no such command", "/drop L2"):
             assert (session.chain.submit(line).what, session.chain.submit(line).message) == ("local", line)
-        assert (len(session.chain.receipts), session.chain.waiting) == (count, ())
+        assert (len(session.chain.lines.receipts), session.chain.lines.waiting) == (count, ())
         gates.let("a")
         await session.chain.wait_idle()
         assert session.of(events.LineQueued, events.LineRefused) == []
@@ -154,7 +157,7 @@ async def test_a_stop_with_no_run_says_so_and_is_no_line() -> None:
         for line in ("stop", "Never mind.", "!cancel"):
             answer = session.chain.submit(line)
             assert (answer.what, answer.message) == ("nothing", "Nothing is running.")
-        assert (len(session.records), session.chain.receipts, session.events) == (count, (), [])
+        assert (len(session.records), session.chain.lines.receipts, session.events) == (count, (), [])
 
 
 @pytest.mark.parametrize(
@@ -383,12 +386,12 @@ async def test_what_becomes_of_lines_that_wait(
         assert result.status == status
         assert result.exit_code == (ending.code or (0 if status == "done" else 3))
         stays = status == "done" or (status == "max_iterations" and (follows or interactive))
-        became = {r.text: r.state for r in session.chain.receipts if r.text in lines}
+        became = {r.text: r.state for r in session.chain.lines.receipts if r.text in lines}
         assert became == dict.fromkeys(lines, "delivered" if stays else "returned")
         queries = [e.query for e in session.of(events.RunStarted)][1:]
         if not stays:
             assert queries == []
-            reasons = {r.reason for r in session.chain.receipts if r.text in lines}
+            reasons = {r.reason for r in session.chain.lines.receipts if r.text in lines}
             assert reasons == {status}
         else:
             assert queries == (["the next", "the last"] if follows else [""] if status == "max_iterations" else [])
@@ -447,10 +450,10 @@ async def test_each_ending_has_its_exit_code_and_only_what_the_user_ended_is_mar
         told = event_json.to_json(result)
         assert [told[k] for k in ("termination_reason", "partial", "phase_reached")] == list(found[:3])
         assert told["partial_results"] == list(found[3])
-        assert result.exit_code == session.chain.exit_code() == ending.code
-        assert session.chain.exit_code(terminated=True) == 143
-        session.chain.never_sent("use C", "its moment did not come")
-        assert session.chain.exit_code() == (ending.code or 3)
+        assert result.exit_code == session.chain.runs.exit_code() == ending.code
+        assert session.chain.runs.exit_code(terminated=True) == 143
+        session.chain.lines.never_sent("use C", "its moment did not come")
+        assert session.chain.runs.exit_code() == (ending.code or 3)
 
 
 async def test_of_several_runs_the_largest_problem_is_the_exit_code() -> None:
@@ -477,5 +480,5 @@ rules:
         await session.run("hello")
         assert codes == [0, 3, 4, 1, 130]
         assert session.result.exit_code == 130
-        assert session.chain.exit_code(terminated=True) == 143
+        assert session.chain.runs.exit_code(terminated=True) == 143
         check_invariants(session, max_iterations=2)

@@ -253,7 +253,7 @@ async def test_from_a_pipe_a_full_channel_holds_the_rest_back(tmp_path: Path) ->
         await stage.until("tool_call")
         stage.send(*lines)
         await stage.until("line_queued", count=10)
-        assert len(stage.session.chain.waiting) == 10
+        assert len(stage.session.chain.lines.waiting) == 10
         assert await stage.end() == 0
 
         first, *_ = stage.session.of(events.UserInterruption)
@@ -906,7 +906,7 @@ async def test_json_answers_a_question_and_a_line_never_does(tmp_path: Path) -> 
             ("l2", 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'),
             ("Q2", "there is no question Q2"),
         ]
-        assert stage.session.chain.open_question == "Q1"
+        assert stage.session.chain.questions.open_id == "Q1"
         stage.send(answer("Q1", "y"))
         await stage.until("question", id="Q2")
         stage.send(answer("Q2", "no need"), answer("Q2", "y"))

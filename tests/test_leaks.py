@@ -172,7 +172,7 @@ class Open:
 
     @property
     def status(self) -> str | None:
-        return self.chain.last_status
+        return self.chain.runs.last_status
 
 
 @asynccontextmanager

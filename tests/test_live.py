@@ -94,7 +94,7 @@ async def test_a_question_and_another_one() -> None:
     async with session() as opened:
         ended(await opened.run("Say hello in one word."))
         ended(await opened.run("And now in French."))
-        assert opened.chain.usage.total_tokens >= 0
+        assert opened.chain.state.usage.total_tokens >= 0
 
 
 @live

@@ -64,7 +64,7 @@ class Played:
         def send() -> None:
             submitted = self.session.chain.submit(line, to=to)
             assert submitted.what == "queued", submitted
-            reached = next(a.agent for a in self.session.chain.waiting if a.id == submitted.id)
+            reached = next(a.agent for a in self.session.chain.lines.waiting if a.id == submitted.id)
             assert reached == (interrupts or agent)
 
         at(self.session, events.ToolCall, send, agent=agent, name=tool)

@@ -229,7 +229,7 @@ async def drive_questions(
                     # A question that nobody ever answers stands as long as somebody could.
                     with trio.move_on_after(1e6) as waited:
                         await wait_quiet(session)
-                    assert waited.cancelled_caught <= (chain.open_question is not None)
+                    assert waited.cancelled_caught <= (chain.questions.open_id is not None)
                     if isinstance(file, FullDisk):
                         file.room = math.inf
             await wait_quiet(session)

@@ -103,7 +103,7 @@ class Played:
     @property
     def states(self) -> dict[str, str]:
         """What became of each line, by its text."""
-        return {r.text: r.state for r in self.session.chain.receipts}
+        return {r.text: r.state for r in self.session.chain.lines.receipts}
 
     @property
     def runs(self) -> list[tuple[str, events.Result]]:
@@ -345,7 +345,7 @@ def was_interrupted(played: Played) -> None:
     assert (task.status, task.termination_reason) == ("interrupted", "user_interrupted")
     assert task.result == "Interrupted. Tell the chain what to do instead."
     assert "[The user interrupted the run here]" in played.read
-    assert played.session.chain.exit_code() == 130
+    assert played.session.chain.runs.exit_code() == 130
 
 
 @scenario(INTERRUPT, steps=[LONG])
@@ -448,7 +448,7 @@ def types_a_line_around_an_empty_reply(played: Played) -> None:
 
 def try_again(session: Session) -> None:
     """Send again what a refusal gave back."""
-    for receipt in session.chain.receipts:
+    for receipt in session.chain.lines.receipts:
         if receipt.state == "returned" and receipt.text == DOES_TASK:
             session.chain.submit("Do it another way")
 

@@ -52,8 +52,8 @@ async def test_a_call_asks_and_shows_its_arguments(tmp_path: Path) -> None:
     async with open_session(calling("echo", "echo"), interactive=True, servers=[hostile(log)]) as session:
         with session.chain.answering():
             session.chain.submit("Go")
-            await until_async(lambda: session.chain.open_question == "Q1")
-            asked = session.chain.questions[-1]
+            await until_async(lambda: session.chain.questions.open_id == "Q1")
+            asked = session.chain.questions.asked.latest[-1]
             assert (asked.text, json.loads(asked.preview)) == ("Allow mcp__h__echo?", {"text": "hello"})
             assert "tools/call" not in heard(log)
             session.chain.answer("Q1", "a")
@@ -79,8 +79,8 @@ async def test_what_a_server_asks_is_a_question(tmp_path: Path) -> None:
     async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
         with session.chain.answering():
             session.chain.submit("Go")
-            await until_async(lambda: session.chain.open_question is not None)
-            asked = session.chain.questions[-1]
+            await until_async(lambda: session.chain.questions.open_id is not None)
+            asked = session.chain.questions.asked.latest[-1]
             assert asked.kind == "choice"
             assert asked.text.splitlines()[0].startswith("h asks: Which")
             assert "\x1b" not in asked.text
@@ -103,7 +103,7 @@ async def test_a_server_may_ask_twice_in_a_call(tmp_path: Path) -> None:
         with session.chain.answering():
             session.chain.submit("Go")
             for id, text in (("Q2", "blue"), ("Q3", "accept")):
-                await until_async(lambda id=id: session.chain.open_question == id)
+                await until_async(lambda id=id: session.chain.questions.open_id == id)
                 session.chain.answer(id, text)
             await session.chain.wait_idle()
     assert results(session) == ['You said {"action": "accept", "content": {}}.']
@@ -114,10 +114,10 @@ async def test_a_question_goes_with_its_call(tmp_path: Path) -> None:
     async with open_session(calling("ask"), use=ALLOWED, interactive=True, servers=[hostile(log)]) as session:
         with session.chain.answering():
             session.chain.submit("Go")
-            await until_async(lambda: session.chain.open_question is not None)
+            await until_async(lambda: session.chain.questions.open_id is not None)
             session.chain.interrupt()
             await session.chain.wait_idle()
-            assert session.chain.open_question is None
+            assert session.chain.questions.open_id is None
             await until_heard(log, "notifications/cancelled")
 
 
@@ -163,7 +163,7 @@ async def test_a_run_that_waits_for_a_server_can_be_interrupted(tmp_path: Path) 
         await until_heard(log, "initialize")
         session.chain.interrupt()
         await session.chain.wait_idle()
-    assert session.chain.last_status == "interrupted"
+    assert session.chain.runs.last_status == "interrupted"
 
 
 @pytest.mark.slow

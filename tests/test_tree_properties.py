@@ -158,7 +158,7 @@ class Example:
                     # A question that nobody ever answers stands as long as somebody could; nobody else waits for ever.
                     with trio.move_on_after(1e6) as waited:
                         await wait_quiet(session)
-                    assert waited.cancelled_caught <= (chain.open_question is not None)
+                    assert waited.cancelled_caught <= (chain.questions.open_id is not None)
                 else:
                     await trio.sleep(self.setting.answers_s)
                 answerer.close()

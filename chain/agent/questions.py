@@ -155,9 +155,20 @@ class Questions:
         """The number of answerers by the agent whose questions they answer; the empty name is for all agents."""
         self._waiting: deque[PendingQuestion] = deque()
         self.open: PendingQuestion | None = None
+        """The question that the user can answer now."""
         self._untold: list[PendingQuestion] = []
         """Those whose answers are not synced yet, so their events were not emitted."""
         journal.when_failed(self._fail_all)
+
+    @property
+    def open_id(self) -> str | None:
+        """The id of the open question."""
+        return None if self.open is None else self.open.question.id
+
+    @property
+    def asker(self) -> str | None:
+        """The name of the agent whose question is open."""
+        return None if self.open is None else self.open.question.agent
 
     def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
         """Return whether a call is allowed without asking."""

@@ -181,17 +181,17 @@ class Worker:
             async with opened as chain:
                 resumed = chain.resumed
                 chain.listen(partial(self._hear_end, lease))
-                is_asked = any(accepted.line.text == GO_ON for accepted in chain.waiting)
+                is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
                 was_cut = resumed is not None and resumed.was_cut and lease.goes_on
                 if was_cut and lease.takeovers > MAX_TAKEOVERS:
                     self._tell(_of(lease), DEADLY)
                     with suppress(OSError):
                         lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
-                    chain.run_waiting()
+                    chain.runs.begin_waiting()
                 elif was_cut and not is_asked:
                     chain.start(GO_ON, origin="door")
                 else:
-                    chain.run_waiting()
+                    chain.runs.begin_waiting()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_when_lost, lease, scope)
                     nursery.start_soon(self._hand_over, chain, lease, scope)

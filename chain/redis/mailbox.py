@@ -46,7 +46,7 @@ class Mailbox:
 
     async def serve(self, chain: Chain) -> None:
         """Read what is sent, and tell what happens, until the session is lost."""
-        self._lease.waiting = lambda: len(chain.waiting)
+        self._lease.waiting = lambda: len(chain.lines.waiting)
         self._lease.unpaused = self._news.set
         with suppress(OSError):  # it is lost
             self._lease.use_size(chain.inbox_size)
@@ -88,15 +88,15 @@ class Mailbox:
 
     async def _wake(self, chain: Chain) -> None:
         """Look again whenever there may be room."""
-        while not chain.is_closing:
-            await chain.wait_for_change()
+        while not chain.runs.is_closing:
+            await chain.lines.wait_for_change()
             self._news.set()
 
     async def _read_all(self, chain: Chain) -> None:
         while True:
             waits_for_room = False
             for row in tuple(self._unread):
-                if chain.is_closing or self._lease.is_pausing or self._lease.why:
+                if chain.runs.is_closing or self._lease.is_pausing or self._lease.why:
                     break  # it is for who holds the session next
                 if waits_for_room and not self._needs_none(chain, row[1]):
                     continue
@@ -111,12 +111,12 @@ class Mailbox:
     def _has_room(self, chain: Chain, row: Mapping[str, Any]) -> bool:
         if row.get("type") != "line" or self._needs_none(chain, row):
             return True
-        return chain.has_room(row["text"], urgency=_urgency(row), local=False, to=row.get("to", ""))
+        return chain.lines.has_room(row["text"], urgency=_urgency(row), local=False, to=row.get("to", ""))
 
     def _needs_none(self, chain: Chain, row: Mapping[str, Any]) -> bool:
         if row.get("type") != "line":
             return True
-        return chain.needs_no_room(row["text"], urgency=_urgency(row), to=row.get("to", "")) is not None
+        return chain.lines.needs_no_room(row["text"], urgency=_urgency(row), to=row.get("to", "")) is not None
 
     def _read(self, chain: Chain, entry: bytes, row: Mapping[str, Any]) -> None:
         """Do what a row says. No await: what is recorded and that it was read are one step of the server."""
@@ -132,7 +132,7 @@ class Mailbox:
                     if said.what == "refused":
                         # It was accepted when it was sent, or a crash of the server forgot a line that we have read.
                         lost = Receipt(id=id, text=text, state="returned", reason=said.message, kind=kind)
-                        known = (each for each in chain.receipts if each.id == id and each.state != "refused")
+                        known = (each for each in chain.lines.receipts if each.id == id and each.state != "refused")
                         lease.settle_as(next(known, lost))
                     elif said.what in ("handled", "nothing") or not said.id:
                         lease.settle(id, state="handled", reason=said.message)
@@ -229,7 +229,7 @@ def _drop(chain: Chain, line: str) -> str:
     """Remove a line that waits; what is to be said of that."""
     for id in (line, line + BEFORE):
         try:
-            chain.drop(id)
+            chain.lines.drop(id)
         except UserError as error:
             why = str(error)
         else:

@@ -22,7 +22,7 @@ from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.concurrency.signal import Signal
 from chain.config.retries import Retries
-from chain.errors import JournalError
+from chain.errors import JournalError, UserError
 from chain.journal import records
 from chain.journal.records import PlanChange
 from chain.lines.accepted import Accepted
@@ -71,7 +71,9 @@ class SessionRuns:
         offers: Offers | None,
     ) -> None:
         self.is_closing = False
+        """Whether no line is accepted any more."""
         self.last_status: events.Status | None = None
+        """The status of the last run that ended."""
         self.state = state
         self.spec = tree.main.agent.spec
         """The spec of the next run."""
@@ -106,7 +108,7 @@ class SessionRuns:
 
     def begin_waiting(self) -> bool:
         """Begin a run with the waiting lines, if none is active and there are any. Return whether it was begun."""
-        run = None if self.active is not None else self._run_of_waiting()
+        run = None if self.active is not None or self.is_closing else self._run_of_waiting()
         if run is not None:
             self._begin(run)
         return run is not None
@@ -117,8 +119,17 @@ class SessionRuns:
         if not self._is_ending:
             self._announce(run)
 
-    def compact(self, focus: str) -> None:
-        """Compact the main agent's conversation at its next safe point, or at once. Raise ``JournalError``."""
+    def compact(self, focus: str = "") -> None:
+        """Compact the main agent's conversation at the next safe point of the active run, or else in a run of its own.
+
+        ``focus`` is what matters most. The outcome is a ``compaction`` event, and the result of the run of its own.
+        Raise ``UserError`` if there is nothing to compact, or ``JournalError``.
+        """
+        if self.is_closing:
+            raise UserError("the chain is closing")
+        if not self.tree.main.agent.conversation.messages:
+            raise UserError("there is no conversation yet")
+        focus = " ".join(focus.split())
         told = self._journal.record(records.CompactionAsked(self.spec.name, focus))
         self._journal.in_order(told.emit)
         if self.active is not None:

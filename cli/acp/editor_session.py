@@ -167,7 +167,7 @@ class EditorSession:
                 self._interrupt()
             return True
         try:
-            self.chain.drop(prompt.line, "cancelled")
+            self.chain.lines.drop(prompt.line, "cancelled")
         except UserError:
             if self._is_of_active_run(prompt.line):
                 self._interrupt()
@@ -193,7 +193,7 @@ class EditorSession:
             return False
         if not line:  # it has stopped a run, and could not be accepted
             return self._is_ending
-        last = next(receipt for receipt in self.chain.receipts if receipt.id == line)
+        last = next(receipt for receipt in self.chain.lines.receipts if receipt.id == line)
         return last.state == "queued" or last.time >= run
 
     def _when_it_has_ended(self, call: IncomingCall, submit: Callable[[], None]) -> None:
@@ -328,7 +328,7 @@ class EditorSession:
         updates = self._teller.updates(question)
         await self._update(updates)
         # One that the configuration answers is told, and never opens; another may have been answered meanwhile.
-        if self.chain.open_question == question.id:
+        if self.chain.questions.open_id == question.id:
             scope = self._asking[question.id] = trio.CancelScope()
             nursery.start_soon(self._request, question, updates[0], scope)
 

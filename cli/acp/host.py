@@ -301,11 +301,11 @@ class Host:
 
 
 def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
-    read = session.chain.instructions
+    read = session.chain.state.instructions
     notes = [str(settings.passed_over or ""), instructions_read(read.files), *read.faults]
     if session.chain.resumed is not None:
         notes += session.chain.resumed.changes
-        waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.waiting)
+        waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.lines.waiting)
         notes += [f"Lines from before, delivered with the next prompt: {waiting}"] if waiting else []
     return notes
 

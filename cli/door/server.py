@@ -212,8 +212,8 @@ class Door:
 
     def _drop(self, client: Connection, id: str) -> None:
         try:
-            sender = self._senders.get(self._chain.find_waiting(id).id)
-            self._chain.drop(id)
+            sender = self._senders.get(self._chain.lines.find(id).id)
+            self._chain.lines.drop(id)
         except UserError as error:
             client.tell_error(str(error), id)
             return

@@ -78,7 +78,7 @@ class Sender:
 
     def report_unsent(self, line: ScheduledLine, reason: str) -> None:
         """Report that a line will not be sent."""
-        self._chain.never_sent(line.written, reason, id=line.id)
+        self._chain.lines.never_sent(line.written, reason, id=line.id)
 
     def discard(self, why_held: str = RUN_ENDED) -> None:
         """Discard and report all lines that wait: neither their moments nor room will come any more."""
@@ -155,7 +155,7 @@ class Sender:
                         self._release(self._held.popleft())
                     # A stop that came meanwhile may have emptied the queue.
                     if self._held:
-                        await (self._resumed.wait() if self._is_paused else self._chain.wait_for_change())
+                        await (self._resumed.wait() if self._is_paused else self._chain.lines.wait_for_change())
                 self._progress.set()
 
     async def drain(self) -> None:
@@ -199,7 +199,7 @@ class Sender:
             self._send(line)
 
     def _answer_open(self) -> None:
-        while (id := self._chain.open_question) is not None:
+        while (id := self._chain.questions.open_id) is not None:
             line = next((line for line in self._scheduled if self._answers(line)), None)
             if line is None:
                 break
@@ -211,7 +211,9 @@ class Sender:
         self._count_answers()
 
     def _answers(self, line: ScheduledLine) -> bool:
-        return isinstance(line.moment, AtQuestion) and (not line.to or is_same_agent(self._chain.asker or "", line.to))
+        return isinstance(line.moment, AtQuestion) and (
+            not line.to or is_same_agent(self._chain.questions.asker or "", line.to)
+        )
 
     def _count_answers(self) -> None:
         """Promise to answer the questions for which there are answers, and no others."""
@@ -235,7 +237,7 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: ScheduledLine) -> None:
-        passes = self._chain.needs_no_room(line.text, urgency=line.urgency, to=line.to)
+        passes = self._chain.lines.needs_no_room(line.text, urgency=line.urgency, to=line.to)
         if passes == "stop" and line.is_for_all:
             overtaken, self._held, self._held_chars = self._held, deque(), 0
             for each in overtaken:
@@ -249,13 +251,13 @@ class Sender:
         self._submit(line)
 
     def _has_room(self, line: ScheduledLine) -> bool:
-        has_room = self._chain.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
+        has_room = self._chain.lines.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
         return has_room and not self._is_paused
 
     def _release(self, line: ScheduledLine) -> None:
         """Send a held line, unless the run that it waited for ended in a way that returns lines."""
         self._held_chars -= len(line.text)
-        last = self._chain.last_status
+        last = self._chain.runs.last_status
         if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.follows_run:
             self._submit(line)
         else:

@@ -34,7 +34,7 @@ _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 def status_rows(chain: Chain, width: int) -> list[str]:
     """``/status``: what is going on, and what was used."""
-    used = chain.usage
+    used = chain.state.usage
     tokens = (
         f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
         f"{used.cache_write_tokens:,} cache write (runs that ended)"
@@ -59,7 +59,7 @@ def context_rows(chain: Chain, width: int) -> list[str]:
 def queue_rows(chain: Chain, width: int) -> list[str]:
     """``/queue``: the lines that wait."""
     rows = []
-    for accepted in chain.waiting:
+    for accepted in chain.lines.waiting:
         line = accepted.line
         named = _WAITS_AS.get(line.kind, line.kind)
         kind = named if line.urgency == "next" else f"{line.urgency} {named}"
@@ -71,7 +71,7 @@ def queue_rows(chain: Chain, width: int) -> list[str]:
 def plan_rows(chain: Chain) -> list[str]:
     """``/todo``: the plan, and the changes of it that wait."""
     rows = [chain.plan.render()]
-    for accepted in chain.waiting:
+    for accepted in chain.lines.waiting:
         match accepted.line.command:
             case AddTask(text):
                 change = f"add {text}"
@@ -93,7 +93,7 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
     for tool in chain.tools:
         permission = "read-only" if tool.read_only else ""
         if tool.needs_approval:
-            permission = "allowed" if chain.needs_no_asking(tool.name) else "asks for approval"
+            permission = "allowed" if chain.questions.allows(tool.name) else "asks for approval"
         rows.append((tool.name, permission, _first_sentence(tool.description)))
     return table(rows, width) or ["The model has no tools."]
 
@@ -135,7 +135,7 @@ def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
     rows = (
         ("session", chain.session_id),
         ("journal", str(chain.journal_path or "none")),
-        ("last trace", chain.trace_path or "none"),
+        ("last trace", chain.state.trace_path() or "none"),
         ("configuration", str(settings.file or "the built-in one")),
         ("handler prompt", str(settings.chain().interruption_prompt or "the built-in one")),
         ("version", VERSION),

@@ -54,7 +54,7 @@ class Chains:
     def notes(self, chain: Chain) -> Sequence[str]:
         """What is to be said of a chain that is open."""
         problem = self._opened[chain].problem
-        read = chain.instructions
+        read = chain.state.instructions
         return [note for note in (problem, instructions_read(read.files), *read.faults) if note]
 
     async def close(self, *chains: Chain) -> None:

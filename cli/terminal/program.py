@@ -304,7 +304,7 @@ class _Program:
     async def _finish(self) -> int:
         self._sender.discard(NO_ROOM)
         await self._session.finish()
-        left = self._never_sent or any(accepted.is_own for accepted in self._session.chain.waiting)
+        left = self._never_sent or any(accepted.is_own for accepted in self._session.chain.lines.waiting)
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
@@ -320,7 +320,7 @@ class _Program:
         let_signals_end(*LEAVING)
         left = [*self._never_sent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
-        if count := len(self._session.chain.waiting):
+        if count := len(self._session.chain.lines.waiting):
             rows.append(f"{counted(count, 'line')} {'stays' if count == 1 else 'stay'} queued in the session.")
         self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 

@@ -26,7 +26,7 @@ class Recipients:
 
     def update(self) -> None:
         """Adapt to the agents that are at work now."""
-        self._standing = self._chain.target(), waiting_by_agent(self._chain)
+        self._standing = self._chain.lines.target(), waiting_by_agent(self._chain)
 
     @property
     def waiting(self) -> int:
@@ -53,6 +53,6 @@ def waiting_by_agent(chain: Chain) -> dict[str, int]:
 
 def take_back(chain: Chain, id: str, reason: str) -> str:
     """Drop a waiting line, and return it as one types it for the agent that it waited for. Raises ``UserError``."""
-    accepted = chain.find_waiting(id)
-    text = chain.drop(accepted.id, reason)
-    return text if chain.target(text) == accepted.agent else f"/to {accepted.agent} {text}"
+    accepted = chain.lines.find(id)
+    text = chain.lines.drop(accepted.id, reason)
+    return text if chain.lines.target(text) == accepted.agent else f"/to {accepted.agent} {text}"

@@ -137,10 +137,10 @@ class Commands:
             return (f"{name} " for name in waiting_by_agent(chain))
 
         def lines() -> Iterable[str]:
-            return (accepted.id for accepted in chain.waiting)
+            return (accepted.id for accepted in chain.lines.waiting)
 
         def questions() -> Iterable[str]:
-            return (question.id for question in chain.questions)
+            return (question.id for question in chain.questions.asked.latest)
 
         def session_ids() -> Iterable[str]:
             return (each.id for each in self._sessions())
@@ -269,21 +269,21 @@ class Commands:
 
     def _compact(self, focus: str) -> CommandAnswer:
         is_running = self._chain.is_running
-        self._chain.compact(focus)
+        self._chain.runs.compact(focus)
         return CommandAnswer("At the next safe point." if is_running else "")
 
     def _drop(self, argument: str) -> CommandAnswer:
-        self._on_waiting(argument, self._chain.drop)
+        self._on_waiting(argument, self._chain.lines.drop)
         return CommandAnswer()  # the line's receipt shows that it was dropped
 
     def _edit(self, argument: str) -> CommandAnswer:
         return CommandAnswer(edit=self._on_waiting(argument, lambda id: take_back(self._chain, id, TAKEN_BACK)))
 
     def _on_waiting(self, argument: str, act: Callable[[str], str]) -> str:
-        id = argument or self._chain.last_waiting(self._origin)
+        id = argument or self._chain.lines.last_waiting(self._origin)
         if id is None:
             others = "None of your own lines waits; /queue shows the others."
-            raise UserError(others if self._chain.waiting else "Nothing waits.")
+            raise UserError(others if self._chain.lines.waiting else "Nothing waits.")
         try:
             return act(id)
         except UserError as error:
@@ -306,7 +306,7 @@ class Commands:
         return {view.name: view for view in self._chain.agents if view.name != MAIN or self._chain.is_running}
 
     def _diff(self, id: str) -> CommandAnswer:
-        asked = self._chain.questions
+        asked = self._chain.questions.asked.latest
         if not asked:
             return CommandAnswer("Nothing was asked yet.")
         question = next((each for each in reversed(asked) if not id or each.id.casefold() == id.casefold()), None)

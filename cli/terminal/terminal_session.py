@@ -156,12 +156,12 @@ class TerminalSession:
                 self._transcripts.update(event)
                 rows += self._renderer.lines(event)
             if not self.chain.is_running:
-                self._toolbar.tokens = self.chain.usage.total_tokens
+                self._toolbar.tokens = self.chain.state.usage.total_tokens
         self._screen.show(rows, self._renderer.tail_at(time.time()))
         self._update_queue()
 
     def _what_waits(self) -> list[str]:
-        ids = [accepted.id for accepted in self.chain.waiting]
+        ids = [accepted.id for accepted in self.chain.lines.waiting]
         if not ids or self.chain.is_running:  # if it runs, they go with the run that has just begun
             return []
         them = "it" if len(ids) == 1 else "them"
@@ -185,7 +185,7 @@ class TerminalSession:
         if at and answers_question(text):
             return self._answer(at, text)
         if not text.strip():
-            if not self.chain.run_waiting() and self._is_at_limit and not self.chain.is_running:
+            if not self.chain.runs.begin_waiting() and self._is_at_limit and not self.chain.is_running:
                 self.start(GO_ON)
             return "accepted"
         if command := bare_command(text):
@@ -197,7 +197,7 @@ class TerminalSession:
             self.print(f"Nothing runs that a ! could interrupt, and it is no way to a shell. {AS_TEXT}", command=text)
             return "replace"
         to, line = split_address(text)
-        had_room = self.chain.has_room(line, to=to)
+        had_room = self.chain.lines.has_room(line, to=to)
         answer = self.chain.submit(line, to=to, local=not self.commands.is_path(line))
         if self.report(answer, text, to):
             return "accepted"
@@ -217,11 +217,11 @@ class TerminalSession:
             return "replace" if " " in text.strip() else "accepted"
         if self.chain.answer(question, text).what == "answered":
             return "answered"
-        return "keep" if self.chain.open_question == question else "gone"
+        return "keep" if self.chain.questions.open_id == question else "gone"
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""
-        id, text = self.chain.last_waiting(), None
+        id, text = self.chain.lines.last_waiting(), None
         with suppress(UserError):
             text = None if id is None else take_back(self.chain, id, TAKEN_BACK)
         self._update_queue()
@@ -236,7 +236,7 @@ class TerminalSession:
             case "local":
                 return self._run_command(text)
             case "stopping":
-                agent = self.chain.target(to=to) if to else MAIN
+                agent = self.chain.lines.target(to=to) if to else MAIN
                 with self._lock:
                     stopping = self._toolbar.stopping(time.time(), agent)
                 self.print(stopping)

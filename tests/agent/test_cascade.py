@@ -241,9 +241,11 @@ async def test_lines_that_wait_for_a_child_come_back_when_the_tree_is_stopped() 
             agents.send("third")
             act = agents.session.interrupt if not end else lambda: agents.session.chain.submit("stop")
             await silent(agents, act)
-            states = [(r.id, r.state) for r in agents.session.chain.receipts if r.text in ("first", "second", "third")]
+            states = [
+                (r.id, r.state) for r in agents.session.chain.lines.receipts if r.text in ("first", "second", "third")
+            ]
             assert states == [("L2", "returned"), ("L3", "returned"), ("L4", "returned")]
-            assert agents.session.chain.waiting == ()
+            assert agents.session.chain.lines.waiting == ()
 
 
 async def test_a_time_limit_reaches_the_whole_tree(autojump_clock: trio.testing.MockClock) -> None:

@@ -285,7 +285,7 @@ async def test_questions_of_children_name_them_and_hold_nobody_else() -> None:
             await agents.begin([starts("explore", [ask]), starts("plan", [WAIT], answer="Planned.")])
             (question,) = agents.session.of(events.Question)
             assert question.agent == "explore-1"
-            assert agents.session.chain.target() == "explore-1", "the agent that asked"
+            assert agents.session.chain.lines.target() == "explore-1", "the agent that asked"
             agents.waiters.let_go("plan-1")
             await agents.quiet()
             assert agents.at_work == ["main", "explore-1"], "its sibling has gone on"
@@ -301,7 +301,7 @@ async def test_a_line_for_main_leaves_a_childs_question_open_and_a_now_line_with
             with agents.session.chain.answering():
                 await agents.begin([starts("agent", [starts("explore", [ask])])])
                 agents.send(line, to=to)
-                assert (agents.session.chain.open_question == "Q1") is is_open
+                assert (agents.session.chain.questions.open_id == "Q1") is is_open
                 agents.session.interrupt()
                 await agents.session.chain.wait_idle()
 
@@ -379,7 +379,7 @@ async def test_an_asker_whose_call_has_used_its_time_lets_the_next_question_open
         with session.chain.answering():
             session.chain.submit(work([["team", {"task": work([ask])}], starts("explore", [ask])]))
             await trio.sleep(5)
-            assert session.chain.open_question == "Q1"
+            assert session.chain.questions.open_id == "Q1"
             await trio.sleep(10)
             assert session.chain.answer("Q2", "a").what == "answered"
             await session.chain.wait_idle()
@@ -434,7 +434,7 @@ async def test_usage_of_an_agent_counts_for_the_session() -> None:
     async with family() as agents:
         await agents.begin([starts("explore")])
         await agents.finish()
-        assert agents.session.chain.usage == Usage(30, 3)
+        assert agents.session.chain.state.usage == Usage(30, 3)
 
 
 async def test_an_agent_that_is_asked_has_the_model_of_who_asks() -> None:

@@ -238,7 +238,7 @@ async def test_a_compaction_that_the_user_asks_for_and_interrupts_leaves_no_note
     async with open_session(model, interactive=True) as session:
         await session.run("a greeting")
         said = [r for r in session.records if r["type"] == "message"]
-        session.chain.compact("")
+        session.chain.runs.compact("")
         await model.asked.wait()
         session.interrupt()
         await wait_quiet(session)
@@ -290,12 +290,12 @@ async def test_the_user_compacts_between_two_runs_and_in_one() -> None:
     model = SmallModel([says("x" * 3_000), reads(1), says("done")], window_tokens=200_000, limit=200_000)
     async with open_session(model, tools=[read], interactive=True) as session:
         await session.run("tell me much")
-        session.chain.compact("the   SKU numbers")
+        session.chain.runs.compact("the   SKU numbers")
         await session.chain.wait_idle()
         assert "What matters most to the user: the SKU numbers" in session.model.requests[-1].messages[-1].text
         assert session.result.status == "done"
         assert session.result.iterations == 0
-        at(session, events.ToolResult, session.chain.compact)
+        at(session, events.ToolResult, session.chain.runs.compact)
         session.chain.submit("go on")
         await wait_quiet(session)
         check_invariants(session)
@@ -424,7 +424,7 @@ async def test_one_that_is_asked_for_in_the_last_iteration_is_made_after_the_run
     model = LAST.replace("REASON", reason).replace("TEXT", "x" * 3_000)
     async with open_session(model, interactive=True) as session:
         await session.run("tell me much")
-        at(session, events.IterationStarted, lambda: session.chain.compact("the numbers"))
+        at(session, events.IterationStarted, lambda: session.chain.runs.compact("the numbers"))
         if closes:
             at(session, events.IterationStarted, session.chain.stop_accepting)
         session.chain.submit("go on")
@@ -453,7 +453,7 @@ async def test_the_window_is_that_of_the_model_that_is_asked_next() -> None:
     then = SmallModel([says("fine")], limit=9_000, name="smaller")
     async with open_session(first) as session:
         await session.run("tell me much")
-        session.chain._session.use_model(then, None)
+        session.chain.runs.use_model(then, None)
         await session.run("go on")
     assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
 
@@ -469,8 +469,8 @@ async def test_what_was_answered_to_a_question_is_kept_word_for_word_and_after_a
         check_invariants(session)
     assert "(asked: Which year?) the year before that" in session.model.requests[-1].messages[0].text
     restored = read_back(file.data.splitlines(keepends=True)).state.main.history
-    assert restored.words.kept(10_000)[0] == session.chain._session.executor.context.state.history.words.kept(10_000)[0]
-    assert restored.conversation.messages == session.chain._session.executor.context.conversation.messages
+    assert restored.words.kept(10_000)[0] == session.chain.runs.executor.context.state.history.words.kept(10_000)[0]
+    assert restored.conversation.messages == session.chain.runs.executor.context.conversation.messages
 
 
 async def test_images_that_leave_with_a_compaction_are_named() -> None:
@@ -478,7 +478,7 @@ async def test_images_that_leave_with_a_compaction_are_named() -> None:
     async with open_session(model) as session:
         session.chain.submit("what is this?", images=[("shot.png", b"\x89PNG\r\n\x1a\n and so on")])
         await wait_quiet(session)
-        session.chain.compact("")
+        session.chain.runs.compact("")
         await session.chain.wait_idle()
         await session.run("go on")
         check_invariants(session)
@@ -516,7 +516,7 @@ async def test_a_budget_that_a_compaction_alone_uses_up_ends_that_run_and_nothin
             raise error
 
         ours, model.reply = model.reply, breaks_off  # type: ignore[method-assign]
-        session.chain.compact("")
+        session.chain.runs.compact("")
         await session.chain.wait_idle()
         assert session.result.status == "limit_reached"
         model.reply = ours  # type: ignore[method-assign]
@@ -592,12 +592,12 @@ async def test_a_compaction_that_a_line_cuts_keeps_what_the_user_said_matters_la
     model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
     async with open_session(model, tools=[read]) as session:
         await session.run("a greeting")
-        at(session, events.ToolResult, lambda: session.chain.compact("the numbers"))
+        at(session, events.ToolResult, lambda: session.chain.runs.compact("the numbers"))
         session.chain.submit("go on")
         await model.asked.wait()
         model.gate = None
         if later:
-            session.chain.compact(later)
+            session.chain.runs.compact(later)
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
         check_invariants(session)

@@ -218,7 +218,7 @@ async def test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called() -> 
 
 def check_invariants_of_idle(session: Session) -> None:
     assert session.of(events.RunStarted) == []
-    assert {r.state for r in session.chain.receipts} == {"handled"}
+    assert {r.state for r in session.chain.lines.receipts} == {"handled"}
 
 
 async def test_a_todo_before_a_run_is_in_the_first_requests_tail() -> None:
@@ -934,7 +934,7 @@ async def test_a_stop_on_a_full_disk_stops_and_is_among_the_receipts() -> None:
         await gate.started.wait()
         disk.full = True
         assert session.chain.submit("stop", id="s1").what == "stopping"
-        assert [(r.id, r.state) for r in session.chain.receipts if r.id == "s1"] == [("s1", "refused")]
+        assert [(r.id, r.state) for r in session.chain.lines.receipts if r.id == "s1"] == [("s1", "refused")]
         disk.full = False
         gate.open.set()
         await session.chain.wait_idle()
@@ -955,7 +955,7 @@ async def test_threads_that_hang_keep_no_line_from_the_disk(tmp_path: Path) -> N
             async with open_chain(settings(), workspace=tmp_path, state=tmp_path / "state", model=model) as chain:
                 chain.submit("Do the task")
                 await chain.wait_idle()
-                assert chain.last_status == "done"
+                assert chain.runs.last_status == "done"
             nursery.cancel_scope.cancel()
     finally:
         gate.set()

@@ -69,7 +69,7 @@ async def check_aftermath(mark: Mark, conversation: list[str], *, phase: str) ->
     assert session.conversation == [*conversation, INTERRUPT_NOTE]
     assert session.state("L1") == "delivered"
     assert not session.chain.is_running
-    assert not session.chain.waiting
+    assert not session.chain.lines.waiting
     check_invariants(session)
     mark.gates.is_open = True
     count = len(session.events)
@@ -304,7 +304,7 @@ async def test_an_interrupt(case: Case, mock_clock: MockClock) -> None:
         assert interrupted.iterations == mark.requests + (case.when == (events.IterationStarted, 2))
         found = [text for said in case.conversation for text in said.split(" | ") if text.startswith("waited")]
         assert interrupted.partial_results == tuple(found)
-        became = [(r.state, r.reason) for r in session.chain.receipts[1:-1]]
+        became = [(r.state, r.reason) for r in session.chain.lines.receipts[1:-1]]
         assert became == [(state, "interrupted" if state == "returned" else "") for state in case.becomes]
         assert not case.did or mark.gates.did == case.did
         assert trio.current_time() == 0

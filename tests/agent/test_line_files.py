@@ -41,7 +41,7 @@ def blocks(session: Session, text: str) -> list[str]:
 
 
 def reason(session: Session, id: str) -> str:
-    return next(each.reason for each in session.chain.receipts if each.id == id)
+    return next(each.reason for each in session.chain.lines.receipts if each.id == id)
 
 
 async def test_a_query_takes_its_files_along(workspace: Path) -> None:

@@ -290,7 +290,7 @@ async def test_a_run_of_carried_lines_alone_asks_no_model_once_they_are_dropped(
 ) -> None:
     async with open_session(TOOLS, tools=[work], use=settings(max_iterations=1), interactive=True) as session:
         at(session, events.ToolProgress, lambda: session.chain.submit("use B"))
-        at(session, events.Result, lambda: is_dropped and session.chain.drop("L2"))
+        at(session, events.Result, lambda: is_dropped and session.chain.lines.drop("L2"))
         session.chain.submit("Do the task")
         await wait_quiet(session)
         statuses = [(result.status, result.iterations) for result in session.of(events.Result)]

@@ -115,7 +115,7 @@ async def test_a_now_line_that_is_dropped_in_its_step_has_still_cut() -> None:
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a")
         session.chain.submit("!!use A")
-        session.chain.drop("L2")
+        session.chain.lines.drop("L2")
         await session.chain.wait_idle()
         assert [e.text for e in session.of(events.ToolResult)] == [INTERRUPTED, SKIPPED, SKIPPED]
         assert session.of(events.UserInterruption) == []
@@ -128,7 +128,7 @@ async def test_a_reply_that_was_cut_for_a_line_that_was_dropped_is_asked_to_go_o
         session.chain.submit("Do the task")
         await tick(mock_clock)
         session.chain.submit("!!use A")
-        session.chain.drop("L2")
+        session.chain.lines.drop("L2")
         mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
         assert told(session) == ["user: Do the task", "assistant: The whole ", "user: Please continue."]
@@ -205,7 +205,7 @@ async def everywhere(
     async with open_session(model, tools=[last], use=use, file=MemoryFile(sync_s)) as session:
 
         def say_next(event: events.Event) -> None:
-            if acts and session.chain.is_running and len(session.events) >= nth and not session.chain.waiting:
+            if acts and session.chain.is_running and len(session.events) >= nth and not session.chain.lines.waiting:
                 session.chain.submit(acts.pop(0))
 
         session.chain.listen(say_next)
@@ -294,7 +294,7 @@ async def test_it_stays_also_where_the_line_that_cut_is_dropped_in_its_step(auto
         session.chain.submit("!!deploy it")
         await trio.sleep(1)
         session.chain.submit("!!and be quick")
-        session.chain.drop("L3")
+        session.chain.lines.drop("L3")
         await session.chain.wait_idle()
         assert [request.tail for request in model.whole if request.tail] == [("ASK FIRST",)]
         check_invariants(session)

@@ -60,7 +60,7 @@ def told(session: Session) -> list[tuple[str, str, str]]:
 async def answer(session: Session, *texts: str) -> None:
     """Answer the open questions, one after the other."""
     for text in texts:
-        id = session.chain.open_question
+        id = session.chain.questions.open_id
         assert id is not None
         assert session.chain.answer(id, text).what == "answered"
         await wait_all_tasks_blocked()
@@ -210,7 +210,7 @@ async def test_a_choice_is_a_number_an_option_or_another_text(text: str, chosen:
     async with asked(CHOICE) as session:
         [question] = session.of(events.Question)
         assert (question.kind, question.text, question.options) == ("choice", "Which?", ("left", "right"))
-        assert session.chain.questions == (question,)
+        assert list(session.chain.questions.asked.latest) == [question]
         await answer(session, text)
         await session.chain.wait_idle()
         assert results(session) == [f"The user answered: {chosen}"]
@@ -280,7 +280,7 @@ async def test_when_the_last_who_could_answer_goes_what_is_open_and_what_waits_i
         one.close()
         one.close()
         await wait_all_tasks_blocked()
-        assert session.chain.open_question == "Q1"
+        assert session.chain.questions.open_id == "Q1"
         other.close()
         await session.chain.wait_idle()
         assert results(session) == [NOBODY_CHOOSES, NOBODY_CHOOSES, NOBODY_ALLOWS]
@@ -303,8 +303,8 @@ async def test_questions_queue_and_the_first_answer_counts(autojump_clock: MockC
         await chain.wait_idle()
         assert results(session) == ["The user answered: left", "The user answered: right"]
         # An answer is no line: it has no receipt, and a refused one counts for nothing.
-        assert [r.state for r in chain.receipts] == ["delivered"]
-        assert chain.exit_code() == 0
+        assert [r.state for r in chain.lines.receipts] == ["delivered"]
+        assert chain.runs.exit_code() == 0
 
 
 # ------------------------------------------------------------------------------------------------------------ clocks
@@ -357,7 +357,7 @@ async def test_stops_urgent_lines_and_interrupts_withdraw_an_approval(line: str,
             session.chain.submit(line)
         else:
             session.chain.interrupt()
-        assert session.chain.open_question is None
+        assert session.chain.questions.open_id is None
         assert session.chain.answer("Q1", "y").message == "Q1 is no longer open"
         await session.chain.wait_idle()
         status, stubs = WITHDRAWS[line]
@@ -372,7 +372,7 @@ async def test_other_lines_leave_the_question_open(line: str, autojump_clock: Mo
     async with asked(DANGER) as session:
         assert session.chain.submit(line).what == "queued"
         await wait_all_tasks_blocked()
-        assert session.chain.open_question == "Q1"
+        assert session.chain.questions.open_id == "Q1"
         await answer(session, "y")
         await session.chain.wait_idle()
         assert started(session) == ["danger"]
@@ -478,7 +478,7 @@ async def test_an_asker_that_is_cancelled_asks_no_more() -> None:
             answerer = session.chain.answering()
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()
-            assert session.chain.open_question == "Q1"
+            assert session.chain.questions.open_id == "Q1"
             scope.cancel()
             await trio.lowlevel.checkpoint()
     answerer.close()
@@ -498,7 +498,7 @@ async def test_an_answer_that_cannot_be_written_is_refused_and_the_question_stay
             refused = session.chain.answer("Q1", "y")
             assert refused.what == "refused"
             assert "No space left" in refused.message
-            assert session.chain.open_question == "Q1"
+            assert session.chain.questions.open_id == "Q1"
             file.room = math.inf
             await answer(session, "y")
             await session.chain.wait_idle()
@@ -512,11 +512,11 @@ async def test_a_disk_that_fails_ends_the_run_that_asks() -> None:
         with session.chain.answering():
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()
-            assert session.chain.open_question == "Q1"
+            assert session.chain.questions.open_id == "Q1"
             file.broken = True
             session.chain.submit("a line that has to come to the disk")
             await session.chain.wait_idle()
-            assert session.chain.open_question is None
+            assert session.chain.questions.open_id is None
             assert session.result.status == "error"
             assert told(session) == [("Q1", "withdrawn", "user")]
 
@@ -537,7 +537,7 @@ async def test_a_full_disk_ends_the_run_and_keeps_nobody_from_stopping(what: str
             case _:
                 answerer.close()
         await session.chain.wait_idle()
-        assert session.chain.open_question is None
+        assert session.chain.questions.open_id is None
         assert session.result.status in ("error", "cancelled", "interrupted")
         file.room = math.inf
         answerer.close()

@@ -76,7 +76,7 @@ async def test_with_several_active_agents_precedence_decides(kinds: list[str], t
     async with family(use=settings(agents=True, kinds=own)) as agents:
         await agents.begin([starts(kind, [WAIT]) for kind in kinds])
         assert len(agents.at_work) == len(kinds) + 1
-        assert agents.session.chain.target() == target
+        assert agents.session.chain.lines.target() == target
         assert agents.send("use B") == target
         await agents.finish()
 
@@ -124,7 +124,7 @@ async def test_several_rapid_lines_go_to_the_agent_of_their_moment() -> None:
         await agents.finish()
         for name, ids in (("explore-1", ("L2", "L3", "L4")), ("plan-1", ("L5", "L6", "L7"))):
             assert [i.ids for i in agents.interruptions(name)] == [ids]
-        states = {r.id: (r.state, r.agent) for r in agents.session.chain.receipts}
+        states = {r.id: (r.state, r.agent) for r in agents.session.chain.lines.receipts}
         assert states == {
             "L1": ("delivered", "main"),
             **{f"L{n}": ("delivered", "explore-1") for n in (2, 3, 4)},
@@ -194,8 +194,8 @@ async def test_an_agent_that_is_not_there_is_named_with_those_that_are() -> None
         assert answer.what == "refused"
         assert all(name in answer.message for name in ("explore-7", "main", "explore-1"))
         with pytest.raises(UserError):
-            chain.target(to="explore-7")
-        assert chain.target(to="EXPLORE-1") == "explore-1"
+            chain.lines.target(to="explore-7")
+        assert chain.lines.target(to="EXPLORE-1") == "explore-1"
         (refused,) = agents.session.of(events.LineRefused)
         assert refused.reason == answer.message
         await agents.finish()
@@ -225,7 +225,7 @@ async def test_lines_of_an_agent_that_ends_go_to_its_parent_in_the_order_of_acce
         ]
         assert queued[5:] == [("L2", "main", 1), ("L4", "main", 3)]
         assert agents.session.state("L5") == "handled"
-        assert {r.id: r.agent for r in agents.session.chain.receipts if r.state == "delivered"}["L2"] == "main"
+        assert {r.id: r.agent for r in agents.session.chain.lines.receipts if r.state == "delivered"}["L2"] == "main"
         (result,) = agents.results("main")
         assert result == ("Step 1.\n\n[explore-1 stopped: max_iterations]", False)
 
@@ -252,7 +252,7 @@ async def test_a_line_that_moves_withdraws_what_its_new_agent_asks(line: str) ->
             agents.send(line, to="explore-1")
             agents.waiters.let_go("explore-1")
             await agents.quiet()
-            assert agents.session.chain.open_question is None
+            assert agents.session.chain.questions.open_id is None
             await agents.finish()
 
 
@@ -264,7 +264,7 @@ async def test_a_line_that_moves_and_was_acted_on_cannot_be_dropped() -> None:
         agents.waiters.let_go("explore-1")
         await agents.quiet()
         assert agents.waiters.heard["explore-1"] == ["tests"]
-        assert agents.session.chain.last_waiting() is None
+        assert agents.session.chain.lines.last_waiting() is None
         agents.session.interrupt()
         await agents.session.chain.wait_idle()
         assert agents.session.state("L2") == "handled"
@@ -291,10 +291,10 @@ async def test_an_urgent_line_that_moves_withdraws_the_question_of_the_agent_tha
         with agents.session.chain.answering():
             await agents.begin([ask, starts("explore", [WAIT])])
             agents.send("!use B", to="explore-1")
-            assert agents.session.chain.open_question == "Q1"
+            assert agents.session.chain.questions.open_id == "Q1"
             agents.waiters.let_go("explore-1")
             await agents.quiet()
-            assert agents.session.chain.open_question is None
+            assert agents.session.chain.questions.open_id is None
             await agents.finish()
 
 
@@ -306,7 +306,9 @@ async def test_only_what_moves_may_exceed_the_inbox() -> None:
             agents.send(text, to)
         agents.waiters.let_go("explore-1")
         await agents.quiet()
-        assert [(a.id, a.agent) for a in agents.session.chain.waiting] == [(f"L{n}", "main") for n in (2, 3, 4, 5)]
+        assert [(a.id, a.agent) for a in agents.session.chain.lines.waiting] == [
+            (f"L{n}", "main") for n in (2, 3, 4, 5)
+        ]
         refused = agents.session.chain.submit("e", to="main")
         assert refused.what == "refused"
         assert agents.send("f", to="plan-1") == "plan-1"

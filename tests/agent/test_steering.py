@@ -82,7 +82,7 @@ async def test_a_line_passes_through_its_states_in_this_order() -> None:
         assert not session.chain.is_running
         await begin(session, gates, "a", "shorter")
         assert session.chain.is_running
-        assert [(a.id, a.line.text) for a in session.chain.waiting] == [("L2", "shorter")]
+        assert [(a.id, a.line.text) for a in session.chain.lines.waiting] == [("L2", "shorter")]
         assert (session.state("L1"), session.state("L2")) == ("delivered", "queued")
         assert session.chain.status().startswith("iteration 1, tools; 1 line waits")
         await finish(session, gates)
@@ -118,7 +118,7 @@ async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
     async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
         await begin(session, gates, "a", line)
         await finish(session, gates)
-        assert session.chain.waiting == ()
+        assert session.chain.lines.waiting == ()
         before = len(session.events)
         count = len(session.model.requests)
         assert (await session.run("Do another task")).status == "done"
@@ -310,7 +310,7 @@ async def test_a_line_that_a_tool_has_acted_on_ends_handled_if_it_is_never_deliv
         at(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
         await begin(session, gates, "place 2", "skip the Wiki")
         with pytest.raises(UserError, match="a running tool has acted on L2 already"):
-            session.chain.drop("L2")
+            session.chain.lines.drop("L2")
         assert gates.heard == [("skip_source", "Amazon")]
         ENDS[status](session)
         if status == "max_iterations":
@@ -446,7 +446,7 @@ async def test_no_safe_point_takes_a_follow_up() -> None:
         result = await finish(session, gates)
         assert session.of(events.UserInterruption)[0].ids == ("L3",)
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "Do the next", "Do the third"]
-        assert [r.point for r in session.chain.receipts] == ["start", "start", "C", "start"]
+        assert [r.point for r in session.chain.lines.receipts] == ["start", "start", "C", "start"]
         assert [r.status for r in session.of(events.Result)] == ["done"] * 3
         assert result.iterations == 2, "each run counts from 1"
 
@@ -455,7 +455,7 @@ async def test_a_follow_up_is_dropped_like_any_other_line() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a", "then: one", "then: two", "then: three")
-        assert session.chain.drop("L3") == "then: two"
+        assert session.chain.lines.drop("L3") == "then: two"
         await finish(session, gates)
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "one", "three"]
 

@@ -134,7 +134,7 @@ async def test_a_stop_in_the_wait_before_another_attempt_shows_nothing_of_the_re
         session.chain.submit("stop")
         await session.chain.wait_idle()
         assert (session.result.result, session.result.phase_reached) == (f"Cancelled. {QUESTION}", "thinking")
-        assert [(r.state, r.reason) for r in session.chain.receipts if r.id == "L2"] == [("handled", "")]
+        assert [(r.state, r.reason) for r in session.chain.lines.receipts if r.id == "L2"] == [("handled", "")]
         assert texts(session) == ["Do the task", STOPPED]
         check_invariants(session)
 
@@ -213,7 +213,7 @@ async def test_a_stop_in_the_step_of_the_result_finds_nothing_to_stop() -> None:
         at(session, events.Result, lambda: said.append(session.chain.submit("stop").message))
         assert (await session.run("Do the task")).status == "done"
         assert said == ["Nothing is running."]
-        assert [r.id for r in session.chain.receipts] == ["L1"]
+        assert [r.id for r in session.chain.lines.receipts] == ["L1"]
         await check_next_run(session)
         check_invariants(session)
 
@@ -246,7 +246,7 @@ async def test_a_stop_needs_no_room_in_the_channel() -> None:
         assert session.chain.submit("stop").what == "stopping"
         result = await finish(session, gates)
         assert result.status == "cancelled_with_partial"
-        assert [(r.text, r.state) for r in session.chain.receipts][1:] == [
+        assert [(r.text, r.state) for r in session.chain.lines.receipts][1:] == [
             ("shorter", "returned"),
             ("stop", "handled"),
             ("slower", "refused"),

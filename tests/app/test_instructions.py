@@ -293,7 +293,7 @@ async def test_they_come_after_our_prompt_and_children_get_them_too(top: Path, t
     write(top / "AGENTS.md", "Use make.")
     model = Briefed("explore")
     async with opened(model, top, tmp_path) as (chain, notices):
-        assert chain.instructions.files == ("AGENTS.md",)
+        assert chain.state.instructions.files == ("AGENTS.md",)
         await run(chain)
         assert notices == [], "the opening has told them"
     block = "[Instructions: AGENTS.md]\nUse make."
@@ -342,7 +342,7 @@ async def test_a_fault_is_a_notice_and_the_run_goes_on(top: Path, tmp_path: Path
         os.mkfifo(top / "AGENTS.md")
         await run(chain)
         await run(chain)
-        assert chain.last_status == "done"
+        assert chain.runs.last_status == "done"
         assert len(notices) == 1, "it is told once"
         assert notices[0].startswith("AGENTS.md is left out of the project instructions: ")
     assert model.systems == ["You are a test."] * 3
@@ -397,7 +397,7 @@ async def test_a_disk_that_hangs_holds_a_run_up_for_a_moment(
             await wait_all_tasks_blocked()
             autojump_clock.jump(instructions.READ_S)
             await chain.wait_idle()
-        assert chain.last_status == "done"
+        assert chain.runs.last_status == "done"
         assert notices == ["The project instructions could not be read within 2 s, so they are as before."]
     assert told_of(model) == ["[Instructions: AGENTS.md]\nUse make."] * 3
     hanging.clear()
@@ -421,7 +421,7 @@ async def test_a_user_need_not_wait_for_it(
         else:
             assert chain.interrupt()
         await chain.wait_idle()
-        assert (chain.last_status, trio.current_time()) == (status, began)
+        assert (chain.runs.last_status, trio.current_time()) == (status, began)
         assert notices == []
     assert model.systems == [], "nothing was asked"
     hanging.clear()
@@ -442,7 +442,7 @@ async def test_lines_that_come_meanwhile_enter_before_the_first_call(
         assert chain.submit("!!now this").what == "queued"
         autojump_clock.jump(instructions.READ_S)
         await chain.wait_idle()
-        points = {receipt.text: receipt.point for receipt in chain.receipts}
+        points = {receipt.text: receipt.point for receipt in chain.lines.receipts}
         assert points == {"Go": "start", "and look at this": "A", "!!now this": "A"}
     assert len(model.systems) == 1
     hanging.clear()

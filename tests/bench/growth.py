@@ -135,8 +135,8 @@ async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
         for n in range(count + RUNS):
             await one_run(chain, n)
             told.append(told[-1] + sum(len(json.dumps(to_json(event), default=str)) for event in feed.take()))
-            assert chain.trace_path is not None
-            traced.append(traced[-1] + taken_away(chain.trace_path))
+            assert chain.state.trace_path() is not None
+            traced.append(traced[-1] + taken_away(chain.state.trace_path()))
     return [(mean(of, count, RUNS), mean(of, count // 10, RUNS)) for of in (told, traced)]
 
 
@@ -177,7 +177,7 @@ async def together(count: int, folder: Path) -> float:
             await begin.wait()
             chain.start("Look up the price of every part.")
             await chain.wait_idle()
-            assert chain.last_status == "done"
+            assert chain.runs.last_status == "done"
             left -= 1
             if not left:
                 over.set()

@@ -88,7 +88,7 @@ async def test_it_waits_and_says_what_became_of_the_line(then: str, code: int, s
             await queued.wait()
             assert not found
             if then == "drop":
-                session.chain.drop("L2")
+                session.chain.lines.drop("L2")
             elif then:
                 session.chain.submit(then)
             await finish(session, gates)

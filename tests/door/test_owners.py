@@ -71,7 +71,7 @@ async def test_what_the_refusal_of_a_later_run_gives_back_is_told(tmp_path: Path
         session.chain.submit("And another")
         await session.chain.wait_idle()
         await wait_all_tasks_blocked()
-        states = [receipt.state for receipt in session.chain.receipts if receipt.id == "q"]
+        states = [receipt.state for receipt in session.chain.lines.receipts if receipt.id == "q"]
         assert of_lines(client)[-1] == ("q", states[0])
 
 
@@ -84,5 +84,5 @@ async def test_all_that_was_sent_at_once_is_done_though_its_sender_leaves(tmp_pa
         await client.stream.send_all(b"".join(rows))
         await client.leave()
         await finish(session, gates)
-        assert [r.id for r in session.chain.receipts if r.origin == "door"] == [f"b{n}" for n in range(9)]
+        assert [r.id for r in session.chain.lines.receipts if r.origin == "door"] == [f"b{n}" for n in range(9)]
         check_invariants(session)

@@ -315,7 +315,7 @@ def check_own(session: Session, players: Sequence[Player], inbox_size: int) -> N
         if isinstance(event, events.LineRefused) and event.origin == "prompt":
             assert event.reason != FULL or event.waiting >= inbox_size, "there was room"
         came_back |= event.origin == "prompt" and getattr(event, "state", "") in ("returned", "refused")
-    assert came_back or session.chain.exit_code() != 3
+    assert came_back or session.chain.runs.exit_code() != 3
 
 
 async def drive(

@@ -126,7 +126,7 @@ async def test_a_full_channel_refuses_and_a_stop_passes_by(tmp_path: Path) -> No
         await ended(session, gates)
         assert [row["state"] for row in client.of("receipt")] == ["refused", "handled"]
         assert session.result.status == "cancelled_with_partial"
-        assert session.chain.exit_code() == 3, "the prompt's own line came back"
+        assert session.chain.runs.exit_code() == 3, "the prompt's own line came back"
         check_invariants(session)
 
 
@@ -386,7 +386,7 @@ async def test_what_was_sent_stays_when_its_sender_leaves_and_half_a_row_is_no_r
         await client.send({"type": "line", "text": "use B", "id": "b"}, b'{"type":"line","text":"use C"}')
         await client.leave()
         await ended(session, gates)
-        assert [(r.id, r.state) for r in session.chain.receipts] == [("L1", "delivered"), ("b", "delivered")]
+        assert [(r.id, r.state) for r in session.chain.lines.receipts] == [("L1", "delivered"), ("b", "delivered")]
 
 
 async def test_a_listener_that_stops_the_run_on_hearing_of_a_line_harms_nobody(tmp_path: Path) -> None:

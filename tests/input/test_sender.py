@@ -47,7 +47,7 @@ class Sending(Stage):
         await self.started.wait()
 
     def texts(self, state: str) -> list[str]:
-        return [r.text for r in self.session.chain.receipts if r.state == state]
+        return [r.text for r in self.session.chain.lines.receipts if r.state == state]
 
     @property
     def unsent(self) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ async def test_seconds_count_from_when_the_line_was_read(autojump_clock: MockClo
         await stage.session.chain.wait_idle()
 
         assert stage.delivered[1:] == [("early", "D"), ("late", "D")]
-        waited = {r.text: r.waited_s for r in stage.session.chain.receipts}
+        waited = {r.text: r.waited_s for r in stage.session.chain.lines.receipts}
         assert trio.current_time() - begun == pytest.approx(4)
         assert waited["early"] == pytest.approx(2.5)
         assert waited["late"] == pytest.approx(1)
@@ -222,7 +222,7 @@ async def test_what_the_channel_has_no_room_for_waits_and_comes_in_order(autojum
         await wait_all_tasks_blocked()
         assert stage.sender.held == count - 10
         assert stage.unsent == tuple(lines[10:])
-        assert len(stage.session.chain.waiting) == 10
+        assert len(stage.session.chain.lines.waiting) == 10
 
         stage.open.set()
         await stage.session.chain.wait_idle()

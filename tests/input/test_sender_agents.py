@@ -38,7 +38,7 @@ class Sending:
     @property
     def delivered(self) -> list[tuple[str, str, str | None, int]]:
         """Every line but the query that a model has: its text, the agent, the point, the iteration."""
-        receipts = self.agents.session.chain.receipts[1:]
+        receipts = self.agents.session.chain.lines.receipts[1:]
         return [(r.text, r.agent, r.point, r.iteration) for r in receipts if r.state == "delivered"]
 
     @property
@@ -114,7 +114,7 @@ async def test_a_moment_below_main_never_starts_a_run() -> None:
         stage.sender.discard()
 
         assert len(stage.agents.session.of(events.RunStarted)) == 1
-        states = {r.text: r.state for r in stage.agents.session.chain.receipts[1:]}
+        states = {r.text: r.state for r in stage.agents.session.chain.lines.receipts[1:]}
         assert states == {"say": "returned"}
         assert [text for text, _ in stage.unsent] == ["@answer @to explore-1 more"]
 
@@ -178,7 +178,7 @@ async def test_an_answer_that_comes_later_is_for_the_agent_that_asks() -> None:
             await stage.agents.begin(PAIR)
             stage.schedule("@question @to plan-1 left")
             await stage.agents.quiet()
-            assert stage.agents.session.chain.asker == "explore-1"
+            assert stage.agents.session.chain.questions.asker == "explore-1"
             stage.schedule("@question @to explore-1 right")
             await stage.agents.finish()
 
@@ -271,4 +271,4 @@ async def test_a_moments_line_for_an_agent_that_is_not_there_is_refused_and_coun
         # The iterations of an agent that never is are no moment.
         assert sorted(stage.refused) == ["S1", "S2"]
         assert stage.sender.waiting == ("@iteration 1 @to explore-7 say",)
-        assert stage.agents.session.chain.exit_code() == 3
+        assert stage.agents.session.chain.runs.exit_code() == 3

@@ -469,7 +469,7 @@ async def test_rules_can_be_edited_while_a_chain_runs() -> None:
         await begin(session, gate, "deploy A")
         edit(use, URGENT)
         assert session.chain.submit("deploy B").what == "queued"
-        assert [a.line.urgency for a in session.chain.waiting] == ["next", "urgent"]
+        assert [a.line.urgency for a in session.chain.lines.waiting] == ["next", "urgent"]
         await finish(session, gate)
         assert session.of(events.UserInterruption)[0].point == "C"
 

@@ -318,7 +318,7 @@ async def test_the_service_is_asked_for_a_window_that_nobody_told() -> None:
 async def test_the_request_for_a_summary_is_read_from_the_cache(clock: MockClock) -> None:
     async with wired([text("It is long."), text("A summary."), text("Two.")]) as wire:
         await wire.session.run("long " * 20_000)
-        wire.session.chain.compact("the numbers")
+        wire.session.chain.runs.compact("the numbers")
         await wire.session.chain.wait_idle()
         account = wire.double.accounts[-1]
         assert account.cache_read >= 0.99 * (account.input + account.cache_read + account.cache_write)

@@ -541,8 +541,8 @@ async def test_who_loses_a_session_that_it_has_opened_itself_stops_its_work(plac
         await steps.has_begun.wait()
         place.server.command("HSET", scripts.key(chain.session_id, "meta"), "token", "another")
         await chain.wait_idle()
-        assert chain.is_closing
-        assert chain.last_status == "interrupted"
+        assert chain.runs.is_closing
+        assert chain.runs.last_status == "interrupted"
 
 
 async def test_what_is_handed_over_is_held_until_the_work_has_ended(

@@ -76,11 +76,11 @@ async def test_what_was_done_at_once_comes_back_if_the_sync_fails(line: str) -> 
         disk.broken = True
         disk.release()
         await session.chain.wait_idle()
-        [receipt] = session.chain.receipts
+        [receipt] = session.chain.lines.receipts
         assert receipt.state == "returned"
         assert "Input/output error" in receipt.reason
         assert [event.state for event in session.of(events.Receipt)] == ["returned"]
-        assert session.chain.exit_code() == 3
+        assert session.chain.runs.exit_code() == 3
 
 
 async def test_a_chain_that_is_left_while_a_sync_hangs_waits_for_it_and_loses_nothing() -> None:

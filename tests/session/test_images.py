@@ -86,7 +86,7 @@ async def test_an_image_goes_along_as_one_and_the_request_is_valid(workspace: Pa
         assert (image.media_type, image.name, b64decode(image.data)) == ("image/png", "dot.png", PIXEL)
         sent = [{"role": m.role, "content": [sent_form(b) for b in m.blocks]} for m in messages]
         assert check_messages(sent) is None
-        assert next(r for r in session.chain.receipts).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
+        assert next(r for r in session.chain.lines.receipts).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
         check_invariants(session)
     check_replays(session)
 
@@ -193,7 +193,7 @@ async def test_what_its_sender_sends_along_is_kept_with_the_line_and_delivered()
         assert line["images"][0]["source"]["digest"] == DIGEST
         (image,) = images(session.model.requests[-1].messages)
         assert b64decode(image.data) == PIXEL
-        assert next(r for r in session.chain.receipts).reason == f"with it (PNG, {len(PIXEL):,} bytes)"
+        assert next(r for r in session.chain.lines.receipts).reason == f"with it (PNG, {len(PIXEL):,} bytes)"
         check_invariants(session)
     check_replays(session)
 

@@ -105,7 +105,7 @@ def notices(session: Session) -> list[str]:
 async def check_restored(session: Session) -> None:
     """The conversation is the same after a resume, valid, and the journal has the original."""
     check_invariants(session)
-    live = session.chain._session.tree.main.agent.conversation.messages
+    live = session.chain.runs.tree.main.agent.conversation.messages
     restored = read_back(session.file.data.splitlines(keepends=True)).state
     assert restored.main.history.conversation.messages == live
     assert check_messages([to_json(m) for m in [*live, user_text("Next")]]) is None
@@ -216,13 +216,13 @@ async def test_the_request_for_a_summary_is_made_without_images_too(workspace: P
     async with open_session(Picky(blind, "Fine. " * 500), tools=[look]) as session:
         for query in ("See @0.png", "call x.png", "Well?"):
             await session.run(query)
-        session.chain.compact("")
+        session.chain.runs.compact("")
         await session.chain.wait_idle()
         assert [c.state for c in session.of(events.Compaction)] == ["started", "ended"]
         (compacted,) = [r for r in session.records if r["type"] == "compacted"]
         assert "images" not in compacted
         await session.run("And now?")
-        live = session.chain._session.tree.main.agent.conversation.messages
+        live = session.chain.runs.tree.main.agent.conversation.messages
         restored = read_back(session.file.data.splitlines(keepends=True)).state
         assert restored.main.history.conversation.messages == live
 
@@ -309,7 +309,7 @@ async def test_a_result_that_the_service_names_stays_out_after_a_resume() -> Non
 
     async with open_session(Picky(bad), tools=[look]) as session:
         assert (await session.run("call it")).status == "done"
-        live = session.chain._session.tree.main.agent.conversation.messages
+        live = session.chain.runs.tree.main.agent.conversation.messages
         assert live[2].blocks == (ToolResult("t1", f"[result removed: {REFUSED}]"),)
         restored = read_back(session.file.data.splitlines(keepends=True)).state
         assert restored.main.history.conversation.messages == live

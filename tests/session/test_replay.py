@@ -125,7 +125,7 @@ async def recorded(tmp_path: Path) -> Recorded:
         await chain.wait_idle()
         chain.submit("Do the task")
         await chain.wait_idle()
-        assert chain.last_status == "done"
+        assert chain.runs.last_status == "done"
         assert chain.journal_path is not None
     return Recorded(tmp_path, notes, chain.journal_path.read_bytes().splitlines(keepends=True))
 

@@ -47,14 +47,14 @@ async def test_what_was_is_there_again() -> None:
         await session.run("hello")
         await session.run("again")
         told = [type(event) for event in session.events if not isinstance(event, _LIVE_ONLY)]
-        data, plan, usage = session.file.data, session.chain.plan.tasks, session.chain.usage
+        data, plan, usage = session.file.data, session.chain.plan.tasks, session.chain.state.usage
     file, read = left(data)
     async with open_session(ANSWER, file=file, resume=read) as session:
         resumed = session.chain.resumed
         assert resumed is not None
         assert [type(event) for event in resumed.past if not isinstance(event, _LIVE_ONLY)] == told
         assert resumed.changes == []
-        assert (session.chain.plan.tasks, session.chain.usage) == (plan, usage)
+        assert (session.chain.plan.tasks, session.chain.state.usage) == (plan, usage)
         await session.run("third")
         assert session.sent().splitlines()[0] == "user: hello"
         assert session.sent().splitlines()[-2:] == ["assistant: The answer.", "user: third"]
@@ -81,12 +81,12 @@ async def test_lines_that_waited_start_a_run_when_the_user_wants_it(case: str, h
     lines, queries, told = WAITING[case]
     file, read = left(await killed(*lines) if has_crashed else (await departed(*lines)).file.data)
     async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
-        assert [accepted.line.text for accepted in session.chain.waiting] == lines
-        assert {accepted.line.urgency for accepted in session.chain.waiting} == {"next"}
+        assert [accepted.line.text for accepted in session.chain.lines.waiting] == lines
+        assert {accepted.line.urgency for accepted in session.chain.lines.waiting} == {"next"}
         await wait_all_tasks_blocked()
         assert session.model.requests == [], "they are the user's to send"
-        assert session.chain.run_waiting()
-        assert not session.chain.run_waiting(), "it is active already"
+        assert session.chain.runs.begin_waiting()
+        assert not session.chain.runs.begin_waiting(), "it is active already"
         await session.chain.wait_idle()
         assert [run.query for run in session.of(events.RunStarted)] == queries
         text = session.sent()
@@ -117,7 +117,7 @@ async def test_a_line_has_waited_since_it_was_accepted(ago: float, waited: float
         row["time"] = time.time() - ago
     file, read = left(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
     async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
-        session.chain.run_waiting()
+        session.chain.runs.begin_waiting()
         await session.chain.wait_idle()
         (receipt,) = (each for each in session.of(events.Receipt) if each.id == "L2")
         (entered,) = session.of(events.UserInterruption)
@@ -127,7 +127,7 @@ async def test_a_line_has_waited_since_it_was_accepted(ago: float, waited: float
 async def test_a_line_whose_receipt_is_missing_had_waited_until_it_was_delivered(mock_clock: MockClock) -> None:
     file, read = left(b"".join([row async for row in delivered_after(5.0)]))
     async with open_session(ANSWER, file=file, resume=read) as session:
-        (receipt,) = session.chain.receipts
+        (receipt,) = session.chain.lines.receipts
     assert receipt.state == "delivered"
     assert receipt.waited_s == pytest.approx(5.0)
 
@@ -156,7 +156,7 @@ async def test_a_call_that_ran_is_told_as_interrupted_and_those_after_it_as_skip
 async def test_what_is_shown_after_a_crash_is_on_the_disk() -> None:
     file, read = left(await killed("use B"))
     async with open_session(ANSWER, file=file, resume=read) as session:
-        assert session.chain.waiting
+        assert session.chain.lines.waiting
         assert file.synced == file.data
 
 
@@ -172,7 +172,7 @@ async def test_a_session_whose_disk_is_broken_is_not_opened() -> None:
 async def test_what_is_dropped_after_a_crash_is_not_sent() -> None:
     file, read = left(await killed("use B", "use C"))
     async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
-        session.chain.drop("L2")
+        session.chain.lines.drop("L2")
         await session.run("go on")
         assert "use B" not in session.sent()
         assert "use C" in session.sent()
@@ -188,7 +188,7 @@ async def accepted_at_once() -> bytes:
         session.chain.submit("todo: add buy bread")
         session.chain.submit("status")
         session.chain.submit("two")
-        session.chain.drop(session.chain.submit("not this").id)
+        session.chain.lines.drop(session.chain.submit("not this").id)
         session.chain.submit("!and three")
         await wait_quiet(session)
     file, read = left(session.file.data)
@@ -212,7 +212,7 @@ def test_wherever_it_was_killed_all_that_is_told_has_its_end(name: str) -> None:
         async with open_session(ANSWER, file=file, resume=read, interactive=True, use=tree_settings()) as session:
             assert session.chain.resumed is not None
             past = session.chain.resumed.past
-            waiting = {accepted.id for accepted in session.chain.waiting}
+            waiting = {accepted.id for accepted in session.chain.lines.waiting}
         check_ends(past)
         told = {event.id for event in past if isinstance(event, events.LineQueued)}
         assert waiting <= told, f"{waiting - told} wait, and nobody hears of it"
@@ -262,7 +262,9 @@ async def test_a_run_was_cut_by_the_end_of_its_program_unless_the_user_had_stopp
         async with open_session(ANSWER, file=file, interactive=True, resume=read) as session:
             resumed = session.chain.resumed
             assert resumed is not None
-            texts = ([accepted.line.text for accepted in each] for each in (resumed.returned, session.chain.waiting))
+            texts = (
+                [accepted.line.text for accepted in each] for each in (resumed.returned, session.chain.lines.waiting)
+            )
             assert [resumed.was_cut, *texts] == said
             if query:
                 await session.run(query)
@@ -384,7 +386,7 @@ async def compacted() -> bytes:
     async with open_session(COMPACTS, interactive=True) as session:
         for query in ("add one", "hello " * 2_000):
             await session.run(query)
-        session.chain.compact()
+        session.chain.runs.compact()
         await session.chain.wait_idle()
         await session.run("add two")
     assert any(record["type"] == "compacted" for record in session.records)
@@ -567,4 +569,4 @@ async def test_lines_that_are_returned_as_a_session_is_resumed_are_no_failure_of
     async with open_session(ANSWER, file=file, resume=read) as session:
         assert session.state("L2") == "returned"
         assert [r.id for r in (await session.run("and now?")).receipts] == ["L4"]
-        assert session.chain.exit_code() == 0
+        assert session.chain.runs.exit_code() == 0

@@ -42,7 +42,7 @@ async def test_a_run_its_lines_and_the_plan_are_told() -> None:
         session.chain.submit("todo: add x")
         await begin(session, gates, "a", "use B", "then: next")
         assert told(session.chain.standing) == ["run_started", "plan_changed", "line_queued", "line_queued"]
-        session.chain.drop("L3")
+        session.chain.lines.drop("L3")
         await wait_all_tasks_blocked()
         await finish(session, gates)
         assert told(session.chain.standing) == ["plan_changed"]
@@ -64,7 +64,7 @@ async def test_what_a_resumed_session_has_from_before_stands(autojump_clock: Moc
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         session.chain.submit("todo: add x")
         await begin(session, gates, "a", "use A", "use B")
-        session.chain.drop("L3")
+        session.chain.lines.drop("L3")
         data = session.file.data
         await finish(session, gates)
     file, read = left(data)
@@ -103,7 +103,7 @@ async def test_a_line_that_waits_stands_whatever_else_is_refused_under_its_id() 
         await begin(session, gates, "a", "use B")
         before = session.chain.standing
         assert session.chain.submit("use C", id="L2", origin="json").what == "refused"
-        session.chain.never_sent("@done use D", "it never came", id="L2")
+        session.chain.lines.never_sent("@done use D", "it never came", id="L2")
         assert session.chain.standing == before
         assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]
         await finish(session, gates)

@@ -37,7 +37,7 @@ async def test_a_query_that_a_crash_kept_from_its_run_is_shown_as_waiting() -> N
         await session.chain.wait_idle()
     file, read = left(data)
     async with open_session(OK, interactive=True, file=file, resume=read) as session:
-        assert [line.id for line in session.chain.waiting] == ["L1"]
+        assert [line.id for line in session.chain.lines.waiting] == ["L1"]
         assert session.chain.resumed is not None
         shown = [event for event in session.chain.resumed.past if isinstance(event, events.LineQueued)]
         assert [(event.id, event.waiting) for event in shown] == [("L1", 1)]

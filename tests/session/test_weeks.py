@@ -101,11 +101,11 @@ async def test_nothing_waits_for_a_disk_that_stands_but_what_must(
         monkeypatch.setattr(journal, "_sync", stand)
         # The disk goes on only when the loop says so: were a step of it to wait for the disk, nothing would.
         lines = [chain.submit(f"line {n}").id for n in range(9)]
-        chain.drop(lines.pop())
+        chain.lines.drop(lines.pop())
         chain.submit("todo: add buy milk")
         for _ in range(1_000):
             await trio.lowlevel.checkpoint()
-        assert [accepted.id for accepted in chain.waiting][:8] == lines
+        assert [accepted.id for accepted in chain.lines.waiting][:8] == lines
         assert not [event for event in heard if isinstance(event, events.LineQueued)], "I6: nobody was told"
         assert chain.journal_path is not None
         assert chain.journal_path.read_bytes().count(b'{"type":"line"') == 11, "they are in the file"
@@ -115,5 +115,5 @@ async def test_nothing_waits_for_a_disk_that_stands_but_what_must(
         assert chain.is_running, "a request that carries the lines waits for them"
         disk.set()
         await chain.wait_idle()
-        assert chain.last_status == "done"
+        assert chain.runs.last_status == "done"
         assert [event.id for event in heard if isinstance(event, events.LineQueued)][:8] == lines

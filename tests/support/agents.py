@@ -149,7 +149,7 @@ class Family:
         answer = self.session.chain.submit(text, to=to)
         assert answer.what == "queued", answer
         self.session.addressed[answer.id] = to
-        return next(a.agent for a in self.session.chain.waiting if a.id == answer.id)
+        return next(a.agent for a in self.session.chain.lines.waiting if a.id == answer.id)
 
     async def finish(self) -> events.Result:
         """Let all agents go, and wait for the result."""

@@ -25,7 +25,7 @@ def check_questions(session: Session, records: Sequence[dict[str, Any]]) -> None
     assert [r["id"] for r in asked] == [f"Q{n}" for n in range(1, len(asked) + 1)]
     assert sorted(answers) == sorted(r["id"] for r in asked)
     assert sum(r["type"] == "answer" for r in records) == len(asked)
-    assert session.chain.open_question is None
+    assert session.chain.questions.open_id is None
     _check_told(session, answers)
     _check_starts(session, records)
 

@@ -66,9 +66,9 @@ async def check_next_run(session: Session) -> None:
 def check_full_disk(session: Session) -> None:
     """What holds also where the disk took some records and not others, once it has room again and a run has ended."""
     records = session.records
-    receipts = {r.id: r for r in session.chain.receipts if r.state != "refused"}
+    receipts = {r.id: r for r in session.chain.lines.receipts if r.state != "refused"}
     assert {r["id"] for r in records if r["type"] == "line"} == set(receipts), "I1: accepted is on record"
-    assert not session.chain.waiting
+    assert not session.chain.lines.waiting
     told: dict[str, list[str]] = {id: [] for id in receipts}
     for event in session.of(events.Receipt):
         if event.state not in ("refused", "unsent"):
@@ -125,7 +125,7 @@ def check_silence(session: Session, interrupted_at: list[int]) -> None:
 def check_heard(session: Session) -> None:
     """What a tool has acted on is neither dropped nor given back, unless a refusal took it out of the conversation."""
     heard = {m for e in session.of(events.ToolProgress) if "heard" in e.text for m in MARKED.findall(e.text)}
-    for receipt in session.chain.receipts:
+    for receipt in session.chain.lines.receipts:
         if heard.intersection(MARKED.findall(receipt.text)):
             assert receipt.state in ("delivered", "handled") or receipt.reason in ("refused", "context_full")
 
@@ -136,9 +136,9 @@ def _check_conservation(session: Session, records: Sequence[dict[str, Any]]) -> 
     for record in records:
         if record["type"] == "line":
             agents[record["id"]].append(record["agent"])
-    receipts = {r.id: r for r in session.chain.receipts if r.state != "refused"}
+    receipts = {r.id: r for r in session.chain.lines.receipts if r.state != "refused"}
     assert sorted(agents) == sorted(receipts), "each accepted line has one receipt"
-    assert not session.chain.waiting
+    assert not session.chain.lines.waiting
     told: dict[str, list[str]] = {id: [] for id in agents}
     queued: dict[str, list[str]] = {id: [] for id in agents}
     recorded: dict[str, list[str]] = {id: [] for id in agents}

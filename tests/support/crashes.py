@@ -155,7 +155,7 @@ def check_went_on(session: Session, before: int) -> None:
     assert len(changed) == len(set(changed)), "a line changed the plan twice"
     for request in session.model.requests:
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
-    assert not session.chain.waiting
+    assert not session.chain.lines.waiting
 
 
 def check_same_again(session: Session) -> None:

@@ -171,7 +171,7 @@ class Session:
 
     def state(self, id: str) -> str:
         """What became of a line."""
-        return next(r.state for r in self.chain.receipts if r.id == id)
+        return next(r.state for r in self.chain.lines.receipts if r.id == id)
 
     def sent(self, n: int = -1) -> str:
         """The text of the conversation that request ``n`` carried, a message a line."""

@@ -25,12 +25,12 @@ class Stage:
     @property
     def states(self) -> dict[str, str]:
         """What became of each line, by its text."""
-        return {r.text: r.state for r in self.session.chain.receipts}
+        return {r.text: r.state for r in self.session.chain.lines.receipts}
 
     @property
     def delivered(self) -> list[tuple[str, str | None]]:
         """Every line that reached the model, with the point."""
-        return [(r.text, r.point) for r in self.session.chain.receipts if r.state == "delivered"]
+        return [(r.text, r.point) for r in self.session.chain.lines.receipts if r.state == "delivered"]
 
 
 @dataclass

@@ -74,7 +74,7 @@ def watch_states(session: Session) -> None:
     if session.is_watched:
         return
     session.is_watched = True
-    journal, state = session.chain._shared.journal, session.chain._session.state
+    journal, state = session.chain._shared.journal, session.chain.state
     apply = journal._apply
 
     def watched(entry: Entry) -> Sequence[Event]:

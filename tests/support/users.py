@@ -94,16 +94,16 @@ class Acts:
             case "(interrupt)":
                 self.session.interrupt()
             case "(drop)" | "(drop the first)" | "(edit)":
-                waiting = [a.id for a in chain.waiting]
-                id = next(iter(waiting), "L1") if what == DROP_FIRST else chain.last_waiting() or "L1"
+                waiting = [a.id for a in chain.lines.waiting]
+                id = next(iter(waiting), "L1") if what == DROP_FIRST else chain.lines.last_waiting() or "L1"
                 if what == DROP and waiting:
                     id = waiting[-1]  # one that a tool has heard cannot be dropped any more
                 try:
-                    text = chain.drop(id)
+                    text = chain.lines.drop(id)
                 except UserError:
-                    assert [a.id for a in chain.waiting] == waiting
+                    assert [a.id for a in chain.lines.waiting] == waiting
                 else:
-                    assert id not in [a.id for a in chain.waiting]
+                    assert id not in [a.id for a in chain.lines.waiting]
                     if what == EDIT:
                         chain.submit(MARKED.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
             case "(another model)" if not self.session.is_closing and self.another is not None:
@@ -111,7 +111,7 @@ class Acts:
                     self.session.ask(self.another())
             case "(compact)":
                 with suppress(UserError, JournalError):
-                    chain.compact("the numbers")
+                    chain.runs.compact("the numbers")
             case "(the disk is full)" | "(the disk takes small records)" | "(the disk has room)":
                 assert isinstance(self.session.file, FullDisk)
                 self.session.file.room = {FULL: 0, _NEARLY_FULL: SMALL, ROOM: math.inf}[what]
@@ -149,13 +149,13 @@ class Replies:
     """Whether an answer may be refused though its question is open: the disk may be full."""
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.Question) and event.id == self.session.chain.open_question and self.drawn:
+        if isinstance(event, events.Question) and event.id == self.session.chain.questions.open_id and self.drawn:
             after_s, text = self.drawn.pop(0)
             if text is not None:
                 self.nursery.start_soon(self.reply, event.id, after_s, text)
 
     async def reply(self, id: str, after_s: float, text: str) -> None:
         await trio.sleep(after_s)
-        was_open = self.session.chain.open_question == id
+        was_open = self.session.chain.questions.open_id == id
         answer = self.session.chain.answer(id, text)
         assert answer.what == ("answered" if was_open else "refused") or (was_open and self.may_fail)

@@ -63,7 +63,7 @@ async def test_one_is_opened_before_the_other_is_closed(tmp_path: Path) -> None:
         assert one.submit("too late").what == "refused"
         assert other.start("Do the task").what == "started"
         await other.wait_idle()
-        assert other.last_status == "done"
+        assert other.runs.last_status == "done"
         await chains.close(one)
     assert other.submit("too late").what == "refused"
 
@@ -96,7 +96,7 @@ async def test_what_cannot_be_opened_leaves_the_others_open(tmp_path: Path) -> N
             await chains.open("one")
         assert one.start("Do the task").what == "started"
         await one.wait_idle()
-        assert one.last_status == "done"
+        assert one.runs.last_status == "done"
 
 
 @dataclass
@@ -137,7 +137,7 @@ async def test_the_others_go_on_while_a_session_is_locked_and_read(held: Held, t
         await held.wait_begun()
         assert one.start("Do the task").what == "started"
         await one.wait_idle()
-        assert one.last_status == "done"
+        assert one.runs.last_status == "done"
         held.let_go.set()
 
 

@@ -163,7 +163,7 @@ async def test_status_of_a_chain_that_has_done_nothing(tmp_path: Path) -> None:
 async def test_status_of_a_busy_chain_and_after_its_run(tmp_path: Path) -> None:
     async with busy(tmp_path, "todo: add x", "use B") as (session, commands):
         assert commands.run("/status").text.startswith("iteration 1, tools; 2 lines wait; plan 0/0; ")
-    used = session.chain.usage
+    used = session.chain.state.usage
     assert used.input_tokens > 0
     assert f"  tokens   {used.input_tokens:,} input, {used.output_tokens:,} output," in commands.run("/status").text
     cost = "" if used.cost_usd is None else f"\n  cost     ${used.cost_usd:.4f} (runs that ended)"
@@ -398,8 +398,8 @@ async def test_debug_says_where_things_are(tmp_path: Path) -> None:
         ]
         chain.submit("Hello")
         await chain.wait_idle()
-        assert f"  last trace      {chain.trace_path}\n" in commands.run("/debug").text
-        assert str(chain.trace_path).startswith(str(traces))
+        assert f"  last trace      {chain.state.trace_path()}\n" in commands.run("/debug").text
+        assert str(chain.state.trace_path()).startswith(str(traces))
 
 
 async def test_debug_names_what_is_built_in(tmp_path: Path) -> None:

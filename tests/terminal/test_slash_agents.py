@@ -57,13 +57,13 @@ async def test_lines_that_wait_for_children_are_dropped_edited_and_shown_as_othe
         assert commands.run("/drop l2") == CommandAnswer()
         assert commands.run("/edit L3").edit == "/to plan-1 two"
         assert commands.run("/drop L9").keeps
-        assert [a.id for a in chain.waiting] == ["L4", "L5"]
-        latest = chain.last_waiting()
+        assert [a.id for a in chain.lines.waiting] == ["L4", "L5"]
+        latest = chain.lines.last_waiting()
         assert latest == "L5"
         assert take_back(chain, latest, TAKEN_BACK) == "/to main four", "as Up does"
         assert commands.run("/drop") == CommandAnswer()
-        assert chain.waiting == ()
-    states = [r.state for r in agents.session.chain.receipts[1:]]
+        assert chain.lines.waiting == ()
+    states = [r.state for r in agents.session.chain.lines.receipts[1:]]
     assert states == ["dropped"] * 4
 
 
@@ -83,11 +83,11 @@ BACK = {
 async def test_a_line_that_is_taken_back_is_as_one_types_it_for_its_agent(text: str, to: str, back: str) -> None:
     async with working(PAIR) as (agents, commands):
         agent = agents.send(text, to)
-        before = agents.session.chain.waiting[0].line
+        before = agents.session.chain.lines.waiting[0].line
         assert commands.run("/edit").edit == back
         address, line = split_address(back)
         assert agents.send(line, address) == agent
-        assert agents.session.chain.waiting[0].line == before
+        assert agents.session.chain.lines.waiting[0].line == before
 
 
 async def test_a_line_whose_agent_has_ended_comes_back_for_the_one_that_it_waits_for_now() -> None:
