@@ -112,7 +112,7 @@ class Chain:
         """What was before, if the session was resumed."""
         workspace = str(shared.workspace)
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
-        """The first event of a feed that begins now."""
+        """The first event of a feed that begins now. It names the model of the next run."""
         self._has_wound_down = False
         self._standing = Snapshot()
         for event in self.state.waiting():
@@ -234,13 +234,11 @@ class Chain:
     # ------------------------------------------------------------------------------------------- between the runs
 
     def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
-        """Ask another model from the next run on; a run that is active keeps its own to its end.
+        """Ask another model from the next run on. An active run continues with its own.
 
-        ``retries`` go with the model; ``None`` leaves them as they are. The chain closes the model when it closes
-        itself. Raises ``JournalError``, which leaves everything as it was.
+        ``retries`` go with the model; ``None`` leaves them unchanged. The chain closes the model when it closes.
+        Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed then.
         """
-        if self.runs.is_closing:
-            raise UserError("the chain is closing")
         self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
 
@@ -268,11 +266,6 @@ class Chain:
     def agents(self) -> tuple[AgentView, ...]:
         """The agents at work, each before those that work for it, then those that have finished and can be asked."""
         return (*(node.view() for node in self._tree.main.all()), *self.runs.children.finished)
-
-    @property
-    def model_name(self) -> str:
-        """The model that the next run asks."""
-        return self.runs.spec.model.name
 
     @property
     def window(self) -> WindowView:

@@ -182,7 +182,7 @@ async def test_the_next_run_asks_the_other_model() -> None:
     async with open_session(f"name: first\n{ANSWER}") as session:
         await session.run("Do the task")
         session.chain.use_model(other)
-        assert session.chain.model_name == "other"
+        assert session.chain.init.model == "other"
         assert (session.records[-1]["type"], session.records[-1]["name"]) == ("model", "other")
         [init] = await session.chain.feed().batch()
         assert isinstance(init, events.Init)
@@ -205,7 +205,7 @@ async def test_a_run_that_is_active_keeps_its_model_to_its_end(begun: bool) -> N
             session.chain.submit("Do the task")
             session.chain.submit("then: Do the next task")
         session.chain.use_model(other)
-        assert session.chain.model_name == "other"
+        assert session.chain.init.model == "other"
         await finish(session, gate)
         assert [r.result for r in session.of(events.Result)] == ["The answer.", "The other answer."]
         assert (len(session.model.requests), len(other.requests)) == (2, 1)
@@ -232,7 +232,7 @@ async def test_a_change_of_model_that_cannot_be_recorded_is_none() -> None:
         with pytest.raises(JournalError, match="No space left"):
             session.chain.use_model(other)
         disk.full = False
-        assert session.chain.model_name == "first"
+        assert session.chain.init.model == "first"
         assert (await session.run("Do the task")).result == "The answer."
     assert (other.requests, other.closed) == ([], 0)
 

@@ -289,7 +289,9 @@ class SessionRuns:
         self.executor.use_spec()
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
-        """Ask another model from the next run on. Raise ``JournalError``, and nothing has changed."""
+        """Ask another model from the next run on. Raise ``UserError`` or ``JournalError``, and nothing has changed."""
+        if self.is_closing:
+            raise UserError("the chain is closing")
         self._journal.record(records.Model(model.name))
         self._models = [*(held for held in self._models if held is not model), model]
         limits = self.spec.limits

@@ -39,7 +39,7 @@ def status_rows(chain: Chain, width: int) -> list[str]:
         f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
         f"{used.cache_write_tokens:,} cache write (runs that ended)"
     )
-    rows = [("model", chain.model_name), ("session", chain.session_id), ("tokens", tokens)]
+    rows = [("model", chain.init.model), ("session", chain.session_id), ("tokens", tokens)]
     if used.cost_usd is not None:
         rows.append(("cost", f"{phrases.cost(used.cost_usd)} (runs that ended)"))
     return [chain.status(), *table(rows, width)]
@@ -114,7 +114,7 @@ def server_rows(chain: Chain, name: str, width: int) -> list[str]:
 def model_rows(chain: Chain, settings: Settings, asked: str, width: int) -> list[str]:
     """``/model``: the models, with a sign before the one that is ``asked``."""
     rows = [("*" if can_ask and name == asked else " ", name, about) for name, can_ask, about in models(settings)]
-    return [f"Model: {chain.model_name}", *table(rows, width, indent="")]
+    return [f"Model: {chain.init.model}", *table(rows, width, indent="")]
 
 
 def models(settings: Settings) -> list[tuple[str, bool, str]]:

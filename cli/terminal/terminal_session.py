@@ -252,9 +252,9 @@ class TerminalSession:
         return True
 
     def _run_command(self, text: str) -> bool:
-        model = self.chain.model_name
+        model = self.chain.init.model
         answer = self.commands.run(text, width=self._screen.width)
-        if self.chain.model_name != model and self._tasks is not None:
+        if self.chain.init.model != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
         if answer.thinking is not None:
             self._display.shows_thinking = self._renderer.shows_thinking = answer.thinking

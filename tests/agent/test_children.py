@@ -446,7 +446,7 @@ async def test_an_agent_that_is_asked_has_the_model_of_who_asks() -> None:
         asked = [len(agents.session.model.requests)]
         await agents.begin([asks("explore-1")])
         await agents.finish()
-        assert agents.session.chain.model_name == "other"
+        assert agents.session.chain.init.model == "other"
         assert agents.session.models[0].requests[asked[0] :] == agents.session.model.requests[asked[0] :]
         assert other.calls == 1
         assert len(agents.session.model.requests) == asked[0] + 3

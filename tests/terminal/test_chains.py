@@ -157,7 +157,7 @@ async def test_a_model_is_asked_as_often_as_its_definition_says(
 ) -> None:
     async with opener(tmp_path, journal=Journal(MemoryFile(), id="test")) as chains:
         chain = await chains.open(model)
-        assert chain.model_name == model
+        assert chain.init.model == model
         feed = chain.feed()
         chain.start("Do the task")
         await chain.wait_idle()

@@ -154,7 +154,7 @@ async def test_status_of_a_chain_that_has_done_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, commands):
         assert rows(commands.run("/status")) == [
             "nothing is running; 0 lines wait; plan 0/0; 0 tokens used",
-            f"  model    {session.chain.model_name}",
+            f"  model    {session.chain.init.model}",
             "  session  test",
             "  tokens   0 input, 0 output, 0 cache read, 0 cache write (runs that ended)",
         ]
@@ -254,7 +254,7 @@ async def test_tools_tell_what_each_is_for_and_what_leave_it_needs(tmp_path: Pat
 
 async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, commands):
-        name = session.chain.model_name
+        name = session.chain.init.model
         assert rows(commands.run("/model")) == [
             f"Model: {name}",
             "   claude   no API key: set ANTHROPIC_API_KEY or use --model offline",
@@ -269,7 +269,7 @@ async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
         assert "*  test" not in commands.run("/model").text
         result = await session.run("Hello")
         assert result.result == "I am the other model."
-        assert session.chain.model_name == "other rules"
+        assert session.chain.init.model == "other rules"
 
 
 async def test_a_model_chosen_while_a_run_is_active_answers_from_the_next_one(tmp_path: Path) -> None:
@@ -283,13 +283,13 @@ async def test_a_model_chosen_while_a_run_is_active_answers_from_the_next_one(tm
 
 async def test_a_model_that_cannot_be_used_is_told_why(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, commands):
-        before = session.chain.model_name
+        before = session.chain.init.model
         assert rows(commands.run("/model keyless")) == ["no API key: set ANTHROPIC_API_KEY or use --model offline"]
         unknown = commands.run("/model othr")
         assert unknown == CommandAnswer("there is no model 'othr': did you mean other?", keeps=True)
         (tmp_path / "other.yaml").write_text("rules: 3")
         assert "other.yaml" in commands.run("/model other").text
-        assert session.chain.model_name == before
+        assert session.chain.init.model == before
         assert "*  test" in commands.run("/model").text
 
 
