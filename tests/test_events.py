@@ -11,6 +11,7 @@ from chain import events
 from chain.events import AdjustmentView, Event, TaskView
 from chain.messages import Usage
 from chain.session.event_json import from_json, to_json
+from chain.text import phrases
 from chain.text.hunks import FileDiff, Hunk
 
 RECEIPT = events.Receipt(
@@ -203,3 +204,21 @@ def test_what_is_written_is_read_back(event: Event) -> None:
 )
 def test_what_is_no_event_of_this_version_is_passed_over(raw: dict[str, Any]) -> None:
     assert from_json(raw) is None
+
+
+def test_a_safe_point_is_read_as_its_member_and_another_text_is_no_event() -> None:
+    row = json.loads(json.dumps(to_json(RECEIPT)))
+    assert row["point"] == "D"
+    read = from_json(row)
+    assert isinstance(read, events.Receipt)
+    assert read.point is events.Point.AFTER_TOOLS
+    assert from_json({**row, "point": "Z"}) is None
+    assert from_json({**row, "point": ["D"]}) is None
+
+
+@pytest.mark.parametrize("point", events.Point)
+def test_every_safe_point_has_words(point: events.Point) -> None:
+    assert phrases.delivered_in_row(point, "")
+    if point != events.Point.START:
+        words = phrases.delivered(replace(LANDED, point=point), "next").split(" (point ")[0]
+        assert words.rstrip().split(", ")[1]
