@@ -8,14 +8,14 @@ import re
 import pytest
 
 from chain.errors import UserError
-from cli.arguments import COMMANDS, command_of, read_job
-from cli.options import HELP, USAGE, Information, parse_arguments
+from cli.arguments import read_job
+from cli.options import COMMANDS, HELP, Information, parse_arguments
 
 
 def mistake(*argv: str) -> str:
     """The one sentence that a command line gets."""
     with pytest.raises(UserError) as caught:
-        command_of(parse_arguments(argv))
+        parse_arguments(argv)
     sentence = str(caught.value)
     assert "\n" not in sentence
     return sentence
@@ -32,13 +32,21 @@ def mistake(*argv: str) -> str:
         (["list the files"], "", "list the files"),
         (["check"], "check", None),
         (["init", "here"], "init", "here"),
-        (["explain", "todo: add x"], "explain", "todo: add x"),
-        (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", "todo: add x"),
-        (["help"], "help", None),
-        (["help", "exit", "codes"], "help", "exit codes"),
+        (["--state", "x", "worker"], "worker", None),
+        (["--session", "send", "send", "hi"], "send", ["hi"]),
+        (["send", "a", "--wait", "b"], "send", ["a", "b"]),
+        (["send", "--", "-x"], "send", ["-x"]),
+        (["explain", "todo: add x"], "explain", ["todo: add x"]),
+        (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", ["todo:", "add", "x"]),
+        (["help"], "help", []),
+        (["help", "exit", "codes"], "help", ["exit", "codes"]),
         (["sessions"], "sessions", None),
-        (["sessions", "export", "2026", "--format", "html"], "sessions", "export 2026"),
+        (["sessions", "export", "2026", "--format", "html"], "sessions", ["2026"]),
+        (["sessions", "--format", "html", "export", "2026"], "sessions", ["2026"]),
         (["-p", "sessions"], "", "sessions"),
+        (["--", "- a list"], "", "- a list"),
+        (["- a list"], "", "- a list"),
+        (["-p", "-1"], "", "-1"),
         (["-p", "check"], "", "check"),
         (["-p", "chek"], "", "chek"),
         (["-p", "--", "-x"], "", "-x"),
@@ -48,8 +56,10 @@ def mistake(*argv: str) -> str:
         (["init", "--model", "offline", "here"], "init", "here"),
     ],
 )
-def test_words(argv: list[str], command: str, word: str | None) -> None:
-    assert command_of(parse_arguments(argv)) == (command, word)
+def test_words(argv: list[str], command: str, word: str | list[str] | None) -> None:
+    args = parse_arguments(argv)
+    words = [vars(args)[name] for name in ("query", "folder", "line", "topic", "id") if name in args]
+    assert (args.command, *words) == (command, *([] if word is None and command else [word]))
 
 
 @pytest.mark.parametrize(
@@ -65,11 +75,12 @@ def test_words(argv: list[str], command: str, word: str | None) -> None:
         (["hello", "--model", "offline", "world"], ["2 words"]),
         (["check", "this"], ["chain check has no arguments"]),
         (["init", "a", "b"], ["chain init has one argument"]),
-        (["explain"], ["chain explain needs a line"]),
         (["sesions", "list"], ["2 words", "chain sessions"]),
         (["--format", "md", "hello"], ["--format is for chain sessions export", "--output-format"]),
         (["sessions", "show", "x", "--output", "y"], ["--output is for chain sessions export"]),
         (["-p", "sessions", "--output", "y"], ["--output is for chain sessions export"]),
+        (["check", "--wait"], ["--wait is for chain send"]),
+        (["hello", "--session", "x"], ["--session is for chain send and chain watch"]),
     ],
 )
 def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> None:
@@ -99,7 +110,7 @@ def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> Non
         (["--model"], ["--model needs a value: --model NAME"]),
         (["--model", "--say", "x"], ["--model needs a value: --model NAME"]),
         (["--say"], ["--say LINE"]),
-        (["--format", "xml"], ["--format", "'xml'", "md, json or html"]),
+        (["sessions", "export", "--format", "xml"], ["--format", "'xml'", "md, json or html"]),
         (["--output-format", "xml"], ["--output-format", "'xml'", "text, json or stream-json"]),
         (["--input-format", "json"], ["--input-format", "'json'", "text or stream-json"]),
         (["--stdin=yes"], ["--stdin takes no value"]),
@@ -118,7 +129,7 @@ def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
     args = parse_arguments(["-vp", "hello", "--model=offline", "--say", "@done x", "--say=y"])
 
     assert (args.print, args.verbose, args.model, args.say) == (True, True, "offline", ["@done x", "y"])
-    assert args.words == ["hello"]
+    assert args.query == "hello"
 
 
 def test_with_stdin_it_is_waited_for_however_long_that_takes() -> None:
@@ -152,9 +163,8 @@ def test_the_help_has_every_option_and_no_other() -> None:
 
     assert explained == known
     assert mentioned <= explained
-    for name in {
-        f"--{dest.replace('_', '-')}" for dest in vars(parse_arguments([])) if dest not in {"words", "version", "help"}
-    }:
+    for dest in {*vars(parse_arguments([]))} - {"command", "query", "version", "help"}:
+        name = f"--{dest.replace('_', '-')}"
         assert name in explained
 
 
@@ -169,7 +179,5 @@ def is_known(name: str) -> bool:
 
 
 def test_the_help_has_every_command() -> None:
-    assert USAGE.splitlines()[0] in HELP
-    for name, argument in COMMANDS.items():
+    for name, (argument, _) in COMMANDS.items():
         assert re.search(rf"^  {re.escape(f'{name} {argument}'.strip())}  ", HELP, re.M), name
-        assert name in USAGE

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from functools import partial
 
 import trio
 
+from chain import Tool
 from chain.concurrency.tasks import during
 from chain.concurrency.threads import Threads
+from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.acp.host import GRACE_S, Opener
 from cli.acp.methods import EditorAgent
 from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire
+from cli.arguments import read_settings, read_state, read_traces
+from cli.command_output import write
 from cli.ending import code_of, leaving_at_signal
 from cli.input.stdin import Lines
 from cli.writing import write_all
@@ -25,6 +30,20 @@ _OF_THE_EDITOR = ("workspace", "continue", "resume", "say", "script", "no_stdin"
 """Options for what an editor decides."""
 
 _THREADS = Threads("output")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the command has no arguments of its own."""
+
+
+def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+    """Serve an editor until it ends, and return the exit code. Raise ``UserError``."""
+    check_options(args)
+    if os.isatty(0):
+        write(2, AT_TERMINAL)
+    state, address = state_folder(os.environ), read_state(args)
+    traces = read_traces(state, by_default=False)
+    return acp(Opener(partial(read_settings, args), state, tuple(tools), traces, os.environ, address))
 
 
 def check_options(args: argparse.Namespace) -> None:

@@ -2,21 +2,78 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.session.exit_codes import LINES_LEFT
 from chain.text.plain import sanitize
+from cli.arguments import read_state, whole_path
+from cli.command_output import fail, report
 from cli.event_rows import row_of
 
 if TYPE_CHECKING:
+    from chain.app.remote import RemoteSession
     from cli.door.visit import Visit
     from cli.show.renderer import Renderer
 
+Reach: TypeAlias = Callable[[Callable[[str], object]], AbstractAsyncContextManager["RemoteSession"]]
+"""``remote_session`` for the session that is meant; its argument hears when the server does not answer."""
+
 _GONE = "the chain ended before it said what became of the line"
+
+
+def visit_session(
+    args: argparse.Namespace,
+    visited: Callable[[Visit], tuple[int, str]],
+    reached: Callable[[Reach], tuple[int, str]],
+    *,
+    needs_state: str = "",
+) -> int:
+    """Call ``visited`` with a session on this machine, or ``reached`` with one that machines share.
+
+    Both return an exit code and a problem. ``needs_state`` is an option that only the latter have. Return the exit
+    code. Raise ``UserError``.
+    """
+    address = read_state(args)
+    workspace = Path("/") if args.session else whole_path(args.workspace)  # a session has its own
+    if needs_state and not address:
+        raise UserError(f"{needs_state} needs --state; chain help machines says more")
+    try:
+        if address:
+            from chain.app.remote import remote_session
+
+            is_new = needs_state == "--new"
+            reach = partial(remote_session, address, id=args.session or "", workspace=workspace, is_new=is_new)
+            code, problem = reached(reach)
+        else:
+            from cli.door.visit import find_chain
+
+            state = state_folder(os.environ)
+            with find_chain(state, os.environ, session=args.session or "", workspace=workspace) as visit:
+                try:
+                    code, problem = visited(visit)
+                except UserError as error:
+                    code, problem = 1, str(error)
+    except BrokenPipeError:
+        return 0  # the reader has closed its end
+    except OSError as error:
+        return report(error.strerror or str(error))
+    return fail(problem, code) if problem else code
+
+
+def check_format(args: argparse.Namespace, *formats: str) -> None:
+    """Raise ``UserError`` if the command does not have the output format."""
+    if args.output_format not in formats:
+        name = f"chain {args.command} has no --output-format {args.output_format}"
+        raise UserError(f"{name}; chain help side-door says what")
 
 
 def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import argparse
+from collections.abc import Iterator, Sequence
 
+from chain import Tool
 from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
+from chain.errors import UserError
 from chain.text.wording import counted
+from cli.arguments import read_settings
+from cli.command_output import show
 from cli.input.address import split_address
 from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import cut_to_row, flat
@@ -28,6 +33,18 @@ _ADDRESSED = (
     "its kind may rule otherwise"
 )
 _LOCAL = "a command: answered at once, if there is one of that name, and never seen by the model; in a pipe it is text"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the line, whose words need no quotes."""
+    parser.add_argument("line", nargs="*", metavar="LINE")
+
+
+def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+    """Show what a line would be. Return the exit code."""
+    if not args.line:
+        raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
+    return show(args, explanation_rows(read_settings(args), " ".join(args.line)))
 
 
 def explanation_rows(settings: Settings, text: str) -> list[str]:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import trio
 
 from chain.concurrency.tasks import during
 from chain.text.plain import sanitize
 from cli.event_rows import row_of
-from cli.subcommands.elsewhere import shown_row, tell_outcome
+from cli.subcommands.elsewhere import Reach, shown_row, tell_outcome
 
 if TYPE_CHECKING:
-    from chain.app.remote import RemoteSession
     from cli.show.renderer import Renderer
-
-Reach: TypeAlias = Callable[[Callable[[str], object]], AbstractAsyncContextManager["RemoteSession"]]
-"""``remote_session`` for the session that is meant; its argument hears when the server does not answer."""
 
 GOES_ON = "Another process goes on with {session}."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -10,13 +11,18 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from chain import Tool
 from chain.app import sessions
+from chain.config.load import state_folder
 from chain.errors import UserError
-from chain.lines.parse import nearest_word
 from chain.text.plain import sanitize
+from cli.arguments import read_state
+from cli.command_output import looks, report, show, show_pages, write
+from cli.options import one_of, shared_options
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
+from cli.writing import try_to_write
 
 WORDS = ("list", "show", "export", "delete")
 
@@ -27,20 +33,41 @@ MAX_ANSWER = 1_000
 """Bytes of an answer that are read."""
 
 
-def read_words(words: Sequence[str]) -> tuple[str, str]:
-    """What the words after ``chain sessions`` ask for: a word of ``WORDS`` and an id. Raises ``UserError``."""
-    what, *beside = words or ("list",)
-    if what not in WORDS:
-        near = nearest_word(what, WORDS)
-        hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(WORDS)}"
-        raise UserError(f"there is no chain sessions {what!r:.60}; {hint}")
-    if what == "list":
-        if beside:
-            raise UserError("chain sessions list has no arguments")
-        return what, ""
-    if len(beside) != 1 or not beside[0].strip():
-        raise UserError(f"chain sessions {what} needs one id; chain sessions list shows them")
-    return what, beside[0].strip()
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the words, each with its own arguments."""
+    words = parser.add_subparsers(metavar="WHAT")
+    for word in WORDS:
+        command = words.add_parser(word, parents=[shared_options()], help=word)
+        command.set_defaults(what=word)
+        if word != "list":
+            command.add_argument("id", nargs="*", metavar="ID")
+        if word == "export":
+            command.add_argument("--format", **one_of("md", "json", "html"))
+            command.add_argument("--output", metavar="FILE")
+
+
+def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+    """List, show, export or delete. Return the exit code. Raise ``UserError``."""
+    if args.what != "list" and not (len(args.id) == 1 and args.id[0].strip()):
+        raise UserError(f"chain sessions {args.what} needs one id; chain sessions list shows them")
+    store = sessions.open_store(state_folder(os.environ), read_state(args))
+    color, ascii, width = looks(args, fd=1)
+    if args.what == "list":
+        return show(args, list_rows(store, here=Path(args.workspace or "."), width=width, ascii=ascii))
+    id = args.id[0].strip()
+    if args.what == "delete":
+        if delete_if_sure(store, id, partial(write, 2)):
+            return show(args, ["Deleted."])
+        write(2, "Nothing was deleted.\n")
+        return 1
+    faults: list[str] = []
+    if args.what == "show":
+        code = show_pages(show_rows(store, id, faults.append, color=color, ascii=ascii, width=width))
+    else:
+        put = partial(try_to_write, 1)
+        code = report(write_export(store, id, args.format, args.output, put, faults.append))
+    write(2, "".join(f"chain: {fault}\n" for fault in faults))
+    return code
 
 
 def list_rows(store: sessions.Store, *, here: Path, width: int, ascii: bool) -> list[str]:

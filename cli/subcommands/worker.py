@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,8 +13,50 @@ from chain import Tool
 from chain.app.session_worker import Worker, WorkerLimits
 from chain.app.sessions import shown_address
 from chain.concurrency.tasks import during
-from chain.config.load import Settings
+from chain.config.load import Settings, require_trust, state_folder
+from chain.errors import UserError
+from cli.arguments import read_settings
+from cli.command_output import fail
 from cli.ending import leaving_at_signal
+
+MAX_AT_ONCE = 1_000
+"""Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the worker takes on."""
+    parser.add_argument("-n", "--at-once", metavar="N")
+    parser.add_argument("--only", metavar="DIR")
+    parser.add_argument("--keep", metavar="AGE")
+
+
+def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+    """Run sessions until a signal. Return the exit code."""
+    settings = read_settings(args)
+    require_trust(settings)
+    if not settings.state:
+        raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
+    limits = read_limits(args)
+    return work(settings, state_folder(os.environ), limits, tools, report=fail, tells_all=args.verbose)
+
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60}
+
+
+def read_limits(args: argparse.Namespace) -> WorkerLimits:
+    """What a worker takes on. Raises ``UserError``."""
+    count = args.at_once or "1"
+    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_AT_ONCE):
+        raise UserError(f"-n must be a number from 1 to {MAX_AT_ONCE}, found {count!r:.60}")
+    keep_s = None
+    if args.keep is not None:
+        number, unit = args.keep[:-1], _UNITS.get(args.keep[-1:])
+        if unit is None or not (number.isascii() and number.isdecimal() and 0 < int(number) < 100_000):
+            raise UserError(f"--keep must be a number of days, hours or minutes such as 30d, found {args.keep!r:.60}")
+        keep_s = float(number) * unit
+    if args.only is not None and not os.path.isdir(args.only):
+        raise UserError("is not a folder; name one that exists with --only", file=Path(args.only))
+    return WorkerLimits(int(count), os.path.realpath(args.only) if args.only else "", keep_s)
 
 
 def work(
