@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from cli.input.moments import ScheduledLine
 
 
+def one_word(args: argparse.Namespace, name: str) -> str | None:
+    """Return the only word of a command, or ``None``. Raise ``UserError`` if there are several."""
+    if len(args.words) > 1:
+        raise UserError(f"chain {args.command} has one argument, {name}; put several words in quotes")
+    return args.words[0] if args.words else None
+
+
 def read_state(args: argparse.Namespace) -> str:
     """The address of the Redis that keeps the sessions; empty for the state folder.
 

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,11 +59,12 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
     verbose = "-v" in argv or "--verbose" in argv
     try:
         args = options.parse_arguments(argv)
+        args.tools = tuple(tools)
         if args.command:
-            code: int = import_module(f"cli.subcommands.{args.command}").run(args, tuple(tools))
+            code: int = options.module_of(args.command).run(args)
             return code
         settings = arguments.read_settings(args)
-        return (_interactive if arguments.is_interactive(args) else _headless)(args, settings, tuple(tools))
+        return (_interactive if arguments.is_interactive(args) else _headless)(args, settings)
     except options.Information as asked:
         return report(write(1, f"{asked}\n"))
     except UserError as error:
@@ -75,7 +75,7 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
         return INTERRUPTED_CODE
 
 
-def _headless(args: argparse.Namespace, settings: Settings, tools: tuple[Tool, ...]) -> int:
+def _headless(args: argparse.Namespace, settings: Settings) -> int:
     import trio
 
     from chain.app.open import open_chain
@@ -103,7 +103,7 @@ def _headless(args: argparse.Namespace, settings: Settings, tools: tuple[Tool, .
                 workspace=place.workspace,
                 state=state,
                 store=store,
-                tools=tools,
+                tools=args.tools,
                 resume=place.resume,
                 traces=arguments.read_traces(state, by_default=False),
                 whereabouts=whereabouts,
@@ -128,7 +128,7 @@ def _headless(args: argparse.Namespace, settings: Settings, tools: tuple[Tool, .
     return code
 
 
-def _interactive(args: argparse.Namespace, settings: Settings, tools: tuple[Tool, ...]) -> int:
+def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     exit_on_interrupt()
     if args.query is not None:
         arguments.check_query(args.query)
@@ -147,7 +147,7 @@ def _interactive(args: argparse.Namespace, settings: Settings, tools: tuple[Tool
     place = arguments.read_place(args, state, settings.state)
     traces = arguments.read_traces(state, by_default=True)
     servers, typed = _ask_for_servers(args, settings, place, state, typed, ascii=ascii)
-    invocation = Invocation(settings, place, state, tools, traces, args.query, scheduled, servers=servers)
+    invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, servers=servers)
     return startup.run_at_terminal(
         lambda: nullcontext(invocation),
         history=state / "history",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NoReturn
 
 from chain.errors import UserError, nearest
@@ -27,7 +28,7 @@ COMMANDS = {
     "worker": ("", "run the sessions of a Redis that machines share; chain\nhelp machines says how"),
 }
 """The commands, each with its argument and its rows in the help. A command is a module of ``cli.subcommands``, with
-``add_arguments(parser)`` and ``run(args, tools)``."""
+``run(args)`` and, if it has options of its own, ``add_options(parser)``."""
 
 _LISTED = "".join(
     f"  {f'{name} {argument}':<24}{text.replace(chr(10), chr(10) + ' ' * 26)}\n"
@@ -152,7 +153,6 @@ _COMMANDS_ELSEWHERE = {
 _JOINED = re.compile("-p(?![pvh]*$)")
 """The option ``-p`` with its query joined to it, which other programs take."""
 
-
 _OPTION = re.compile(r"-(?!\d*\.?\d+\Z)[^ ]+")
 """A word that argparse takes for an option."""
 
@@ -169,14 +169,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see chain --help")
-
-
-class _Inform(argparse.Action):
-    def __init__(self, option_strings: Sequence[str], dest: str, *, const: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, const=const)
-
-    def __call__(self, *_: object) -> NoReturn:
-        raise Information(self.const)
 
 
 def one_of(*values: str) -> dict[str, Any]:
@@ -215,48 +207,42 @@ def shared_options() -> _Parser:
     add("--no-color", action="store_true")
     add("--ascii", action="store_true")
     add("-v", "--verbose", action="store_true")
-    add("--version", action=_Inform, const=f"chain {VERSION}")
-    add("-h", "--help", action=_Inform, const=HELP)
+    add("--version", action="store_true")
+    add("-h", "--help", action="store_true")
     return parser
 
 
-def all_parsers() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, with each command as a subparser. Imports every command."""
-    parser = _Parser(prog="chain", parents=[shared_options()])
-    commands = parser.add_subparsers(metavar="COMMAND")
-    for name in COMMANDS:
-        _add_arguments(name, commands.add_parser(name, parents=[shared_options()], help=COMMANDS[name][1]))
+def command_parser(command: str) -> _Parser:
+    """Import a command and return the parser of its own options."""
+    parser = _Parser(prog=f"chain {command}")
+    if add_options := getattr(module_of(command), "add_options", None):
+        add_options(parser)
     return parser
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line. Raise ``UserError``, and ``Information`` for ``--help`` and the like.
 
-    ``command`` is the command, or an empty string for a run, which has a ``query`` or ``None``. An option may precede
-    its command, and a query may be any word, so argparse cannot choose among subparsers: the options that all share
-    are read first, and the command is the first word of what is left. Only its own module is imported.
+    ``command`` is the command, which has ``words``, or an empty string for a run, which has a ``query`` or ``None``. An
+    option may precede its command, and a query may be any word, so argparse cannot choose among subparsers: the options
+    that all share are read first, and the command is the first word of what is left. Only its own module is imported.
     """
     if any(_JOINED.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
         # argparse would say something of the options that the letters of the query are.
         raise UserError("-p needs a space after it, for example: chain -p 'List the files'")
     parser: argparse.ArgumentParser = shared_options()
     args, left = _parse(parser, argv, argparse.Namespace())
+    if args.help or args.version:
+        raise Information(HELP if args.help else f"chain {VERSION}")
     args.command = "" if args.print else _take_command(left, COMMANDS)
     if not args.command:
         args.query = _query(args, _words(left, parser))
         return args
-    parser = _Parser(prog=f"chain {args.command}")
-    _add_arguments(args.command, parser)
-    if parts := _subparsers(parser):
-        part = _take_command(left, parts)
-        if not part and left and not _OPTION.fullmatch(left[0]):
-            near = nearest_word(left[0], parts)
-            hint = f"did you mean {parser.prog} {near}?" if near else f"the words are {', '.join(parts)}"
-            raise UserError(f"there is no {parser.prog} {left[0]!r:.60}; {hint}")
-        parser = parts[part or next(iter(parts))]  # the first is the default
+    parser = command_parser(args.command)
     args, left = _parse(parser, left, args)
-    if words := _words(left, parser):
-        _add_words(args, words, parser)
+    args.words = _words(left, parser)
+    if args.words and not COMMANDS[args.command][0]:
+        raise UserError(f"chain {args.command} has no arguments; put a query of several words in quotes")
     return args
 
 
@@ -309,49 +295,22 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     return words[0] if words else None
 
 
-def _add_words(args: argparse.Namespace, words: list[str], parser: argparse.ArgumentParser) -> None:
-    """Add the words that follow an option to those before it. Raise ``UserError`` if there are too many."""
-    action = next((each for each in parser._actions if not each.option_strings), None)
-    if action is None:
-        raise UserError(f"{parser.prog} has no arguments; put a query of several words in quotes")
-    if action.nargs != "*":
-        raise UserError(f"{parser.prog} has one argument, {action.metavar}; put several words in quotes")
-    vars(args)[action.dest].extend(words)
-
-
 def _unknown(name: str, parser: argparse.ArgumentParser) -> str:
     """Return what is wrong with an option that a parser does not have."""
-    others = list(_leaves(all_parsers()))
+    parsers = [parser, *map(command_parser, COMMANDS)]
     near = _ELSEWHERE.get(name)
-    if owners := [other.prog for other in others if name in other._option_string_actions]:
+    if owners := [each.prog for each in parsers if name in each._option_string_actions]:
         return f"{name} is for {' and '.join(owners)}" + (f"; a run has {near}" if near else "")
-    names = [name for each in (parser, *others) for name in each._option_string_actions if name.startswith("--")]
+    names = [name for each in parsers for name in each._option_string_actions if name.startswith("--")]
     near = near or _nearest(name, names)
     if near:
         return f"there is no option {name}: did you mean {near}?"
     return f"there is no option {name}; chain --help lists them, and a query that begins with - goes after --"
 
 
-def _subparsers(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """Return the parsers of the words that a command may begin with."""
-    return next((each.choices for each in parser._actions if isinstance(each, argparse._SubParsersAction)), {})
-
-
-def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """Return the arguments of a parser and of its subparsers."""
-    yield from parser._actions
-    for each in _subparsers(parser).values():
-        yield from walk(each)
-
-
-def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Return the parsers below this one that have no subparsers."""
-    for each in _subparsers(parser).values():
-        yield from _leaves(each) if _subparsers(each) else (each,)
-
-
-def _add_arguments(command: str, parser: argparse.ArgumentParser) -> None:
-    import_module(f"cli.subcommands.{command}").add_arguments(parser)
+def module_of(command: str) -> ModuleType:
+    """Import the module of a command."""
+    return import_module(f"cli.subcommands.{command}")
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from chain.errors import UserError
-from cli.arguments import read_job
+from cli.arguments import one_word, read_job
 from cli.options import COMMANDS, HELP, Information, parse_arguments
 
 
@@ -30,9 +30,9 @@ def mistake(*argv: str) -> str:
         ([], "", None),
         (["hello"], "", "hello"),
         (["list the files"], "", "list the files"),
-        (["check"], "check", None),
-        (["init", "here"], "init", "here"),
-        (["--state", "x", "worker"], "worker", None),
+        (["check"], "check", []),
+        (["init", "here"], "init", ["here"]),
+        (["--state", "x", "worker"], "worker", []),
         (["--session", "send", "send", "hi"], "send", ["hi"]),
         (["send", "a", "--wait", "b"], "send", ["a", "b"]),
         (["send", "--", "-x"], "send", ["-x"]),
@@ -40,9 +40,9 @@ def mistake(*argv: str) -> str:
         (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", ["todo:", "add", "x"]),
         (["help"], "help", []),
         (["help", "exit", "codes"], "help", ["exit", "codes"]),
-        (["sessions"], "sessions", None),
-        (["sessions", "export", "2026", "--format", "html"], "sessions", ["2026"]),
-        (["sessions", "--format", "html", "export", "2026"], "sessions", ["2026"]),
+        (["sessions"], "sessions", []),
+        (["sessions", "export", "2026", "--format", "html"], "sessions", ["export", "2026"]),
+        (["sessions", "--format", "html", "export", "2026"], "sessions", ["export", "2026"]),
         (["-p", "sessions"], "", "sessions"),
         (["--", "- a list"], "", "- a list"),
         (["- a list"], "", "- a list"),
@@ -53,13 +53,12 @@ def mistake(*argv: str) -> str:
         (["--print", "run"], "", "run"),
         (["-c", "run"], "", "run"),
         (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
-        (["init", "--model", "offline", "here"], "init", "here"),
+        (["init", "--model", "offline", "here"], "init", ["here"]),
     ],
 )
 def test_words(argv: list[str], command: str, word: str | list[str] | None) -> None:
     args = parse_arguments(argv)
-    words = [vars(args)[name] for name in ("query", "folder", "line", "topic", "id") if name in args]
-    assert (args.command, *words) == (command, *([] if word is None and command else [word]))
+    assert (args.command, args.words if command else args.query) == (command, word)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +73,8 @@ def test_words(argv: list[str], command: str, word: str | list[str] | None) -> N
         (["list", "the", "files"], ["3 words", "quotes"]),
         (["hello", "--model", "offline", "world"], ["2 words"]),
         (["check", "this"], ["chain check has no arguments"]),
-        (["init", "a", "b"], ["chain init has one argument"]),
         (["sesions", "list"], ["2 words", "chain sessions"]),
         (["--format", "md", "hello"], ["--format is for chain sessions export", "--output-format"]),
-        (["sessions", "show", "x", "--output", "y"], ["--output is for chain sessions export"]),
         (["-p", "sessions", "--output", "y"], ["--output is for chain sessions export"]),
         (["check", "--wait"], ["--wait is for chain send"]),
         (["hello", "--session", "x"], ["--session is for chain send and chain watch"]),
@@ -87,6 +84,12 @@ def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> Non
     sentence = mistake(*argv)
     for part in says:
         assert part in sentence
+
+
+def test_a_command_with_one_argument_takes_no_more() -> None:
+    assert one_word(parse_arguments(["init", "a"]), "DIR") == "a"
+    with pytest.raises(UserError, match="chain init has one argument, DIR"):
+        one_word(parse_arguments(["init", "a", "b"]), "DIR")
 
 
 # ------------------------------------------------------------------------------------------------------------- options

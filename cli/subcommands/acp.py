@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from functools import partial
 
 import trio
 
-from chain import Tool
 from chain.concurrency.tasks import during
 from chain.concurrency.threads import Threads
 from chain.config.load import state_folder
@@ -32,18 +30,14 @@ _OF_THE_EDITOR = ("workspace", "continue", "resume", "say", "script", "no_stdin"
 _THREADS = Threads("output")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the command has no arguments of its own."""
-
-
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Serve an editor until it ends, and return the exit code. Raise ``UserError``."""
     check_options(args)
     if os.isatty(0):
         write(2, AT_TERMINAL)
     state, address = state_folder(os.environ), read_state(args)
     traces = read_traces(state, by_default=False)
-    return acp(Opener(partial(read_settings, args), state, tuple(tools), traces, os.environ, address))
+    return acp(Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address))
 
 
 def check_options(args: argparse.Namespace) -> None:

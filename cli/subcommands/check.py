@@ -47,17 +47,13 @@ _NO_VALUES = ("name", "kinds")
 """What settings have besides the values of their own keys."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the command has no arguments of its own."""
-
-
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Check the configuration, and the service and servers that it names. Return the exit code."""
     settings, state = read_settings(args), state_folder(os.environ)
     store = open_store(state, "" if settings.asked else settings.state)
     where = whole_path(args.workspace)
     servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
-    rows, is_good = check(settings, store, tools, workspace=where, start_servers=servers)
+    rows, is_good = check(settings, store, args.tools, workspace=where, start_servers=servers)
     if is_good:
         more, is_good = trio.run(check_service, settings)
         rows += more

@@ -8,18 +8,20 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Sequence
 
-from chain import Tool
 from chain.app.sessions import FileStore, resumable
 from chain.config.load import state_folder
 from chain.errors import UserError
-from cli.arguments import read_settings, whole_path
+from cli.arguments import one_word, read_settings, whole_path
 from cli.command_output import report, write
-from cli.options import all_parsers, walk
+from cli.options import COMMANDS, command_parser, shared_options
 from cli.subcommands.help import TOPICS
+from cli.subcommands.sessions import WORDS
 
 SHELLS = ("bash", "zsh", "fish")
+
+_WORDS = {"SHELL": SHELLS, "[TOPIC]": TOPICS, "[WHAT]": WORDS}
+"""The words that an argument may be."""
 
 _ZSH = """\
 autoload -Uz compinit
@@ -29,14 +31,9 @@ eval {}
 """The script registers itself only if it is evaluated."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the shell."""
-    parser.add_argument("shell", nargs="?", metavar="SHELL")
-
-
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Write the script for a shell, or the words that one asks for. Return the exit code. Raise ``UserError``."""
-    match args.shell:
+    match one_word(args, "SHELL"):
         case None:
             raise UserError("chain completion needs a shell: bash, zsh or fish")
         case "ids":
@@ -56,17 +53,20 @@ def script(shell: str) -> str:
     import shtab
 
     ids, models = (shtab.cmd(f"chain completion {what} 2>/dev/null") for what in ("ids", "models"))
-    values = {
-        **dict.fromkeys(("resume", "session", "id"), ids),
-        "model": models,
-        **dict.fromkeys(("script", "config", "output"), shtab.FILE),
-        **dict.fromkeys(("workspace", "only", "folder"), shtab.DIRECTORY),
-    }
-    parser = all_parsers()
-    for action in walk(parser):
-        if action.dest in values:
-            action.complete = values[action.dest]  # type: ignore[attr-defined]
-        elif action.dest in ("topic", "shell"):
-            action.choices = TOPICS if action.dest == "topic" else SHELLS
+    values = {"resume": ids, "session": ids, "ID": ids, "model": models}
+    values |= dict.fromkeys(("script", "config", "output"), shtab.FILE)
+    values |= dict.fromkeys(("workspace", "only", "[DIR]"), shtab.DIRECTORY)
+    shared = shared_options()
+    parser = type(shared)(prog="chain", parents=[shared])
+    commands = parser.add_subparsers()
+    for name, (argument, text) in COMMANDS.items():
+        command = commands.add_parser(name, parents=[shared, command_parser(name)], help=text)
+        if argument:
+            command.add_argument(argument, choices=_WORDS.get(argument))
+        if name == "sessions":
+            command.add_argument("ID")
+        for action in command._actions:
+            if action.dest in values:
+                action.complete = values[action.dest]  # type: ignore[attr-defined]
     text = shtab.complete(parser, shell)
     return _ZSH.format(shlex.quote(text)) if shell == "zsh" else f"{text}\n"

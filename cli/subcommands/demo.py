@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -71,11 +71,7 @@ date,sku,pieces
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: the command has no arguments of its own."""
-
-
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Serve a prompt at a terminal, or play the demonstration on standard output. Return the exit code."""
     from cli.input.stdin import is_piped
 

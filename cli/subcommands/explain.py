@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from chain import Tool
 from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
 from chain.errors import UserError
@@ -35,16 +34,11 @@ _ADDRESSED = (
 _LOCAL = "a command: answered at once, if there is one of that name, and never seen by the model; in a pipe it is text"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the line, whose words need no quotes."""
-    parser.add_argument("line", nargs="*", metavar="LINE")
-
-
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Show what a line would be. Return the exit code."""
-    if not args.line:
+    if not args.words:
         raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
-    return show(args, explanation_rows(read_settings(args), " ".join(args.line)))
+    return show(args, explanation_rows(read_settings(args), " ".join(args.words)))
 
 
 def explanation_rows(settings: Settings, text: str) -> list[str]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from chain import Tool
 from chain.errors import UserError, did_you_mean
 from cli.command_output import looks, show, show_pages, spelled
 
@@ -24,16 +22,11 @@ WIDEST = 100
 """Columns of the reference at most: longer rows are hard to read."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the topic, whose words need no quotes."""
-    parser.add_argument("topic", nargs="*", metavar="TOPIC")
-
-
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Show a topic, or the list of them. Return the exit code."""
-    if not args.topic:
+    if not args.words:
         return show(args, index())
-    source = spelled(args, read_topic(" ".join(args.topic)))
+    source = spelled(args, read_topic(" ".join(args.words)))
     color, ascii, width = looks(args, fd=1)
     if not color:
         return show_pages(source.splitlines())

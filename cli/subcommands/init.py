@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from chain import Tool
 from chain.config.load import defaults_folder
 from chain.errors import UserError
+from cli.arguments import one_word
 from cli.command_output import show
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folder."""
-    parser.add_argument("folder", nargs="?", metavar="DIR")
-
-
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """Write the files. Return the exit code."""
-    return show(args, init(Path(args.folder or ".")))
+    return show(args, init(Path(one_word(args, "DIR") or ".")))
 
 
 def init(folder: Path) -> list[str]:

@@ -6,19 +6,18 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from chain import Tool
 from chain.app import sessions
 from chain.config.load import state_folder
 from chain.errors import UserError
-from chain.text.plain import sanitize
+from chain.lines.parse import nearest_word
 from cli.arguments import read_state
 from cli.command_output import looks, report, show, show_pages, write
-from cli.options import one_of, shared_options
+from cli.options import one_of
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
@@ -33,41 +32,48 @@ MAX_ANSWER = 1_000
 """Bytes of an answer that are read."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the words, each with its own arguments."""
-    words = parser.add_subparsers(metavar="WHAT")
-    for word in WORDS:
-        command = words.add_parser(word, parents=[shared_options()], help=word)
-        command.set_defaults(what=word)
-        if word != "list":
-            command.add_argument("id", nargs="*", metavar="ID")
-        if word == "export":
-            command.add_argument("--format", **one_of("md", "json", "html"))
-            command.add_argument("--output", metavar="FILE")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options, all of which are for ``export``."""
+    parser.prog += " export"
+    parser.add_argument("--format", **one_of("md", "json", "html"))
+    parser.add_argument("--output", metavar="FILE")
 
 
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
+def run(args: argparse.Namespace) -> int:
     """List, show, export or delete. Return the exit code. Raise ``UserError``."""
-    if args.what != "list" and not (len(args.id) == 1 and args.id[0].strip()):
-        raise UserError(f"chain sessions {args.what} needs one id; chain sessions list shows them")
+    what, id = _read_words(args)
     store = sessions.open_store(state_folder(os.environ), read_state(args))
     color, ascii, width = looks(args, fd=1)
-    if args.what == "list":
+    if what == "list":
         return show(args, list_rows(store, here=Path(args.workspace or "."), width=width, ascii=ascii))
-    id = args.id[0].strip()
-    if args.what == "delete":
-        if delete_if_sure(store, id, partial(write, 2)):
+    if what == "delete":
+        if delete_if_sure(store, id):
             return show(args, ["Deleted."])
         write(2, "Nothing was deleted.\n")
         return 1
     faults: list[str] = []
-    if args.what == "show":
+    if what == "show":
         code = show_pages(show_rows(store, id, faults.append, color=color, ascii=ascii, width=width))
     else:
-        put = partial(try_to_write, 1)
-        code = report(write_export(store, id, args.format, args.output, put, faults.append))
+        code = report(write_export(store, id, args.format, args.output, faults.append))
     write(2, "".join(f"chain: {fault}\n" for fault in faults))
     return code
+
+
+def _read_words(args: argparse.Namespace) -> tuple[str, str]:
+    """Return one of ``WORDS`` and an id, which is empty for ``list``. Raise ``UserError``."""
+    what, *ids = args.words or ("list",)
+    if what != "export" and (args.format or args.output):
+        raise UserError(f"{'--format' if args.format else '--output'} is for chain sessions export")
+    if what not in WORDS:
+        near = nearest_word(what, WORDS)
+        hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(WORDS)}"
+        raise UserError(f"there is no chain sessions {what!r:.60}; {hint}")
+    if what == "list" and ids:
+        raise UserError("chain sessions list has no arguments")
+    if what != "list" and not (len(ids) == 1 and ids[0].strip()):
+        raise UserError(f"chain sessions {what} needs one id; chain sessions list shows them")
+    return what, "".join(ids).strip()
 
 
 def list_rows(store: sessions.Store, *, here: Path, width: int, ascii: bool) -> list[str]:
@@ -98,10 +104,9 @@ def write_export(
     id: str,
     format: str | None,
     output: str | None,
-    write: Callable[[str], str],
     report: Callable[[str], object],
 ) -> str:
-    """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
+    """Write a session to standard output or to a new file. Return why that failed. Raise ``UserError``."""
     id = store.whole_id(id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
     wanted = format or suffix.casefold() or "md"
@@ -111,7 +116,7 @@ def write_export(
         raise UserError(f"there is no format {wanted!r:.60}; name one by --format: {formats}", file=Path(output or ""))
     pieces = sessions.export(store, id, chosen, report)
     if output is None:
-        return next(filter(None, map(write, pieces)), "")
+        return next(filter(None, map(partial(try_to_write, 1), pieces)), "")
     path = Path(output)
     try:  # a file that only its owner can read, as a journal is
         with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
@@ -128,15 +133,15 @@ def write_export(
     return ""
 
 
-def delete_if_sure(store: sessions.Store, id: str, ask: Callable[[str], object]) -> bool:
+def delete_if_sure(store: sessions.Store, id: str) -> bool:
     """Delete a session if the user says so on standard input. Raises ``SessionError``."""
     session = store.find(id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
-    ask(sanitize(f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] "))
+    write(2, f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] ")
     answer = sys.stdin.buffer.readline(MAX_ANSWER)
     if not answer.endswith(b"\n"):
-        ask("\n")  # nobody has ended the row
+        write(2, "\n")  # nobody has ended the row
     if answer.strip().lower() not in (b"y", b"yes"):
         return False
     store.delete(session.id)

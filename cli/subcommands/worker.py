@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import trio
 
-from chain import Tool
 from chain.app.session_worker import Worker, WorkerLimits
 from chain.app.sessions import shown_address
 from chain.concurrency.tasks import during
-from chain.config.load import Settings, require_trust, state_folder
+from chain.config.load import require_trust, state_folder
 from chain.errors import UserError
 from cli.arguments import read_settings
 from cli.command_output import fail
@@ -23,21 +21,42 @@ MAX_AT_ONCE = 1_000
 """Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what the worker takes on."""
     parser.add_argument("-n", "--at-once", metavar="N")
     parser.add_argument("--only", metavar="DIR")
     parser.add_argument("--keep", metavar="AGE")
 
 
-def run(args: argparse.Namespace, tools: Sequence[Tool]) -> int:
-    """Run sessions until a signal. Return the exit code."""
+def run(args: argparse.Namespace) -> int:
+    """Run sessions until a signal, then hand them over. Return the exit code. Raise ``UserError``.
+
+    A second signal ends the process at once: other workers go on when its leases end. With ``--verbose`` each session
+    that it takes or gives back is reported too.
+    """
     settings = read_settings(args)
     require_trust(settings)
     if not settings.state:
         raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
     limits = read_limits(args)
-    return work(settings, state_folder(os.environ), limits, tools, report=fail, tells_all=args.verbose)
+    settings.model().require_key()  # an error is reported before a session suffers from it
+    note = fail if args.verbose else lambda what: None
+    worker = Worker(settings, state_folder(os.environ), limits, fail, note=note, tools=args.tools)
+
+    async def serve() -> None:
+        async with leaving_at_signal(leave), during(say_ready):
+            await worker.run()
+
+    async def say_ready() -> None:
+        await worker.ready.wait()
+        fail(f"waiting for sessions of {shown_address(settings.state)}")
+
+    def leave(number: int) -> None:
+        worker.leave()
+        fail("handing over what runs")
+
+    trio.run(serve)
+    return 0
 
 
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60}
@@ -57,37 +76,3 @@ def read_limits(args: argparse.Namespace) -> WorkerLimits:
     if args.only is not None and not os.path.isdir(args.only):
         raise UserError("is not a folder; name one that exists with --only", file=Path(args.only))
     return WorkerLimits(int(count), os.path.realpath(args.only) if args.only else "", keep_s)
-
-
-def work(
-    settings: Settings,
-    state: Path,
-    limits: WorkerLimits,
-    tools: Sequence[Tool],
-    report: Callable[[str], object],
-    *,
-    tells_all: bool,
-) -> int:
-    """Run sessions until a signal, then hand them over; the exit code. Raises ``UserError``.
-
-    A second signal ends the process at once: other workers go on when its leases end. ``tells_all``: which sessions it
-    takes and gives back is reported too.
-    """
-    settings.model().require_key()  # an error is reported before a session suffers from it
-    note = report if tells_all else lambda what: None
-    worker = Worker(settings, state, limits, report, note=note, tools=tools)
-
-    async def run() -> None:
-        async with leaving_at_signal(leave), during(say_ready):
-            await worker.run()
-
-    async def say_ready() -> None:
-        await worker.ready.wait()
-        report(f"waiting for sessions of {shown_address(settings.state)}")
-
-    def leave(number: int) -> None:
-        worker.leave()
-        report("handing over what runs")
-
-    trio.run(run)
-    return 0
