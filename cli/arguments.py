@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
+from cli.options import resumes
 
 if TYPE_CHECKING:
     import argparse
@@ -90,7 +91,7 @@ class Place:
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
     """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
-    if not _resumes(args):
+    if not resumes(args):
         return Place(whole_path(args.workspace))
     from chain.app import sessions
 
@@ -131,21 +132,16 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
     if query is not None:
         check_query(query)
     within = _piped_within(args, query)
-    if args.print and query is None and within is None and not is_live and not _resumes(args):
+    if args.print and query is None and within is None and not is_live and not resumes(args):
         raise UserError("-p needs a query, for example: chain -p 'List the files'")
     scheduled = read_scheduled(args)
     leaves_stdin = args.no_stdin or args.stdin or (args.print and not is_live)
     note = "lines typed here are not read, because the output is not a terminal; use --say or --script"
     notes = (note,) if os.isatty(0) and not leaves_stdin else ()
     reads_stdin = not leaves_stdin and not os.isatty(0)
-    if query is None and within is None and not reads_stdin and not scheduled and not _resumes(args):
+    if query is None and within is None and not reads_stdin and not scheduled and not resumes(args):
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
     return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
-
-
-def _resumes(args: argparse.Namespace) -> bool:
-    """Whether a session is resumed, whose waiting lines may be all that there is to do."""
-    return vars(args)["continue"] or args.resume is not None
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
@@ -166,7 +162,7 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
     if not args.print or args.no_stdin or not is_piped(0):
         return None
     # Without a query there is nothing to begin with before it comes, unless lines of a session that goes on wait.
-    return FIRST_BYTE_S if query is not None or _resumes(args) else math.inf
+    return FIRST_BYTE_S if query is not None or resumes(args) else math.inf
 
 
 def read_scheduled(args: argparse.Namespace) -> Sequence[ScheduledLine]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
@@ -167,6 +167,13 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, prog: str, parents: Sequence[_Parser] = ()) -> None:
         super().__init__(prog, parents=parents, add_help=False, allow_abbrev=False, exit_on_error=False)
 
+    def read(self, argv: Sequence[str], args: argparse.Namespace) -> list[str]:
+        """Add the options of this parser to ``args``. Return the rest, in order. Raise ``UserError``."""
+        try:
+            return self.parse_known_args(argv, args)[1]
+        except argparse.ArgumentError as error:
+            raise UserError(_mistake(error, self._actions)) from None
+
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see chain --help")
 
@@ -230,61 +237,53 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if any(_JOINED.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
         # argparse would say something of the options that the letters of the query are.
         raise UserError("-p needs a space after it, for example: chain -p 'List the files'")
-    parser: argparse.ArgumentParser = shared_options()
-    args, left = _parse(parser, argv, argparse.Namespace())
+    args = argparse.Namespace()
+    left = shared_options().read(argv, args)
     if args.help or args.version:
         raise Information(HELP if args.help else f"chain {VERSION}")
-    args.command = "" if args.print else _take_command(left, COMMANDS)
+    args.command = "" if args.print else _take_command(left)
     if not args.command:
-        args.query = _query(args, _words(left, parser))
+        args.query = _query(args, _words(left))
         return args
-    parser = command_parser(args.command)
-    args, left = _parse(parser, left, args)
-    args.words = _words(left, parser)
+    args.words = _words(command_parser(args.command).read(left, args))
     if args.words and not COMMANDS[args.command][0]:
         raise UserError(f"chain {args.command} has no arguments; put a query of several words in quotes")
     return args
 
 
-def _parse(
-    parser: argparse.ArgumentParser, argv: Sequence[str], args: argparse.Namespace
-) -> tuple[argparse.Namespace, list[str]]:
-    """Parse what a parser knows. Return the rest as well, in order."""
-    try:
-        return parser.parse_known_args(argv, args)
-    except argparse.ArgumentError as error:
-        raise UserError(_mistake(error, parser._actions)) from None
-
-
-def _take_command(left: list[str], names: Collection[str]) -> str:
+def _take_command(left: list[str]) -> str:
     """Remove the command from what is left of a command line and return it, or an empty string.
 
     The command is the first word, or follows an option of its own.
     """
-    is_first = bool(left) and (left[0] in names or _OPTION.fullmatch(left[0]) is not None)
-    name = next((word for word in left if is_first and word in names), "")
+    is_first = bool(left) and (left[0] in COMMANDS or _OPTION.fullmatch(left[0]) is not None)
+    name = next((word for word in left if is_first and word in COMMANDS), "")
     if name:
         left.remove(name)
     return name
 
 
-def _words(left: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+def _words(left: Sequence[str]) -> list[str]:
     """Return the words that a parser left over. Raise ``UserError`` if one of them is an option."""
     words = list(left)
     end = words.index("--") if "--" in words else len(words)
     for word in words[:end]:
         if _OPTION.fullmatch(word):
-            raise UserError(_unknown(word.partition("=")[0], parser))
+            raise UserError(_unknown(word.partition("=")[0]))
     return words[:end] + words[end + 1 :]
+
+
+def resumes(args: argparse.Namespace) -> bool:
+    """Return whether a session is resumed, whose waiting lines may be all that there is to do."""
+    return vars(args)["continue"] or args.resume is not None
 
 
 def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     """Return the query of a run. Raise ``UserError`` if it was probably meant to be a command."""
-    resumes = vars(args)["continue"] or args.resume is not None
     near = ""
     if words and not args.print:
         near = nearest_word(words[0], COMMANDS)
-        if not resumes:  # to a session that goes on "run" says more
+        if not resumes(args):  # to a session that goes on "run" says more
             near = _COMMANDS_ELSEWHERE.get(words[0].casefold(), near)
     if len(words) > 1:
         hint = f", or did you mean chain {near}?" if near else ""
@@ -295,12 +294,13 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     return words[0] if words else None
 
 
-def _unknown(name: str, parser: argparse.ArgumentParser) -> str:
-    """Return what is wrong with an option that a parser does not have."""
-    parsers = [parser, *map(command_parser, COMMANDS)]
+def _unknown(name: str) -> str:
+    """Return what is wrong with an option that nothing has here."""
+    commands = [command_parser(each) for each in COMMANDS]
     near = _ELSEWHERE.get(name)
-    if owners := [each.prog for each in parsers if name in each._option_string_actions]:
+    if owners := [each.prog for each in commands if name in each._option_string_actions]:
         return f"{name} is for {' and '.join(owners)}" + (f"; a run has {near}" if near else "")
+    parsers = [shared_options(), *commands]
     names = [name for each in parsers for name in each._option_string_actions if name.startswith("--")]
     near = near or _nearest(name, names)
     if near:

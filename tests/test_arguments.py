@@ -99,6 +99,8 @@ def test_a_command_with_one_argument_takes_no_more() -> None:
     ("argv", "says"),
     [
         (["--modle", "x"], ["there is no option --modle: did you mean --model?"]),
+        (["check", "--modle", "x"], ["--modle: did you mean --model?"]),
+        (["send", "--sesion", "x", "hello"], ["--sesion: did you mean --session?"]),
         (["--quiet", "x"], ["there is no option --quiet; chain --help lists them"]),
         (["--modle=x"], ["no option --modle:", "--model?"]),
         (["-modle", "x"], ["--model?"]),

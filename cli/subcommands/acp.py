@@ -37,18 +37,7 @@ def run(args: argparse.Namespace) -> int:
         write(2, AT_TERMINAL)
     state, address = state_folder(os.environ), read_state(args)
     traces = read_traces(state, by_default=False)
-    return acp(Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address))
-
-
-def check_options(args: argparse.Namespace) -> None:
-    """Raises ``UserError`` for an option that would mean nothing."""
-    for name in _OF_THE_EDITOR:
-        if vars(args)[name]:
-            raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
-
-
-def acp(opener: Opener) -> int:
-    """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
+    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address)
     opener.store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)
@@ -57,6 +46,13 @@ def acp(opener: Opener) -> int:
     os.close(nothing)
     os.dup2(2, 1)
     return trio.run(_EditorProcess(opener, stdin, stdout).run)
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Raise ``UserError`` for an option that would mean nothing."""
+    for name in _OF_THE_EDITOR:
+        if vars(args)[name]:
+            raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
 
 
 class _EditorProcess:

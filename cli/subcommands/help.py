@@ -17,7 +17,6 @@ TOPICS = (
 )
 """In the order in which somebody who is new needs them."""
 
-
 WIDEST = 100
 """Columns of the reference at most: longer rows are hard to read."""
 

@@ -64,7 +64,8 @@ def _read_words(args: argparse.Namespace) -> tuple[str, str]:
     """Return one of ``WORDS`` and an id, which is empty for ``list``. Raise ``UserError``."""
     what, *ids = args.words or ("list",)
     if what != "export" and (args.format or args.output):
-        raise UserError(f"{'--format' if args.format else '--output'} is for chain sessions export")
+        name = "--format" if args.format else "--output"
+        raise UserError(f"{name} is for chain sessions export; a run has --output-format")
     if what not in WORDS:
         near = nearest_word(what, WORDS)
         hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(WORDS)}"
