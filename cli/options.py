@@ -252,9 +252,9 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _take_command(left: list[str]) -> str:
-    """Remove the command from what is left of a command line and return it, or an empty string.
+    """Remove the command from the rest of a command line. Return it, or an empty string if there is none.
 
-    The command is the first word, or follows an option of its own.
+    The command is the first word of the rest, or follows options of its own.
     """
     is_first = bool(left) and (left[0] in COMMANDS or _OPTION.fullmatch(left[0]) is not None)
     name = next((word for word in left if is_first and word in COMMANDS), "")
@@ -295,7 +295,7 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
 
 
 def _unknown(name: str) -> str:
-    """Return what is wrong with an option that nothing has here."""
+    """Return the sentence for an option that is unknown, or that only another command has."""
     commands = [command_parser(each) for each in COMMANDS]
     near = _ELSEWHERE.get(name)
     if owners := [each.prog for each in commands if name in each._option_string_actions]:

@@ -20,7 +20,7 @@ _GONE = "the chain ended before it said what became of the line"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add which session it is, and whether to wait."""
+    """Add the session, and whether to wait for the line's outcome."""
     parser.add_argument("--session", metavar="ID")
     parser.add_argument("--wait", action="store_true")
     parser.add_argument("--new", action="store_true")

@@ -25,7 +25,7 @@ GOES_ON = "Another process goes on with {session}."
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the session, and whether questions are answered."""
+    """Add the session, and whether typed rows answer its questions."""
     parser.add_argument("--session", metavar="ID")
     parser.add_argument("--answers", action="store_true")
 

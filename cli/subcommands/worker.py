@@ -22,7 +22,7 @@ MAX_AT_ONCE = 1_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what the worker takes on."""
+    """Add the limits of the worker."""
     parser.add_argument("-n", "--at-once", metavar="N")
     parser.add_argument("--only", metavar="DIR")
     parser.add_argument("--keep", metavar="AGE")
