@@ -135,11 +135,6 @@ _ELSEWHERE = {
     "-m": "--model",
     "-q": "-p",
     "-y": "--allow",
-}
-"""Names that other programs, or commands, have for an option, where the nearest by its letters would be a wrong one."""
-
-
-_COMMANDS_ELSEWHERE = {
     "config": "check",
     "doctor": "check",
     "exec": "-p",
@@ -148,7 +143,7 @@ _COMMANDS_ELSEWHERE = {
     "run": "-p",
     "version": "--version",
 }
-"""Commands of other programs, each with what does so here."""
+"""Options and commands that a run has under another name: those of other programs, and of other commands here."""
 
 _JOINED = re.compile("-p(?![pvh]*$)")
 """The option ``-p`` with its query joined to it, which other programs take."""
@@ -284,7 +279,7 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     if words and not args.print:
         near = nearest_word(words[0], COMMANDS)
         if not resumes(args):  # to a session that goes on "run" says more
-            near = _COMMANDS_ELSEWHERE.get(words[0].casefold(), near)
+            near = _ELSEWHERE.get(words[0].casefold(), near)
     if len(words) > 1:
         hint = f", or did you mean chain {near}?" if near else ""
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes{hint}")

@@ -43,19 +43,15 @@ def run(args: argparse.Namespace) -> int:
     """List, show, export or delete. Return the exit code. Raise ``UserError``."""
     what, id = _read_words(args)
     store = sessions.open_store(state_folder(os.environ), read_state(args))
-    color, ascii, width = looks(args, fd=1)
     if what == "list":
-        return show(args, list_rows(store, here=Path(args.workspace or "."), width=width, ascii=ascii))
+        return show(args, list_rows(args, store))
     if what == "delete":
-        if delete_if_sure(store, id):
-            return show(args, ["Deleted."])
-        write(2, "Nothing was deleted.\n")
-        return 1
+        return delete_if_sure(args, store, id)
     faults: list[str] = []
     if what == "show":
-        code = show_pages(show_rows(store, id, faults.append, color=color, ascii=ascii, width=width))
+        code = show_pages(show_rows(args, store, id, faults.append))
     else:
-        code = report(write_export(store, id, args.format, args.output, faults.append))
+        code = report(write_export(args, store, id, faults.append))
     write(2, "".join(f"chain: {fault}\n" for fault in faults))
     return code
 
@@ -77,22 +73,24 @@ def _read_words(args: argparse.Namespace) -> tuple[str, str]:
     return what, "".join(ids).strip()
 
 
-def list_rows(store: sessions.Store, *, here: Path, width: int, ascii: bool) -> list[str]:
-    """The rows of ``list``."""
+def list_rows(args: argparse.Namespace, store: sessions.Store) -> list[str]:
+    """Return the rows of ``list``."""
     found = store.summaries()
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
     folder = ""
     with suppress(FileNotFoundError):  # the current folder was removed
-        folder = str(here.resolve())
+        folder = str(Path(args.workspace or ".").resolve())
+    _, ascii, width = looks(args, fd=1)
     return session_rows(found, width, ascii=ascii, here=folder, now=time.time(), home=home)
 
 
 def show_rows(
-    store: sessions.Store, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
+    args: argparse.Namespace, store: sessions.Store, id: str, report: Callable[[str], object]
 ) -> Iterator[str]:
-    """The rows of a session as a terminal showed it; ``report`` hears what cannot be read. Raises ``SessionError``."""
+    """Yield the rows of a session as a terminal showed it. Call ``report`` with what cannot be read."""
+    color, ascii, width = looks(args, fd=1)
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.told_again(store, store.whole_id(id), report):
         yield from renderer.lines(event)
@@ -100,17 +98,12 @@ def show_rows(
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 
 
-def write_export(
-    store: sessions.Store,
-    id: str,
-    format: str | None,
-    output: str | None,
-    report: Callable[[str], object],
-) -> str:
+def write_export(args: argparse.Namespace, store: sessions.Store, id: str, report: Callable[[str], object]) -> str:
     """Write a session to standard output or to a new file. Return why that failed. Raise ``UserError``."""
+    output: str | None = args.output
     id = store.whole_id(id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
-    wanted = format or suffix.casefold() or "md"
+    wanted = args.format or suffix.casefold() or "md"
     chosen = next((each for each in sessions.FORMATS if each == wanted), None)
     if chosen is None:
         formats = ", ".join(sessions.FORMATS)
@@ -134,8 +127,8 @@ def write_export(
     return ""
 
 
-def delete_if_sure(store: sessions.Store, id: str) -> bool:
-    """Delete a session if the user says so on standard input. Raises ``SessionError``."""
+def delete_if_sure(args: argparse.Namespace, store: sessions.Store, id: str) -> int:
+    """Delete a session if the user agrees on standard input. Return the exit code. Raise ``SessionError``."""
     session = store.find(id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
@@ -144,6 +137,7 @@ def delete_if_sure(store: sessions.Store, id: str) -> bool:
     if not answer.endswith(b"\n"):
         write(2, "\n")  # nobody has ended the row
     if answer.strip().lower() not in (b"y", b"yes"):
-        return False
+        write(2, "Nothing was deleted.\n")
+        return 1
     store.delete(session.id)
-    return True
+    return show(args, ["Deleted."])
