@@ -13,104 +13,22 @@ from typing import TYPE_CHECKING
 
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
-from chain.lines.parse import MAX_LINE, nearest_word
+from chain.lines.parse import MAX_LINE
+from cli.options import resumes
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from chain.app.session_worker import WorkerLimits
     from cli.headless import Job
     from cli.input.moments import ScheduledLine
 
-MAX_AT_ONCE = 1_000
-"""Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
 
-COMMANDS = {
-    "acp": "",
-    "check": "",
-    "completion": "SHELL",
-    "demo": "",
-    "explain": "LINE",
-    "help": "[TOPIC]",
-    "init": "[DIR]",
-    "replay": "ID",
-    "send": "LINE",
-    "sessions": "[WHAT]",
-    "watch": "",
-    "worker": "",
-}
-"""The subcommands, each with the word that it needs or, in brackets, may have."""
-
-_ELSEWHERE = {
-    "config": "check",
-    "doctor": "check",
-    "exec": "-p",
-    "login": "help models",
-    "resume": "-c",
-    "run": "-p",
-    "version": "--version",
-}
-"""Commands of other programs, each with what does so here."""
-
-
-def command_of(args: argparse.Namespace) -> tuple[str, str | None]:
-    """The subcommand, empty for none, and the word beside it. Raises ``UserError``, also for a mistyped command."""
-    words: list[str] = args.words
-    if (args.format or args.output) and (args.print or words[:2] != ["sessions", "export"]):
-        name = "--format" if args.format else "--output"
-        raise UserError(f"{name} is for chain sessions export; a run has --output-format")
-    for option in ("at_once", "only", "keep"):
-        if vars(args)[option] is not None and (args.print or words[:1] != ["worker"]):
-            raise UserError(f"{'-n' if option == 'at_once' else f'--{option}'} is for chain worker")
-    if (args.session or args.wait) and (args.print or words[:1] not in (["send"], ["watch"])):
-        raise UserError(f"{'--session' if args.session else '--wait'} is for chain send and chain watch")
-    if args.print or not words or words[0] not in COMMANDS:
-        return "", _query_of(words, may_be_command=not args.print, has_session=_resumes(args))
-    name, *beside = words
-    wanted = COMMANDS[name]
-    if name in ("explain", "help", "send", "sessions") and beside:
-        return name, " ".join(beside)  # the quotes are easily forgotten, and nothing depends on them
-    if name == "explain":
-        raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
-    if name == "send":
-        return name, ""
-    if name == "replay" and not beside:
-        raise UserError("chain replay needs the id of a session; chain sessions lists them")
-    if name == "completion" and not beside:
-        raise UserError("chain completion needs a shell: bash, zsh or fish")
-    if not wanted and beside:
-        raise UserError(f"chain {name} has no arguments; put a query of several words in quotes")
-    if len(beside) > 1:
-        raise UserError(f"chain {name} has one argument, {wanted.strip('[]')}; put several words in quotes")
-    return name, beside[0] if beside else None
-
-
-def _query_of(words: list[str], *, may_be_command: bool, has_session: bool) -> str | None:
-    near = nearest_word(words[0], COMMANDS) if words and may_be_command else None
-    if words and may_be_command and not has_session:  # to a session that goes on "run" says more
-        near = _ELSEWHERE.get(words[0].casefold(), near)
-    if len(words) > 1:
-        hint = f", or did you mean chain {near}?" if near else ""
-        raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes{hint}")
-    word = words[0] if words else None
-    if near:
-        raise UserError(f"there is no command {word}: did you mean chain {near}? To run it as a query: chain -p {word}")
-    return word
-
-
-def check_door(args: argparse.Namespace, command: str, line: str) -> None:
-    """Raises ``UserError`` for what ``chain send`` and ``chain watch`` cannot do."""
-    if command == "send" and not line.strip():
-        raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
-    if command == "watch" and (args.wait or args.new):
-        raise UserError(f"{'--wait' if args.wait else '--new'} is for chain send")
-    if command == "send" and args.answers:
-        raise UserError("--answers is for chain watch")
-    if args.new and args.session:
-        raise UserError("--new and --session contradict each other; leave one out")
-    if args.output_format != "text" and (command == "send" or args.output_format == "json"):
-        raise UserError(f"chain {command} has no --output-format {args.output_format}; chain help side-door says what")
+def one_word(args: argparse.Namespace, name: str) -> str | None:
+    """Return the only word of a command, or ``None``. Raise ``UserError`` if there are several."""
+    if len(args.words) > 1:
+        raise UserError(f"chain {args.command} has one argument, {name}; put several words in quotes")
+    return args.words[0] if args.words else None
 
 
 def read_state(args: argparse.Namespace) -> str:
@@ -125,27 +43,6 @@ def read_state(args: argparse.Namespace) -> str:
     except UserError:
         return ""
     return "" if settings.asked else settings.state
-
-
-_UNITS = {"d": 86_400, "h": 3_600, "m": 60}
-
-
-def read_limits(args: argparse.Namespace) -> WorkerLimits:
-    """What a worker takes on. Raises ``UserError``."""
-    from chain.app.session_worker import WorkerLimits
-
-    count = args.at_once or "1"
-    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_AT_ONCE):
-        raise UserError(f"-n must be a number from 1 to {MAX_AT_ONCE}, found {count!r:.60}")
-    keep_s = None
-    if args.keep is not None:
-        number, unit = args.keep[:-1], _UNITS.get(args.keep[-1:])
-        if unit is None or not (number.isascii() and number.isdecimal() and 0 < int(number) < 100_000):
-            raise UserError(f"--keep must be a number of days, hours or minutes such as 30d, found {args.keep!r:.60}")
-        keep_s = float(number) * unit
-    if args.only is not None and not os.path.isdir(args.only):
-        raise UserError("is not a folder; name one that exists with --only", file=Path(args.only))
-    return WorkerLimits(int(count), os.path.realpath(args.only) if args.only else "", keep_s)
 
 
 def is_interactive(args: argparse.Namespace) -> bool:
@@ -177,6 +74,12 @@ def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_her
     return load_settings(config=named, environ=os.environ, cwd=cwd, flags=flags, skip_here=skip_here)
 
 
+def read_traces(state: Path, *, by_default: bool) -> Path | None:
+    """Return the folder of the debug traces, or ``None`` if none are written."""
+    wanted = os.environ.get("CHAIN_TRACE", "")
+    return state / "traces" if (wanted != "0" if wanted else by_default) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The folder that a chain works in, the id of a session to resume, if any, and notes on both."""
@@ -188,7 +91,7 @@ class Place:
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
     """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
-    if not _resumes(args):
+    if not resumes(args):
         return Place(whole_path(args.workspace))
     from chain.app import sessions
 
@@ -229,21 +132,16 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
     if query is not None:
         check_query(query)
     within = _piped_within(args, query)
-    if args.print and query is None and within is None and not is_live and not _resumes(args):
+    if args.print and query is None and within is None and not is_live and not resumes(args):
         raise UserError("-p needs a query, for example: chain -p 'List the files'")
     scheduled = read_scheduled(args)
     leaves_stdin = args.no_stdin or args.stdin or (args.print and not is_live)
     note = "lines typed here are not read, because the output is not a terminal; use --say or --script"
     notes = (note,) if os.isatty(0) and not leaves_stdin else ()
     reads_stdin = not leaves_stdin and not os.isatty(0)
-    if query is None and within is None and not reads_stdin and not scheduled and not _resumes(args):
+    if query is None and within is None and not reads_stdin and not scheduled and not resumes(args):
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
     return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
-
-
-def _resumes(args: argparse.Namespace) -> bool:
-    """Whether a session is resumed, whose waiting lines may be all that there is to do."""
-    return vars(args)["continue"] or args.resume is not None
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
@@ -264,7 +162,7 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
     if not args.print or args.no_stdin or not is_piped(0):
         return None
     # Without a query there is nothing to begin with before it comes, unless lines of a session that goes on wait.
-    return FIRST_BYTE_S if query is not None or _resumes(args) else math.inf
+    return FIRST_BYTE_S if query is not None or resumes(args) else math.inf
 
 
 def read_scheduled(args: argparse.Namespace) -> Sequence[ScheduledLine]:

@@ -8,14 +8,14 @@ import re
 import pytest
 
 from chain.errors import UserError
-from cli.arguments import COMMANDS, command_of, read_job
-from cli.options import HELP, USAGE, Information, parse_arguments
+from cli.arguments import one_word, read_job
+from cli.options import COMMANDS, HELP, Information, parse_arguments
 
 
 def mistake(*argv: str) -> str:
     """The one sentence that a command line gets."""
     with pytest.raises(UserError) as caught:
-        command_of(parse_arguments(argv))
+        parse_arguments(argv)
     sentence = str(caught.value)
     assert "\n" not in sentence
     return sentence
@@ -30,26 +30,35 @@ def mistake(*argv: str) -> str:
         ([], "", None),
         (["hello"], "", "hello"),
         (["list the files"], "", "list the files"),
-        (["check"], "check", None),
-        (["init", "here"], "init", "here"),
-        (["explain", "todo: add x"], "explain", "todo: add x"),
-        (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", "todo: add x"),
-        (["help"], "help", None),
-        (["help", "exit", "codes"], "help", "exit codes"),
-        (["sessions"], "sessions", None),
-        (["sessions", "export", "2026", "--format", "html"], "sessions", "export 2026"),
+        (["check"], "check", []),
+        (["init", "here"], "init", ["here"]),
+        (["--state", "x", "worker"], "worker", []),
+        (["--session", "send", "send", "hi"], "send", ["hi"]),
+        (["send", "a", "--wait", "b"], "send", ["a", "b"]),
+        (["send", "--", "-x"], "send", ["-x"]),
+        (["explain", "todo: add x"], "explain", ["todo: add x"]),
+        (["explain", "--chain", "mine", "todo:", "add", "x"], "explain", ["todo:", "add", "x"]),
+        (["help"], "help", []),
+        (["help", "exit", "codes"], "help", ["exit", "codes"]),
+        (["sessions"], "sessions", []),
+        (["sessions", "export", "2026", "--format", "html"], "sessions", ["export", "2026"]),
+        (["sessions", "--format", "html", "export", "2026"], "sessions", ["export", "2026"]),
         (["-p", "sessions"], "", "sessions"),
+        (["--", "- a list"], "", "- a list"),
+        (["- a list"], "", "- a list"),
+        (["-p", "-1"], "", "-1"),
         (["-p", "check"], "", "check"),
         (["-p", "chek"], "", "chek"),
         (["-p", "--", "-x"], "", "-x"),
         (["--print", "run"], "", "run"),
         (["-c", "run"], "", "run"),
         (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
-        (["init", "--model", "offline", "here"], "init", "here"),
+        (["init", "--model", "offline", "here"], "init", ["here"]),
     ],
 )
-def test_words(argv: list[str], command: str, word: str | None) -> None:
-    assert command_of(parse_arguments(argv)) == (command, word)
+def test_words(argv: list[str], command: str, word: str | list[str] | None) -> None:
+    args = parse_arguments(argv)
+    assert (args.command, args.words if command else args.query) == (command, word)
 
 
 @pytest.mark.parametrize(
@@ -64,18 +73,23 @@ def test_words(argv: list[str], command: str, word: str | None) -> None:
         (["list", "the", "files"], ["3 words", "quotes"]),
         (["hello", "--model", "offline", "world"], ["2 words"]),
         (["check", "this"], ["chain check has no arguments"]),
-        (["init", "a", "b"], ["chain init has one argument"]),
-        (["explain"], ["chain explain needs a line"]),
         (["sesions", "list"], ["2 words", "chain sessions"]),
         (["--format", "md", "hello"], ["--format is for chain sessions export", "--output-format"]),
-        (["sessions", "show", "x", "--output", "y"], ["--output is for chain sessions export"]),
         (["-p", "sessions", "--output", "y"], ["--output is for chain sessions export"]),
+        (["check", "--wait"], ["--wait is for chain send"]),
+        (["hello", "--session", "x"], ["--session is for chain send and chain watch"]),
     ],
 )
 def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> None:
     sentence = mistake(*argv)
     for part in says:
         assert part in sentence
+
+
+def test_a_command_with_one_argument_takes_no_more() -> None:
+    assert one_word(parse_arguments(["init", "a"]), "DIR") == "a"
+    with pytest.raises(UserError, match="chain init has one argument, DIR"):
+        one_word(parse_arguments(["init", "a", "b"]), "DIR")
 
 
 # ------------------------------------------------------------------------------------------------------------- options
@@ -85,6 +99,8 @@ def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> Non
     ("argv", "says"),
     [
         (["--modle", "x"], ["there is no option --modle: did you mean --model?"]),
+        (["check", "--modle", "x"], ["--modle: did you mean --model?"]),
+        (["send", "--sesion", "x", "hello"], ["--sesion: did you mean --session?"]),
         (["--quiet", "x"], ["there is no option --quiet; chain --help lists them"]),
         (["--modle=x"], ["no option --modle:", "--model?"]),
         (["-modle", "x"], ["--model?"]),
@@ -99,7 +115,7 @@ def test_a_mistake_in_the_words_is_told(argv: list[str], says: list[str]) -> Non
         (["--model"], ["--model needs a value: --model NAME"]),
         (["--model", "--say", "x"], ["--model needs a value: --model NAME"]),
         (["--say"], ["--say LINE"]),
-        (["--format", "xml"], ["--format", "'xml'", "md, json or html"]),
+        (["sessions", "export", "--format", "xml"], ["--format", "'xml'", "md, json or html"]),
         (["--output-format", "xml"], ["--output-format", "'xml'", "text, json or stream-json"]),
         (["--input-format", "json"], ["--input-format", "'json'", "text or stream-json"]),
         (["--stdin=yes"], ["--stdin takes no value"]),
@@ -118,7 +134,7 @@ def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
     args = parse_arguments(["-vp", "hello", "--model=offline", "--say", "@done x", "--say=y"])
 
     assert (args.print, args.verbose, args.model, args.say) == (True, True, "offline", ["@done x", "y"])
-    assert args.words == ["hello"]
+    assert args.query == "hello"
 
 
 def test_with_stdin_it_is_waited_for_however_long_that_takes() -> None:
@@ -152,9 +168,8 @@ def test_the_help_has_every_option_and_no_other() -> None:
 
     assert explained == known
     assert mentioned <= explained
-    for name in {
-        f"--{dest.replace('_', '-')}" for dest in vars(parse_arguments([])) if dest not in {"words", "version", "help"}
-    }:
+    for dest in {*vars(parse_arguments([]))} - {"command", "query", "version", "help"}:
+        name = f"--{dest.replace('_', '-')}"
         assert name in explained
 
 
@@ -169,7 +184,5 @@ def is_known(name: str) -> bool:
 
 
 def test_the_help_has_every_command() -> None:
-    assert USAGE.splitlines()[0] in HELP
-    for name, argument in COMMANDS.items():
+    for name, (argument, _) in COMMANDS.items():
         assert re.search(rf"^  {re.escape(f'{name} {argument}'.strip())}  ", HELP, re.M), name
-        assert name in USAGE

@@ -28,10 +28,9 @@ from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
 from chain.session import event_json
 from chain.session.exit_codes import EXIT_CODES
-from cli.arguments import COMMANDS
 from cli.input import moments
 from cli.input.address import split_address
-from cli.options import HELP
+from cli.options import COMMANDS, HELP
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import WORDS
 from cli.terminal.slash import Commands

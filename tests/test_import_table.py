@@ -26,6 +26,7 @@ cli.input
 cli.door cli.show
 cli.screen
 cli.ending cli.headless_output cli.pager
+cli.command_output
 cli.headless
 cli.arguments
 cli.terminal
@@ -63,6 +64,7 @@ ONLY_FROM = {
     "pygments": "cli.show.highlight",
     "regex": "chain.text.search",
     "selectolax": "chain.tools.research.page_text",
+    "shtab": "cli.subcommands.completion",
     "yaml": "chain.config.yamlfile",
 }
 """Who imports a package that stands aside, or a library; modules in both may."""

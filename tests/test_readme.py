@@ -14,8 +14,7 @@ from support.rows import without_chance
 from support.screen import Screen
 
 from chain.lines.parse import STOP_PHRASES, parse_line
-from cli.arguments import COMMANDS
-from cli.options import HELP
+from cli.options import COMMANDS, HELP
 from cli.subcommands.help import TOPICS
 
 README = text_of("README.md")

@@ -10,11 +10,14 @@ import trio
 
 from chain.concurrency.tasks import during
 from chain.concurrency.threads import Threads
+from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.acp.host import GRACE_S, Opener
 from cli.acp.methods import EditorAgent
 from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire
+from cli.arguments import read_settings, read_state, read_traces
+from cli.command_output import write
 from cli.ending import code_of, leaving_at_signal
 from cli.input.stdin import Lines
 from cli.writing import write_all
@@ -27,15 +30,14 @@ _OF_THE_EDITOR = ("workspace", "continue", "resume", "say", "script", "no_stdin"
 _THREADS = Threads("output")
 
 
-def check_options(args: argparse.Namespace) -> None:
-    """Raises ``UserError`` for an option that would mean nothing."""
-    for name in _OF_THE_EDITOR:
-        if vars(args)[name]:
-            raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
-
-
-def acp(opener: Opener) -> int:
-    """Serve an editor until it ends, and return the exit code. Raises ``UserError``."""
+def run(args: argparse.Namespace) -> int:
+    """Serve an editor until it ends, and return the exit code. Raise ``UserError``."""
+    check_options(args)
+    if os.isatty(0):
+        write(2, AT_TERMINAL)
+    state, address = state_folder(os.environ), read_state(args)
+    traces = read_traces(state, by_default=False)
+    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address)
     opener.store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)
@@ -44,6 +46,13 @@ def acp(opener: Opener) -> int:
     os.close(nothing)
     os.dup2(2, 1)
     return trio.run(_EditorProcess(opener, stdin, stdout).run)
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Raise ``UserError`` for an option that would mean nothing."""
+    for name in _OF_THE_EDITOR:
+        if vars(args)[name]:
+            raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
 
 
 class _EditorProcess:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeAlias, TypeVar
+
+import trio
 
 from chain import Tool
 from chain.app.instructions import read_instructions
 from chain.app.open import build_model
 from chain.app.prompt_files import agent_prompt, compaction_rules, prompt_file, system_prompt
-from chain.app.sessions import Store, shown_address
+from chain.app.sessions import Store, open_store, shown_address
 from chain.app.toolbox import (
     allowance_meaning,
     check_kind_name,
@@ -23,10 +28,13 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.config.allowed_servers import servers_of
-from chain.config.load import Settings, defaults_folder, load_settings, require_trust
+from chain.config.load import Settings, defaults_folder, load_settings, require_trust, state_folder
 from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
 from chain.errors import ConfigError, SessionError, UserError
+from chain.session.exit_codes import WRONG_USAGE
 from chain.text.wording import counted
+from cli.arguments import read_settings, whole_path
+from cli.command_output import show
 from cli.show.text_rows import flat
 
 P = ParamSpec("P")
@@ -37,6 +45,19 @@ ServerRows: TypeAlias = tuple[list[str], dict[str, list[str]]]
 """Rows on servers, and their problems by dotted keys."""
 _NO_VALUES = ("name", "kinds")
 """What settings have besides the values of their own keys."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the configuration, and the service and servers that it names. Return the exit code."""
+    settings, state = read_settings(args), state_folder(os.environ)
+    store = open_store(state, "" if settings.asked else settings.state)
+    where = whole_path(args.workspace)
+    servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
+    rows, is_good = check(settings, store, args.tools, workspace=where, start_servers=servers)
+    if is_good:
+        more, is_good = trio.run(check_service, settings)
+        rows += more
+    return show(args, rows) or (0 if is_good else WRONG_USAGE)
 
 
 class _CheckResult:

@@ -6,102 +6,67 @@ The ids of sessions and the names of models change: a script asks for them by ``
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import os
+import shlex
 
-from chain.app import sessions
-from chain.config.load import Settings
+from chain.app.sessions import FileStore, resumable
+from chain.config.load import state_folder
 from chain.errors import UserError
-from cli.arguments import COMMANDS, whole_path
-from cli.options import all_options
+from cli.arguments import one_word, read_settings, whole_path
+from cli.command_output import report, write
+from cli.options import COMMANDS, command_parser, shared_options
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import WORDS
 
 SHELLS = ("bash", "zsh", "fish")
 
-_ASKED = {"ID": "ids", "NAME": "models"}
-"""Values that a script asks for, by what they are called."""
-_AFTER = {
-    "help": tuple(TOPICS),
-    "sessions": WORDS,
-    "completion": SHELLS,
-}
-"""The words that may follow a command."""
-_BEFORE_ID = ("replay", "show", "export", "delete")
+_WORDS = {"SHELL": SHELLS, "[TOPIC]": TOPICS, "[WHAT]": WORDS}
+"""The words that an argument may be."""
 
-_BASH = """\
-_chain() {{
-    local typed="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
-    case "$before" in
-{cases}
-    *)
-        if [[ "$typed" == -* ]]; then words="{options}"
-        elif [[ "$COMP_CWORD" == 1 ]]; then words="{commands}"
-        fi ;;
-    esac
-    COMPREPLY=($(compgen -W "$words" -- "$typed"))
-}}
-complete -o default -F _chain chain
-"""
 _ZSH = """\
-autoload -Uz compinit bashcompinit
+autoload -Uz compinit
 (( $+functions[compdef] )) || compinit
-bashcompinit
+eval {}
 """
+"""The script registers itself only if it is evaluated."""
 
 
-def completion(word: str, state: Path, settings: Callable[[], Settings]) -> str:
-    """The script for a shell, or the words that one asks for, one a row. Raises ``UserError`` for another shell."""
-    match word:
-        case "bash":
-            return _bash()
-        case "zsh":
-            return _ZSH + _bash()
-        case "fish":
-            return "".join(f"complete -c chain {rule}\n" for rule in _fish())
+def run(args: argparse.Namespace) -> int:
+    """Write the script for a shell, or the words that one asks for. Return the exit code. Raise ``UserError``."""
+    match one_word(args, "SHELL"):
+        case None:
+            raise UserError("chain completion needs a shell: bash, zsh or fish")
         case "ids":
-            return "".join(f"{each.id}\n" for each in sessions.resumable(sessions.FileStore(state), whole_path(None)))
+            store = FileStore(state_folder(os.environ))
+            text = "".join(f"{each.id}\n" for each in resumable(store, whole_path(None)))
         case "models":
-            return "".join(f"{name}\n" for name in settings().model_names)
-        case _:
-            raise UserError(f"there is no completion for {word!r:.60}; write chain completion {' or '.join(SHELLS)}")
+            text = "".join(f"{name}\n" for name in read_settings(args).model_names)
+        case shell if shell in SHELLS:
+            text = script(shell)
+        case other:
+            raise UserError(f"there is no completion for {other!r:.60}; write chain completion {' or '.join(SHELLS)}")
+    return report(write(1, text))
 
 
-def _bash() -> str:
-    cases = [
-        *((option.option_strings, words) for option in all_options() if (words := _words_of(option))),
-        *(((command,), " ".join(words)) for command, words in _AFTER.items()),
-        (_BEFORE_ID, _asking("ids")),
-    ]
-    return _BASH.format(
-        cases="\n".join(f'    {"|".join(names)}) words="{words}" ;;' for names, words in cases),
-        options=" ".join(name for option in all_options() for name in option.option_strings),
-        commands=" ".join(COMMANDS),
-    )
+def script(shell: str) -> str:
+    """Return the script for a shell."""
+    import shtab
 
-
-def _fish() -> Iterator[str]:
-    yield f"-n __fish_use_subcommand -a '{' '.join(COMMANDS)}'"
-    for command, words in _AFTER.items():
-        yield f"-n '__fish_seen_subcommand_from {command}' -a '{' '.join(words)}'"
-    yield f"-n '__fish_seen_subcommand_from {' '.join(_BEFORE_ID)}' -a '{_asking('ids')}'"
-    for option in all_options():
-        names = option.option_strings
-        rule = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in names)
-        if offered := _words_of(option):
-            rule += f" -x -a '{offered}'"
-        elif option.nargs != 0:
-            rule += " -r"
-        yield rule
-
-
-def _words_of(option: argparse.Action) -> str:
-    """The values of an option, as a shell expands them; empty if they are not known."""
-    if option.choices:
-        return " ".join(option.choices)
-    asked = "" if option.option_strings == ["--chain"] else _ASKED.get(str(option.metavar), "")
-    return _asking(asked) if asked else ""
-
-
-def _asking(what: str) -> str:
-    return f"$(chain completion {what} 2>/dev/null)"
+    ids, models = (shtab.cmd(f"chain completion {what} 2>/dev/null") for what in ("ids", "models"))
+    values = {"resume": ids, "session": ids, "ID": ids, "model": models}
+    values |= dict.fromkeys(("script", "config", "output"), shtab.FILE)
+    values |= dict.fromkeys(("workspace", "only", "[DIR]"), shtab.DIRECTORY)
+    shared = shared_options()
+    parser = type(shared)(prog="chain", parents=[shared])
+    commands = parser.add_subparsers()
+    for name, (argument, text) in COMMANDS.items():
+        command = commands.add_parser(name, parents=[shared, command_parser(name)], help=text)
+        if argument:
+            command.add_argument(argument, choices=_WORDS.get(argument))
+        if name == "sessions":
+            command.add_argument("ID")
+        for action in command._actions:
+            if action.dest in values:
+                action.complete = values[action.dest]  # type: ignore[attr-defined]
+    text = shtab.complete(parser, shell)
+    return _ZSH.format(shlex.quote(text)) if shell == "zsh" else f"{text}\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
+import os
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chain.config.load import Settings, defaults_folder, load_settings
 from chain.errors import UserError
 from cli.arguments import Place
+from cli.command_output import renderer
 from cli.ending import LEAVING, even_at_once, received_signals
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
@@ -66,6 +69,15 @@ date,sku,pieces
 - Hearth Ltd makes SKU121, SKU122, SKU123 and SKU124; orders take six weeks.
 """,
 }
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve a prompt at a terminal, or play the demonstration on standard output. Return the exit code."""
+    from cli.input.stdin import is_piped
+
+    if os.isatty(0) and os.isatty(1):
+        return at_terminal(no_color=args.no_color, ascii=args.ascii)
+    return by_itself(renderer(args, fd=1), has_input=is_piped(0))
 
 
 def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:

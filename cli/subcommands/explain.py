@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 
 from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
+from chain.errors import UserError
 from chain.text.wording import counted
+from cli.arguments import read_settings
+from cli.command_output import show
 from cli.input.address import split_address
 from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import cut_to_row, flat
@@ -28,6 +32,13 @@ _ADDRESSED = (
     "its kind may rule otherwise"
 )
 _LOCAL = "a command: answered at once, if there is one of that name, and never seen by the model; in a pipe it is text"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show what a line would be. Return the exit code."""
+    if not args.words:
+        raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
+    return show(args, explanation_rows(read_settings(args), " ".join(args.words)))
 
 
 def explanation_rows(settings: Settings, text: str) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from chain.errors import UserError, did_you_mean
+from cli.command_output import looks, show, show_pages, spelled
 
 FOLDER = Path(__file__).parent.parent / "help"
 
@@ -14,6 +16,22 @@ TOPICS = (
     "benchmark",
 )
 """In the order in which somebody who is new needs them."""
+
+WIDEST = 100
+"""Columns of the reference at most: longer rows are hard to read."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show a topic, or the list of them. Return the exit code."""
+    if not args.words:
+        return show(args, index())
+    source = spelled(args, read_topic(" ".join(args.words)))
+    color, ascii, width = looks(args, fd=1)
+    if not color:
+        return show_pages(source.splitlines())
+    from cli.show.markdown_flow import render
+
+    return show_pages(render(source, min(width, WIDEST), ascii=ascii))
 
 
 def index() -> list[str]:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 
 from chain.config.load import defaults_folder
 from chain.errors import UserError
+from cli.arguments import one_word
+from cli.command_output import show
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files. Return the exit code."""
+    return show(args, init(Path(one_word(args, "DIR") or ".")))
 
 
 def init(folder: Path) -> list[str]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from chain.app import sessions
+from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.lines.parse import nearest_word
-from chain.text.plain import sanitize
+from cli.arguments import read_state
+from cli.command_output import looks, report, show, show_pages, write
+from cli.options import one_of
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
+from cli.writing import try_to_write
 
 WORDS = ("list", "show", "export", "delete")
 
@@ -27,38 +32,65 @@ MAX_ANSWER = 1_000
 """Bytes of an answer that are read."""
 
 
-def read_words(words: Sequence[str]) -> tuple[str, str]:
-    """What the words after ``chain sessions`` ask for: a word of ``WORDS`` and an id. Raises ``UserError``."""
-    what, *beside = words or ("list",)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options, all of which are for ``export``."""
+    parser.prog += " export"
+    parser.add_argument("--format", **one_of("md", "json", "html"))
+    parser.add_argument("--output", metavar="FILE")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, show, export or delete. Return the exit code. Raise ``UserError``."""
+    what, id = _read_words(args)
+    store = sessions.open_store(state_folder(os.environ), read_state(args))
+    if what == "list":
+        return show(args, list_rows(args, store))
+    if what == "delete":
+        return delete_if_sure(args, store, id)
+    faults: list[str] = []
+    if what == "show":
+        code = show_pages(show_rows(args, store, id, faults.append))
+    else:
+        code = report(write_export(args, store, id, faults.append))
+    write(2, "".join(f"chain: {fault}\n" for fault in faults))
+    return code
+
+
+def _read_words(args: argparse.Namespace) -> tuple[str, str]:
+    """Return one of ``WORDS`` and an id, which is empty for ``list``. Raise ``UserError``."""
+    what, *ids = args.words or ("list",)
+    if what != "export" and (args.format or args.output):
+        name = "--format" if args.format else "--output"
+        raise UserError(f"{name} is for chain sessions export; a run has --output-format")
     if what not in WORDS:
         near = nearest_word(what, WORDS)
         hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(WORDS)}"
         raise UserError(f"there is no chain sessions {what!r:.60}; {hint}")
-    if what == "list":
-        if beside:
-            raise UserError("chain sessions list has no arguments")
-        return what, ""
-    if len(beside) != 1 or not beside[0].strip():
+    if what == "list" and ids:
+        raise UserError("chain sessions list has no arguments")
+    if what != "list" and not (len(ids) == 1 and ids[0].strip()):
         raise UserError(f"chain sessions {what} needs one id; chain sessions list shows them")
-    return what, beside[0].strip()
+    return what, "".join(ids).strip()
 
 
-def list_rows(store: sessions.Store, *, here: Path, width: int, ascii: bool) -> list[str]:
-    """The rows of ``list``."""
+def list_rows(args: argparse.Namespace, store: sessions.Store) -> list[str]:
+    """Return the rows of ``list``."""
     found = store.summaries()
     if not found:
         return ["No session is kept yet."]
     home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
     folder = ""
     with suppress(FileNotFoundError):  # the current folder was removed
-        folder = str(here.resolve())
+        folder = str(Path(args.workspace or ".").resolve())
+    _, ascii, width = looks(args, fd=1)
     return session_rows(found, width, ascii=ascii, here=folder, now=time.time(), home=home)
 
 
 def show_rows(
-    store: sessions.Store, id: str, report: Callable[[str], object], *, color: bool, ascii: bool, width: int
+    args: argparse.Namespace, store: sessions.Store, id: str, report: Callable[[str], object]
 ) -> Iterator[str]:
-    """The rows of a session as a terminal showed it; ``report`` hears what cannot be read. Raises ``SessionError``."""
+    """Yield the rows of a session as a terminal showed it. Call ``report`` with what cannot be read."""
+    color, ascii, width = looks(args, fd=1)
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.told_again(store, store.whole_id(id), report):
         yield from renderer.lines(event)
@@ -66,25 +98,19 @@ def show_rows(
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 
 
-def write_export(
-    store: sessions.Store,
-    id: str,
-    format: str | None,
-    output: str | None,
-    write: Callable[[str], str],
-    report: Callable[[str], object],
-) -> str:
-    """Write a session as a document, to a new file or with ``write``; returns why that failed. Raises ``UserError``."""
+def write_export(args: argparse.Namespace, store: sessions.Store, id: str, report: Callable[[str], object]) -> str:
+    """Write a session to standard output or to a new file. Return why that failed. Raise ``UserError``."""
+    output: str | None = args.output
     id = store.whole_id(id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
-    wanted = format or suffix.casefold() or "md"
+    wanted = args.format or suffix.casefold() or "md"
     chosen = next((each for each in sessions.FORMATS if each == wanted), None)
     if chosen is None:
         formats = ", ".join(sessions.FORMATS)
         raise UserError(f"there is no format {wanted!r:.60}; name one by --format: {formats}", file=Path(output or ""))
     pieces = sessions.export(store, id, chosen, report)
     if output is None:
-        return next(filter(None, map(write, pieces)), "")
+        return next(filter(None, map(partial(try_to_write, 1), pieces)), "")
     path = Path(output)
     try:  # a file that only its owner can read, as a journal is
         with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
@@ -101,16 +127,17 @@ def write_export(
     return ""
 
 
-def delete_if_sure(store: sessions.Store, id: str, ask: Callable[[str], object]) -> bool:
-    """Delete a session if the user says so on standard input. Raises ``SessionError``."""
+def delete_if_sure(args: argparse.Namespace, store: sessions.Store, id: str) -> int:
+    """Delete a session if the user agrees on standard input. Return the exit code. Raise ``SessionError``."""
     session = store.find(id)
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
-    ask(sanitize(f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] "))
+    write(2, f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] ")
     answer = sys.stdin.buffer.readline(MAX_ANSWER)
     if not answer.endswith(b"\n"):
-        ask("\n")  # nobody has ended the row
+        write(2, "\n")  # nobody has ended the row
     if answer.strip().lower() not in (b"y", b"yes"):
-        return False
+        write(2, "Nothing was deleted.\n")
+        return 1
     store.delete(session.id)
-    return True
+    return show(args, ["Deleted."])

@@ -2,48 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import argparse
+import os
 from pathlib import Path
 
 import trio
 
-from chain import Tool
 from chain.app.session_worker import Worker, WorkerLimits
 from chain.app.sessions import shown_address
 from chain.concurrency.tasks import during
-from chain.config.load import Settings
+from chain.config.load import require_trust, state_folder
+from chain.errors import UserError
+from cli.arguments import read_settings
+from cli.command_output import fail
 from cli.ending import leaving_at_signal
 
+MAX_AT_ONCE = 1_000
+"""Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
 
-def work(
-    settings: Settings,
-    state: Path,
-    limits: WorkerLimits,
-    tools: Sequence[Tool],
-    report: Callable[[str], object],
-    *,
-    tells_all: bool,
-) -> int:
-    """Run sessions until a signal, then hand them over; the exit code. Raises ``UserError``.
 
-    A second signal ends the process at once: other workers go on when its leases end. ``tells_all``: which sessions it
-    takes and gives back is reported too.
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the limits of the worker."""
+    parser.add_argument("-n", "--at-once", metavar="N")
+    parser.add_argument("--only", metavar="DIR")
+    parser.add_argument("--keep", metavar="AGE")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run sessions until a signal, then hand them over. Return the exit code. Raise ``UserError``.
+
+    A second signal ends the process at once: other workers go on when its leases end. With ``--verbose`` each session
+    that it takes or gives back is reported too.
     """
+    settings = read_settings(args)
+    require_trust(settings)
+    if not settings.state:
+        raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
+    limits = read_limits(args)
     settings.model().require_key()  # an error is reported before a session suffers from it
-    note = report if tells_all else lambda what: None
-    worker = Worker(settings, state, limits, report, note=note, tools=tools)
+    note = fail if args.verbose else lambda what: None
+    worker = Worker(settings, state_folder(os.environ), limits, fail, note=note, tools=args.tools)
 
-    async def run() -> None:
+    async def serve() -> None:
         async with leaving_at_signal(leave), during(say_ready):
             await worker.run()
 
     async def say_ready() -> None:
         await worker.ready.wait()
-        report(f"waiting for sessions of {shown_address(settings.state)}")
+        fail(f"waiting for sessions of {shown_address(settings.state)}")
 
     def leave(number: int) -> None:
         worker.leave()
-        report("handing over what runs")
+        fail("handing over what runs")
 
-    trio.run(run)
+    trio.run(serve)
     return 0
+
+
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60}
+
+
+def read_limits(args: argparse.Namespace) -> WorkerLimits:
+    """What a worker takes on. Raises ``UserError``."""
+    count = args.at_once or "1"
+    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_AT_ONCE):
+        raise UserError(f"-n must be a number from 1 to {MAX_AT_ONCE}, found {count!r:.60}")
+    keep_s = None
+    if args.keep is not None:
+        number, unit = args.keep[:-1], _UNITS.get(args.keep[-1:])
+        if unit is None or not (number.isascii() and number.isdecimal() and 0 < int(number) < 100_000):
+            raise UserError(f"--keep must be a number of days, hours or minutes such as 30d, found {args.keep!r:.60}")
+        keep_s = float(number) * unit
+    if args.only is not None and not os.path.isdir(args.only):
+        raise UserError("is not a folder; name one that exists with --only", file=Path(args.only))
+    return WorkerLimits(int(count), os.path.realpath(args.only) if args.only else "", keep_s)

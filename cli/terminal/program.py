@@ -6,7 +6,6 @@ is closed. What is typed meanwhile stays in the editor, and scripts wait.
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import signal
@@ -22,6 +21,7 @@ from chain.app.open import open_chain
 from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
 from chain.concurrency.signal import Signal
+from chain.concurrency.threads import without_collector
 from chain.errors import UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
@@ -80,9 +80,8 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
 
     async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
-        chain = await chains.open(name, resume=place.resume)
-        # What is allocated by now stays. A garbage collection of all of it would delay a key by 30 ms.
-        gc.freeze()
+        with without_collector():  # a collection of all that is allocated by now would delay a key by 30 ms
+            chain = await chains.open(name, resume=place.resume)
         program = _Program(chains, chain, name, screen, looks, invocation)
         try:
             code = await program.run(signals, notes)

@@ -14,14 +14,13 @@ from cli import options
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND
 from cli.acp.turns import STOP_REASONS
 from cli.acp.wire import MAX_REQUESTS, MAX_ROW
-from cli.arguments import command_of
 
 
 @pytest.mark.parametrize("editor", ["zed", "jetbrains"])
 def test_an_editor_is_set_up_to_start_the_command(editor: str) -> None:
     server = json.loads(block("editors", editor))["agent_servers"]["chain"]
     assert server["command"] == "chain"
-    assert command_of(options.parse_arguments(server["args"])) == ("acp", None)
+    assert options.parse_arguments(server["args"]).command == "acp"
 
 
 def test_the_stop_reasons_are_those_of_the_program() -> None:

@@ -16,7 +16,6 @@ from support.processes import marked, until
 from support.program import environ, program, start_program
 
 from chain.errors import UserError
-from cli.arguments import command_of
 from cli.options import parse_arguments
 from cli.subcommands.acp import check_options
 
@@ -208,7 +207,6 @@ chains: {default: {model: test, system_prompt: null, tools: []}}
 def read(*words: str) -> None:
     """Read the words behind ``chain acp``. Raises ``UserError``."""
     args = parse_arguments(["acp", *words])
-    command_of(args)
     check_options(args)
 
 

@@ -21,7 +21,8 @@ from chain.errors import UserError
 from cli.door import sockets
 from cli.door.visit import Visit
 from cli.main import main
-from cli.subcommands.elsewhere import send, watch
+from cli.subcommands.send import send
+from cli.subcommands.watch import watch
 
 ID = "20261123-1200-abcd"
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chain.errors import UserError
-from cli.arguments import COMMANDS
-from cli.options import all_options
-from cli.subcommands.completion import completion
+from cli.main import main
+from cli.options import COMMANDS, shared_options
+from cli.subcommands.completion import script
 
 CONFIG = """\
 models: {default: little, definitions: {little: {provider: scripted, script: rules.yaml}}}
@@ -48,12 +47,11 @@ def asked(home: Path, *command: str) -> list[str]:
 
 def bash(home: Path, *words: str) -> list[str]:
     """What bash offers for the last of the words."""
-    (home / "script").write_text(completion("bash", home, lambda: pytest.fail("nobody asked for models")))
+    (home / "script").write_text(script("bash"))
     line = " ".join(f"'{word}'" for word in words)
-    program = (
-        f'. ./script; COMP_WORDS=(chain {line}); COMP_CWORD={len(words)}; _chain; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    )
-    return asked(home, "bash", "-euc", program)
+    program = f". ./script; COMP_WORDS=(chain {line}); COMP_CWORD={len(words)}; _shtab_chain; "
+    program += 'printf "%s\\n" "${COMPREPLY[@]}"'
+    return asked(home, "bash", "-c", program)
 
 
 @pytest.mark.sampled(every=4)
@@ -65,6 +63,9 @@ def bash(home: Path, *words: str) -> list[str]:
         (("--output-format", "j"), ["json"]),
         (("-p", "--model", "li"), ["little"]),
         (("-r", ""), ["20260101-one"]),
+        (("send", "--session", ""), ["20260101-one"]),
+        (("worker", "--k"), ["--keep"]),
+        (("-p", "--config", "ru"), ["rules.yaml"]),
         (("sessions", "show", "2026"), ["20260101-one"]),
         (("sessions", "e"), ["export"]),
         (("help", "ke"), ["keys"]),
@@ -77,14 +78,14 @@ def test_bash_offers_what_may_stand_there(words: tuple[str, ...], offered: list[
 
 def test_bash_knows_every_command_and_option(home: Path) -> None:
     assert bash(home, "") == list(COMMANDS)
-    assert set(bash(home, "-")) == {name for option in all_options() for name in option.option_strings}
+    assert set(bash(home, "-")) == {*shared_options()._option_string_actions}
 
 
 @pytest.mark.parametrize("line", ["chain sessions e", "chain --output-format j", "chain -r 2026"])
 def test_fish_offers_the_same(line: str, home: Path) -> None:
     if shutil.which("fish") is None:
         pytest.skip("there is no fish here")
-    (home / "script").write_text(completion("fish", home, lambda: pytest.fail("nobody asked for models")))
+    (home / "script").write_text(script("fish"))
     found = asked(home, "fish", "--no-config", "-c", f"source script; complete --do-complete '{line}'")
     assert found[:1] == bash(home, *line.split()[1:])
 
@@ -92,16 +93,10 @@ def test_fish_offers_the_same(line: str, home: Path) -> None:
 def test_zsh_takes_the_script(home: Path) -> None:
     if shutil.which("zsh") is None:
         pytest.skip("there is no zsh here")
-    (home / "script").write_text(completion("zsh", home, lambda: pytest.fail("nobody asked for models")))
-    assert asked(home, "zsh", "-fc", "source ./script; print $_comps[chain]") == [
-        "_bash_complete",
-        "-o",
-        "default",
-        "-F",
-        "_chain",
-    ]
+    (home / "script").write_text(script("zsh"))
+    assert asked(home, "zsh", "-fc", "source ./script; print $_comps[chain]") == ["_shtab_chain"]
 
 
-def test_another_shell_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="bash or zsh or fish"):
-        completion("tcsh", tmp_path, lambda: pytest.fail("nobody asked for models"))
+def test_another_shell_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "tcsh"]) == 2
+    assert "bash or zsh or fish" in capfd.readouterr().err

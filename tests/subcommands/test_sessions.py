@@ -201,6 +201,7 @@ def test_one_that_another_process_has_open_is_marked_and_stays(kept: Path) -> No
         (["export", "zzz", "--format", "xml"], ["--format", "md, json or html"]),
         (["export", "zzz", "--output", "x"], ["no session 'zzz'"]),
         (["delete", "zzz"], ["no session 'zzz'"]),
+        (["show", "zzz", "--output", "y"], ["--output is for chain sessions export"]),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(words: Sequence[str], says: list[str], kept: Path) -> None:

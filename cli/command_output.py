@@ -1,0 +1,85 @@
+"""What a command writes to its standard streams: rows, pages, problems."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from chain.text.plain import sanitize
+from cli.screen import tty
+from cli.writing import try_to_write
+
+if TYPE_CHECKING:
+    import argparse
+
+    from cli.show.renderer import Renderer
+
+ROWS_AT_ONCE = 200
+"""Rows that are written in one piece: enough for speed, and few of a long session at the same time."""
+
+
+def renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
+    """Return a renderer of events for a descriptor."""
+    from cli.show.renderer import Renderer
+
+    color, ascii, width = looks(args, fd)
+    return Renderer(color=color, ascii=ascii, width=width, streams=streams)
+
+
+def looks(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
+    """Return whether a descriptor shows colours, whether it shows ASCII only, and how many columns it has."""
+    is_tty = os.isatty(fd)
+    plain = args.no_color or bool(os.environ.get("NO_COLOR")) or tty.is_dumb(os.environ)
+    encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
+    width = (os.get_terminal_size(fd).columns if is_tty else 0) or 100
+    return is_tty and not plain, args.ascii or encoding != "utf8", width
+
+
+def show(args: argparse.Namespace, rows: Iterable[str]) -> int:
+    """Write rows to standard output and return the exit code."""
+    # A line end inside a value must not begin a new row.
+    text = "".join(f"{' '.join(row.splitlines())}\n" for row in rows)
+    return report(write(1, spelled(args, text)))
+
+
+def show_pages(rows: Iterable[str]) -> int:
+    """Write rows to the pager, or to standard output if there is none, and return the exit code."""
+    from cli.pager import show_in_pager
+
+    left = iter(show_in_pager(rows, os.environ))
+    while piece := list(islice(left, ROWS_AT_ONCE)):
+        if why := try_to_write(1, "".join(f"{row}\n" for row in piece)):
+            return report(why)
+    return 0
+
+
+def spelled(args: argparse.Namespace, text: str) -> str:
+    """Return a text for standard output, with ASCII signs where the user or the terminal wants no others."""
+    from cli.show.signs import in_ascii
+
+    _, ascii, _ = looks(args, fd=1)
+    return in_ascii(text) if ascii else text
+
+
+def report(why: str) -> int:
+    """Write why standard output cannot be written, if it cannot, and return the exit code."""
+    return fail(f"standard output cannot be written: {why}") if why else 0
+
+
+def fail(problem: str, code: int = 1) -> int:
+    """Write a problem to standard error and return the exit code."""
+    write(2, f"chain: {problem}\n")
+    return code
+
+
+def say(text: str) -> None:
+    """Write a row to standard output."""
+    write(1, f"{text}\n")
+
+
+def write(fd: int, text: str) -> str:
+    """Write a text without its control characters, as it may be of an untrusted file. Return why that failed."""
+    return try_to_write(fd, sanitize(text))

@@ -1,0 +1,106 @@
+"""``chain send LINE``: sends a line to a session that another process runs, on this machine or with ``--state``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from chain.errors import UserError
+from chain.events import Point
+from chain.session.exit_codes import LINES_LEFT
+from cli.command_output import say
+from cli.subcommands.elsewhere import Reach, check_format, visit_session
+
+if TYPE_CHECKING:
+    from cli.door.visit import Visit
+
+_GONE = "the chain ended before it said what became of the line"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the session, and whether to wait for the line's outcome."""
+    parser.add_argument("--session", metavar="ID")
+    parser.add_argument("--wait", action="store_true")
+    parser.add_argument("--new", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Send the line. Return the exit code. Raise ``UserError``."""
+    line = " ".join(args.words)
+    if not line.strip():
+        raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
+    if args.new and args.session:
+        raise UserError("--new and --session contradict each other; leave one out")
+    check_format(args, "text")
+    return visit_session(
+        args,
+        partial(send, line=line, wait=args.wait, say=say),
+        partial(send_remotely, line=line, is_new=args.new, wait=args.wait),
+        needs_state="--new" if args.new else "",
+    )
+
+
+def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
+    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``.
+
+    The code is 1 if it was refused, or if the chain ended before it said what became of it.
+    """
+    try:
+        visit.send(type="line", text=line)
+    except OSError:
+        return 1, _GONE
+    for row in visit.rows():
+        match row:
+            case {"type": "notice", "message": str(message)}:
+                say(message)
+                return 0, ""  # the answer to what needed no run
+            case {"type": "error", "message": str(message)} | {"type": "line_refused", "reason": str(message)}:
+                return 1, message
+            case {"type": "line_queued"} if not wait:
+                say(f"{row['id']} waits for {row.get('target_agent', 'main')}.")
+                return 0, ""
+            case {"type": "receipt"}:
+                return _tell_outcome(row, say)
+            case _:
+                pass
+    return 1, _GONE
+
+
+def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
+    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``."""
+    import trio
+
+    async def run() -> tuple[int, str]:
+        async with reach(say) as session:
+            if is_new:
+                await session.expect_answerer()  # `chain watch --answers` can only come after this command
+            id, known = await session.send(line)
+            if is_new:
+                say(f"Session {session.id}.")
+            if known.state == "queued" and not wait:
+                say(f"{id} waits for main in the session {session.id}.")
+                return 0, ""
+            known = await session.outcome(id) if known.state == "queued" else known
+            return _tell_outcome({**asdict(known), "id": id}, say)
+
+    return trio.run(run)
+
+
+def _tell_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple[int, str]:
+    """Say what became of a line, as its receipt has it; the exit code and a problem."""
+    reason = row.get("reason") or ""
+    match row["state"]:
+        case "handled":
+            say(reason or f"{row['id'] or 'It'} was done.")
+        case "delivered" if row.get("point") == Point.START:
+            say(f"{row['id']} has started a run.")
+        case "delivered":
+            say(f"{row['id']} is in: {row.get('agent', 'main')}, iteration {row.get('iteration', 0)}.")
+        case "refused":
+            return 1, reason
+        case state:
+            return LINES_LEFT, f"the line was {state}" + (f": {reason}" if reason else "")
+    return 0, ""

@@ -1,0 +1,118 @@
+"""``chain watch``: shows what a session does that another process runs, on this machine or with ``--state``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from chain.errors import UserError
+from chain.text.plain import sanitize
+from cli.command_output import fail, renderer
+from cli.event_rows import row_of
+from cli.subcommands.elsewhere import Reach, check_format, visit_session
+from cli.writing import write_text
+
+if TYPE_CHECKING:
+    from cli.door.visit import Visit
+    from cli.show.renderer import Renderer
+
+GOES_ON = "Another process goes on with {session}."
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the session, and whether typed rows answer its questions."""
+    parser.add_argument("--session", metavar="ID")
+    parser.add_argument("--answers", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show what happens until the session ends. Return the exit code. Raise ``UserError``."""
+    check_format(args, "text", "stream-json")
+    shown = renderer(args, fd=1, streams=True) if args.output_format == "text" else None
+    write = partial(write_text, 1)
+    return visit_session(
+        args,
+        partial(watch, renderer=shown, write=write),
+        partial(watch_remotely, renderer=shown, write=write, answers=args.answers),
+        needs_state="--answers" if args.answers else "",
+    )
+
+
+def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object]) -> tuple[int, str]:
+    """Show what happens, as JSON without a renderer, to the chain's end. Raises ``UserError`` if cut off or killed."""
+    with suppress(ConnectionError):  # its end is told by the end of the rows
+        visit.send(type="watch")
+    for row in chain([visit.init], visit.rows()):
+        write(row_of(row) if renderer is None else _shown_row(row, renderer))
+    if visit.was_killed:
+        raise UserError(f"the chain was killed; chain -r {visit.session} goes on with its session")
+    return 0, ""
+
+
+def watch_remotely(
+    reach: Reach, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool
+) -> tuple[int, str]:
+    """Show what happens, as JSON without a renderer, until a signal. Raises ``UserError``.
+
+    With ``answers`` each row that is typed answers the question that is open.
+    """
+    import trio
+
+    from chain.concurrency.tasks import during
+
+    async def run() -> None:
+        question = ""
+        is_first = True
+
+        async def answer() -> None:
+            async with during(session.answer_questions):
+                while row := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+                    if question and row.strip():
+                        id, _ = await session.submit(type="answer", question=question, text=row.strip())
+                        known = await session.outcome(id)
+                        if known.state in ("returned", "refused") and known.reason:
+                            fail(known.reason)
+
+        async with reach(fail) as session, during(answer) if answers else nullcontext():
+            async for row in session.events():
+                match row:
+                    case {"type": "question", "id": str(id)}:
+                        question = id
+                    case {"type": "answer"}:
+                        question = ""
+                    case _:
+                        pass
+                if renderer is None:
+                    write(row_of(row))
+                elif row.get("type") == "init" and not is_first:
+                    write(f"{sanitize(GOES_ON.format(session=session.id))}\n")
+                else:
+                    write(_shown_row(row, renderer))
+                is_first = False
+
+    trio.run(run)
+    return 0, ""
+
+
+def _shown_row(row: Mapping[str, Any], renderer: Renderer) -> str:
+    """The rows of an event, which comes as JSON."""
+    from chain import events
+    from chain.session import event_json
+
+    event = event_json.from_json(row)
+    match event:
+        case None:
+            return ""  # of a newer version
+        case events.Init():
+            return f"{sanitize(f'Watching {event.session} ({event.model}) in {event.workspace}.')}\n"
+        case events.Result():
+            before, after = renderer.ending(event)
+            rows = [*before, *after]
+        case _:
+            rows = renderer.lines(event)
+    return "".join(f"{shown}\n" for shown in rows)
