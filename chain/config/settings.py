@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
-from chain.config.values import Values
+from chain.config.values import Values, names_of
 from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError, nearest
 
@@ -89,9 +90,9 @@ class ShellSettings:
 BUILT_IN = ("explore", "plan", "agent")
 """The kinds that are there without being written. Their descriptions are built in, too."""
 
-BOUNDS = tuple(f.name for f in fields(AgentsSettings) if f.name != "kinds")
-KIND_KEYS = tuple(f.name for f in fields(KindSettings) if f.name != "name")
-CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
+BOUNDS = names_of(AgentsSettings)[:-1]
+KIND_KEYS = names_of(KindSettings)[1:]
+CHAIN_KEYS = names_of(ChainSettings)[1:]
 
 LEAST_SHARE = 0.05
 """Less of a window has no room for a message."""
@@ -104,25 +105,16 @@ _TAKEN = ("main", "root")
 
 
 def read_chain(values: Values, name: str, node: Node, default_model: str) -> ChainSettings:
-    """A chain, all keys of which are there but perhaps ``model``. Raises ``ConfigError``."""
+    """Read a chain, which has all keys except perhaps ``model``. Raises ``ConfigError``."""
     keys = node.mapping(CHAIN_KEYS)
-    limits = keys["budget"].mapping([f.name for f in fields(Budget)])
-    budget = {key: limit for key, limit in limits.items() if limit.value is not None}
-    return ChainSettings(
-        name=name,
-        model=values.text(keys.get("model")) or default_model,
-        system_prompt=values.path(keys["system_prompt"]),
-        interruption_prompt=values.path(keys["interruption_prompt"]),
-        compaction_prompt=values.path(keys["compaction_prompt"]),
-        compact=_read_compact(values, keys["compact"]),
-        tools=values.names(keys["tools"]),
-        max_iterations=values.integer(keys["max_iterations"]),
-        timeout_s=values.seconds(keys["timeout_s"]),
-        budget=Budget(
-            max_tokens=values.integer(budget["max_tokens"]) if "max_tokens" in budget else None,
-            max_cost_usd=values.number(budget["max_cost_usd"]) if "max_cost_usd" in budget else None,
-        ),
+    read = values.fields(
+        ChainSettings,
+        keys,
+        compact=partial(_read_compact, values),
+        timeout_s=values.seconds,
+        budget=lambda budget: Budget(**values.fields(Budget, budget.given(names_of(Budget)))),
     )
+    return ChainSettings(name=name, **{**read, "model": read.get("model") or default_model})
 
 
 def _read_compact(values: Values, node: Node) -> Compact:
@@ -130,16 +122,17 @@ def _read_compact(values: Values, node: Node) -> Compact:
         return Compact(at=None)
     if not isinstance(node.value, dict):
         raise node.error("must be off, or have at and keep, as in {at: 0.9, keep: 0.2}")
-    keys = node.mapping([f.name for f in fields(Compact)])
+    keys = node.given(names_of(Compact))
     if "at" in keys and keys["at"].value is False:
         raise keys["at"].error("is a share of the window; `compact: off` leaves it to /compact")
-    compact = Compact(**{key: _share(values, child) for key, child in keys.items() if child.value is not None})
+    share = partial(_read_share, values)
+    compact = Compact(**values.fields(Compact, keys, at=share, keep=share))
     if compact.at is not None and compact.keep >= compact.at:
         raise keys.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
     return compact
 
 
-def _share(values: Values, node: Node) -> float:
+def _read_share(values: Values, node: Node) -> float:
     share = values.number(node)
     if not LEAST_SHARE <= share <= 1:
         raise node.error(f"is a share of the window: from {LEAST_SHARE:g} to 1")
@@ -147,15 +140,15 @@ def _share(values: Values, node: Node) -> float:
 
 
 def read_shell(values: Values, node: Node) -> ShellSettings:
-    """How the shell's commands are fenced in. Raises ``ConfigError``."""
-    keys = node.mapping([f.name for f in fields(ShellSettings)])
-    writable = [values.path(item) for item in keys["writable"].items()] if keys["writable"].value else []
-    return ShellSettings(
-        sandbox=read_word(values, keys["sandbox"], get_args(Sandbox)),
-        network=values.boolean(keys["network"]),
-        env=values.names(keys["env"]),
-        writable=tuple(path for path in writable if path is not None),
-    )
+    """Read how commands are sandboxed. Raises ``ConfigError``."""
+
+    def paths(writable: Node) -> tuple[Path, ...]:
+        found = [values.path(item) for item in writable.items()] if writable.value else []
+        return tuple(path for path in found if path is not None)
+
+    sandbox = partial(read_word, values, words=get_args(Sandbox))
+    keys = node.mapping(names_of(ShellSettings))
+    return ShellSettings(**values.fields(ShellSettings, keys, sandbox=sandbox, writable=paths))
 
 
 def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
@@ -178,23 +171,16 @@ def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
 
 
 def read_kind(values: Values, name: str, node: Node) -> KindSettings:
-    """A kind of agent. Raises ``ConfigError``."""
+    """Read a kind of agent. Raises ``ConfigError``."""
     _check_name(name, node)
-    keys = {key: child for key, child in node.mapping(KIND_KEYS).items() if child.value is not None}
-    description = values.text(keys.get("description"))
-    if not description and name not in BUILT_IN:
+    keys = node.given(KIND_KEYS)
+    kind = KindSettings(name=name, **values.fields(KindSettings, keys))
+    if not kind.description and name not in BUILT_IN:
         near = nearest(name, BUILT_IN)
         hint = f", or did you mean {near}?" if near else ""
         place = keys.get("description", node)
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
-    return KindSettings(
-        name=name,
-        description=description,
-        prompt=values.path(keys.get("prompt")),
-        tools=values.names(keys["tools"]) if "tools" in keys else None,
-        model=values.text(keys.get("model")) or None,
-        max_iterations=values.integer(keys["max_iterations"]) if "max_iterations" in keys else None,
-    )
+    return replace(kind, model=kind.model or None)
 
 
 def is_kind(node: Node) -> bool:
