@@ -125,7 +125,7 @@ class Values:
                 raise MissingVariable(message, file=node.file, line=node.line)
             return given
 
-        return _REFERENCE.sub(value, node.text())
+        return node.text() if node.is_final else _REFERENCE.sub(value, node.text())
 
     def _converted(self, node: Node) -> Node:
         """What was written as a variable is read as the number or the truth value that the variable holds."""

@@ -39,16 +39,18 @@ class Node:
 
     ``value`` is ``None``, a ``str``, ``bool``, ``int`` or ``float``, a list of nodes, or a dict from ``str`` to nodes.
     ``key`` is the dotted path from the top (``chains.default.tools``), empty for the top; ``line`` counts from 1.
+    ``is_final``: the value is that of a flag or an environment variable, which is called ``file`` then.
     """
 
     value: Any
     file: str
     line: int
     key: str
+    is_final: bool = False
 
     def error(self, message: str) -> ConfigError:
         """The error for a mistake in this value, to be raised by the caller."""
-        return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line)
+        return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line or None)
 
     def mapping(self, known: Iterable[str] | None = None) -> dict[str, Node]:
         """The values by key. With ``known``, any other key is an error that names the nearest known one."""
