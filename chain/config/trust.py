@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chain.config import yamlfile
 from chain.config.provider import providers
@@ -20,10 +21,21 @@ from chain.config.values import Values, located_path
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UserError
 
-_SENSITIVE_TOOLS = ("shell", "research")
-"""The shell is the user's machine, and ``research`` can carry what was read to any address."""
-_AGENT_LIMITS = ("max_depth", "max_running")
-"""Above the shipped values, agents that start agents can use up the memory of the machine."""
+_HARMLESS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "state": lambda value, shipped: value is None,  # all that is said goes there
+    # They are read above the workspace too, so they must be no files that are meant for nobody.
+    "instructions": lambda value, shipped: not isinstance(value, list) or {*map(str, value)} <= {*shipped},
+    # A program that is started, or an address that receives the arguments of calls.
+    "mcp.*": lambda value, shipped: False,
+    # Above the shipped values, agents that start agents can use up the memory of the machine.
+    "agents.max_depth": lambda value, shipped: not isinstance(value, int | float) or value <= shipped,
+    "agents.max_running": lambda value, shipped: not isinstance(value, int | float) or value <= shipped,
+    "tools.allow": lambda value, shipped: not value,
+    "tools.shell.*": lambda value, shipped: value == shipped,  # the user's machine
+    "tools.research.*": lambda value, shipped: value == shipped,  # can carry what was read to any address
+}
+"""The keys that a found file may set only to harmless values, which each function tells by the shipped one."""
+
 HANDLER = "interruption_prompt"
 """The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
 _PATHS = ("system_prompt", HANDLER, "compaction_prompt", "prompt")
@@ -199,57 +211,35 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
 
 
 def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
-    """What lets a call go unapproved, fences the shell and research in otherwise than is shipped, or names other files.
-
-    A server is a program that is started, or an address that gets what calls hand over.
-
-    The project's instructions are read above the workspace too, so they must be no files that are meant for nobody.
-    """
-    named = user.entries().get("instructions")
-    if (state := user.entries().get("state")) is not None and state.value is not None:
-        yield state  # all that is said goes there
-    if named is not None and not {*_plain_items(named)} <= {*_plain_items(shipped.entries()["instructions"])}:
-        yield named
-    yield from user.entries("mcp").values()
-    for key in _AGENT_LIMITS:
-        limit, shipped_limit = user.entries("agents").get(key), shipped.entries("agents")[key].value
-        if limit is not None and isinstance(limit.value, int | float) and limit.value > shipped_limit:
-            yield limit
-    allow = user.entries("tools").get("allow")
-    if allow is not None and allow.value:
-        yield allow
-    for name in _SENSITIVE_TOOLS:
-        was = shipped.entries("tools", name)
-        for key, node in user.entries("tools", name).items():
-            if key not in was or node.plain() != was[key].plain():
+    """Yield the values that ``_HARMLESS`` does not allow."""
+    for place, is_harmless in _HARMLESS.items():
+        *parents, name = place.split(".")
+        known = shipped.entries(*parents)
+        for key, node in user.entries(*parents).items():
+            if name in ("*", key) and not is_harmless(node.plain(), known[key].plain() if key in known else None):
                 yield node
 
 
-def _plain_items(node: Node) -> Sequence[str]:
-    return [str(item.value) for item in node.value] if isinstance(node.value, list) else []
-
-
 def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
-    """Texts that name a variable, and paths that leave the folder."""
-    definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
-    free = {key for each in providers().values() for key in each.free}
-    handed_on = {id(keys[key]) for keys in definitions for key in free if key in keys}
-    yield from _leading_out_beneath(user, handed_on, environ)
-
-
-def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, str]) -> Iterator[Node]:
+    """Yield texts that name a variable, and paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
-    for key, child in node.entries().items():
-        if isinstance(child.value, str):
-            has_variable = "${" in child.value and (key, child.value) not in usual
-            if has_variable or (key in paths and _way_out(child, child.file, environ) is not None):
-                yield child
-        elif isinstance(child.value, list) or id(child) in handed_on:
-            # As a whole: the keys within are free, and the key is what trust is asked for.
-            if "${" in repr(child.plain()):
-                yield child
-        else:
-            yield from _leading_out_beneath(child, handed_on, environ)
+    definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
+    free = {id(keys.get(key)) for keys in definitions for each in providers().values() for key in each.free}
+
+    def beneath(node: Node) -> Iterator[Node]:
+        for key, child in node.entries().items():
+            if isinstance(child.value, str):
+                has_variable = "${" in child.value and (key, child.value) not in usual
+                if has_variable or (key in paths and _way_out(child, child.file, environ) is not None):
+                    yield child
+            elif isinstance(child.value, list) or id(child) in free:
+                # As a whole: the keys within are free, and the key is what trust is asked for.
+                if "${" in repr(child.plain()):
+                    yield child
+            else:
+                yield from beneath(child)
+
+    return beneath(user)
 
 
 def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
