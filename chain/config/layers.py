@@ -147,26 +147,21 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
     """The shipped values that hold for this file, by the rules above."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
-        keys = own.entries()
-        if name not in definitions:
+        keys, base = own.entries(), definitions.get(name)
+        if base is None:
             continue
-        if "provider" in keys and keys["provider"].value != definitions[name].entries()["provider"].value:
+        if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
-            continue
-        for each in providers().values():
-            if each.address in keys:
-                definitions[name] = _without(definitions[name], each.key)
+        else:
+            definitions[name] = _without(base, *(each.key for each in providers().values() if each.address in keys))
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
     if "default" in user.entries("models"):
         chains = {name: _without(chain, "model") for name, chain in chains.items()}
     top = shipped.entries()
-    models = top["models"].entries()
-    models["definitions"] = replace(models["definitions"], value=definitions)
-    top["models"] = replace(top["models"], value=models)
-    top["chains"] = replace(top["chains"], value=chains)
-    return replace(shipped, value=top)
+    base = shipped.replaced("chains", replace(top["chains"], value=chains))
+    return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
 
 
-def _without(node: Node, name: str) -> Node:
-    return replace(node, value={key: value for key, value in node.entries().items() if key != name})
+def _without(node: Node, *names: str) -> Node:
+    return replace(node, value={key: value for key, value in node.entries().items() if key not in names})

@@ -10,7 +10,7 @@ trusted it, and ``Settings.model`` gives nothing out until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -332,17 +332,8 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
         for place in places:
             # A kind without a model uses the model of the agent that starts it.
             own = replace(node, value=None) if place.startswith("agents.") else node
-            root = _put(root, place.split("."), own)
+            root = root.replaced(place, own)
     return root
-
-
-def _put(node: Node, path: Sequence[str], new: Node) -> Node:
-    """Replace the values at a path of keys, of which ``*`` is any. A key that is missing is not added."""
-    name, *rest = path
-    found = {
-        key: _put(child, rest, new) if rest else new for key, child in node.entries().items() if name in ("*", key)
-    }
-    return replace(node, value={**node.value, **found}) if found else node
 
 
 def _positive(node: Node) -> int:

@@ -197,11 +197,15 @@ class Values:
 
     def json(self, node: Node | None) -> dict[str, Any]:
         """An object of JSON with the variables in it filled in, empty for none."""
-        return {} if node is None else {key: self._plain(value) for key, value in node.mapping().items()}
+        return {} if node is None else {key: self._filled(value) for key, value in node.mapping().items()}
 
-    def _plain(self, node: Node) -> Any:  # noqa: ANN401 - JSON leaves here
-        if isinstance(node.value, dict):
-            return self.json(node)
-        if isinstance(node.value, list):
-            return [self._plain(item) for item in node.value]
-        return self._fill(node) if isinstance(node.value, str) else node.value
+    def _filled(self, node: Node) -> Any:  # noqa: ANN401 - JSON leaves here
+        match node.value:
+            case dict():
+                return self.json(node)
+            case list():
+                return [self._filled(item) for item in node.value]
+            case str():
+                return self._fill(node)
+            case _:
+                return node.value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,8 +56,7 @@ class Node:
         """The values by key. With ``known``, any other key is an error that names the nearest known one."""
         if self.value is None and known is not None:
             return {}
-        if not isinstance(self.value, dict):
-            raise self.error(f"expected a mapping, found {self._found}")
+        self._expected("a mapping", dict)
         if known is not None:
             names = list(known)
             for key, node in self.value.items():
@@ -79,35 +78,26 @@ class Node:
 
     def items(self) -> list[Node]:
         """The values of a list."""
-        if not isinstance(self.value, list):
-            raise self.error(f"expected a list, found {self._found}")
-        return list(self.value)
+        return list(self._expected("a list", list))
 
     def text(self) -> str:
         """A string."""
-        if not isinstance(self.value, str):
-            raise self.error(f"expected text, found {self._found}")
-        return self.value
+        return str(self._expected("text", str))
 
     def boolean(self) -> bool:
         """``true`` or ``false``."""
-        if not isinstance(self.value, bool):
-            raise self.error(f"expected true or false, found {self._found}")
-        return self.value
+        return bool(self._expected("true or false", bool))
 
     def integer(self, *, minimum: int = 0) -> int:
         """A whole number."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int):
-            raise self.error(f"expected a whole number, found {self._found}")
-        if self.value < minimum:
-            raise self.error(f"must be at least {minimum}, found {self.value}")
-        return self.value
+        number = int(self._expected("a whole number", int))
+        if number < minimum:
+            raise self.error(f"must be at least {minimum}, found {number}")
+        return number
 
     def number(self, *, minimum: float = 0) -> float:
         """A finite number, whole or not."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            raise self.error(f"expected a number, found {self._found}")
-        number = float(self.value)
+        number = float(self._expected("a number", int, float))
         if not minimum <= number < float("inf"):
             raise self.error(f"must be a number of at least {minimum:g}, found {self.value}")
         return number
@@ -127,18 +117,25 @@ class Node:
             return [node.plain() for node in self.value]
         return self.value
 
+    def replaced(self, path: str, new: Node) -> Node:
+        """Return a copy with another value at a dotted path, in which ``*`` is any key. A missing key is not added."""
+        name, _, rest = path.partition(".")
+        changed = {
+            key: child.replaced(rest, new) if rest else new
+            for key, child in self.entries().items()
+            if name in ("*", key)
+        }
+        return replace(self, value={**self.value, **changed}) if changed else self
+
+    def _expected(self, what: str, *types: type) -> Any:  # noqa: ANN401 - one of the types
+        if type(self.value) not in types:
+            raise self.error(f"expected {what}, found {self._found}")
+        return self.value
+
     @property
     def _found(self) -> str:
-        match self.value:
-            case None:
-                return "nothing"
-            case dict():
-                return "a mapping"
-            case list():
-                return "a list"
-            case _:
-                shown = repr(self.value)
-                return shown if len(shown) <= 60 else f"{shown[:60]}…"
+        shown = {type(None): "nothing", dict: "a mapping", list: "a list"}.get(type(self.value)) or repr(self.value)
+        return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
 def printable(text: str) -> str:
@@ -215,8 +212,6 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
         line = text.count("\n", 0, error.position) + 1
         what = f"the character {printable(chr(error.character))} cannot be in it; take it out, or write it as an escape"
         raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"is not valid YAML: {str(error).splitlines()[0]}", file=file) from None
 
 
 def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader]) -> yaml.Node | None:
