@@ -27,10 +27,9 @@ from chain.config.settings import (
     KindSettings,
     Notify,
     ShellSettings,
-    read_chain,
+    read,
     read_file_names,
     read_kind,
-    read_shell,
     read_word,
 )
 from chain.config.trust import Sensitive, is_trusted
@@ -175,7 +174,8 @@ class Settings:
         chains = self._root.entries("chains")
         if name not in chains:
             raise ConfigError(_unknown("chain", name, chains))
-        return read_chain(self._values, name, chains[name], self.default_model)
+        chain = read(self._values, ChainSettings, chains[name], name=name)
+        return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
         """A kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
@@ -262,7 +262,7 @@ def load_settings(
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
         allow=values.names(tools["allow"]),
-        shell=read_shell(values, tools["shell"]),
+        shell=read(values, ShellSettings, tools["shell"]),
         research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
         servers=servers,
         found_servers=found_servers,
@@ -318,12 +318,12 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
 def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
     """Replace values by those of flags, and of environment variables whose flags are not given."""
     for name, places in _OVERRIDES.items():
+        variable = f"CHAIN_{name.upper()}"
         value, source = flags.get(name), f"flag --{name.replace('_', '-')}"
         if value in (None, [], ()):
-            source = f"CHAIN_{name.upper()}"
-            value = environ.get(source, "")
-            if not environ.get(source, "").strip():
-                continue
+            value, source = environ.get(variable, "").strip(), variable
+        if value == "" and source == variable:
+            continue
         node = Node(value if name == "allow" else str(value).strip(), source, 0, "", is_final=True)
         if name == "max_iterations":
             node = replace(node, value=_positive(node))
@@ -367,11 +367,11 @@ def _check(settings: Settings) -> None:
     for bound in BOUNDS:
         with suppress(MissingVariable):
             values.integer(bounds[bound])
-    readers: tuple[Callable[[str], ChainSettings | KindSettings], ...] = (settings.chain, settings.kind)
-    for read, nodes in zip(readers, (chains, settings._kinds), strict=True):
+    named: tuple[Callable[[str], ChainSettings | KindSettings], ...] = (settings.chain, settings.kind)
+    for read_named, nodes in zip(named, (chains, settings._kinds), strict=True):
         for name, node in nodes.items():
             with suppress(MissingVariable):
-                model = read(name).model
+                model = read_named(name).model
                 if model is not None and model not in definitions:
                     written = node.entries()["model"]
                     raise written.error(_unknown("model", written.text(), definitions))

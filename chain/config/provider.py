@@ -117,7 +117,8 @@ def read_model(
 ) -> ModelSettings:
     """A model's definition. Raises ``ConfigError``."""
     known = dict.fromkeys(key for each in providers().values() for key in each.keys)
-    keys = node.given(("provider", *known, *COMMON_KEYS))
+    written = node.mapping(("provider", *known, *COMMON_KEYS))
+    keys = {key: child for key, child in written.items() if child.value is not None}
     if "provider" not in keys:
         raise node.error(f"needs a provider: {' or '.join(NAMES)}")
     provider = providers().get(chosen := values.text(keys["provider"]))

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
-from chain.config.values import Values, names_of
+from chain.config.values import Values
 from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+Sandbox = Literal["auto", "strict", "off"]
+Notify = Literal["bell", "off"]
+"""How a terminal tells that it waits for its user."""
+Seconds: TypeAlias = float
+Share: TypeAlias = float
+"""A part of the model's window."""
+Section = TypeVar("Section", bound="DataclassInstance")
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +39,23 @@ class Budget:
 class Compact:
     """Shares of the window: ``at`` which a conversation is compacted, ``None`` for off, and what ``keep`` may fill."""
 
-    at: float | None = 0.9
-    keep: float = 0.2
+    at: Share | None = 0.9
+    keep: Share = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSettings:
     """A chain. ``model`` is the name of a definition, ``tools`` are names of groups or of single tools."""
 
     name: str
-    model: str
+    model: str = ""
     system_prompt: Path | None
     interruption_prompt: Path | None
     compaction_prompt: Path | None
     compact: Compact
     tools: tuple[str, ...]
     max_iterations: int
-    timeout_s: float
+    timeout_s: Seconds
     budget: Budget
 
 
@@ -71,28 +84,22 @@ class AgentsSettings:
     kinds: tuple[KindSettings, ...] = ()
 
 
-Sandbox = Literal["auto", "strict", "off"]
-Notify = Literal["bell", "off"]
-"""How a terminal tells that it waits for its user."""
-Word = TypeVar("Word", bound=str)
-
-
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
     """How commands are fenced in; ``env`` names variables that they get though they look like keys."""
 
-    sandbox: Sandbox = "auto"
-    network: bool = False
-    env: tuple[str, ...] = ()
-    writable: tuple[Path, ...] = ()
+    sandbox: Sandbox
+    network: bool
+    env: tuple[str, ...]
+    writable: tuple[Path, ...]
 
 
 BUILT_IN = ("explore", "plan", "agent")
 """The kinds that are there without being written. Their descriptions are built in, too."""
 
-BOUNDS = names_of(AgentsSettings)[:-1]
-KIND_KEYS = names_of(KindSettings)[1:]
-CHAIN_KEYS = names_of(ChainSettings)[1:]
+BOUNDS = tuple(f.name for f in fields(AgentsSettings) if f.name != "kinds")
+KIND_KEYS = tuple(f.name for f in fields(KindSettings) if f.name != "name")
+CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
 LEAST_SHARE = 0.05
 """Less of a window has no room for a message."""
@@ -104,17 +111,18 @@ _TAKEN = ("main", "root")
 """The names of the agent that a session begins with, and of what stands above it."""
 
 
-def read_chain(values: Values, name: str, node: Node, default_model: str) -> ChainSettings:
-    """Read a chain, which has all keys except perhaps ``model``. Raises ``ConfigError``."""
-    keys = node.mapping(CHAIN_KEYS)
-    read = values.fields(
-        ChainSettings,
-        keys,
-        compact=partial(_read_compact, values),
-        timeout_s=values.seconds,
-        budget=lambda budget: Budget(**values.fields(Budget, budget.given(names_of(Budget)))),
-    )
-    return ChainSettings(name=name, **{**read, "model": read.get("model") or default_model})
+def read(values: Values, kind: type[Section], node: Node, **known: object) -> Section:
+    """Read a mapping as a dataclass, of which some fields are known already. Raises ``ConfigError``.
+
+    Null counts as absent if the field has a default.
+    """
+    asked = [each for each in fields(kind) if each.name not in known]
+    keys = node.mapping(each.name for each in asked)
+    for each in asked:
+        child = keys.get(each.name)
+        if child is not None and (child.value is not None or each.default is MISSING):
+            known[each.name] = _READERS[str(each.type).removesuffix(" | None")](values, child)
+    return kind(**known)
 
 
 def _read_compact(values: Values, node: Node) -> Compact:
@@ -122,13 +130,12 @@ def _read_compact(values: Values, node: Node) -> Compact:
         return Compact(at=None)
     if not isinstance(node.value, dict):
         raise node.error("must be off, or have at and keep, as in {at: 0.9, keep: 0.2}")
-    keys = node.given(names_of(Compact))
-    if "at" in keys and keys["at"].value is False:
-        raise keys["at"].error("is a share of the window; `compact: off` leaves it to /compact")
-    share = partial(_read_share, values)
-    compact = Compact(**values.fields(Compact, keys, at=share, keep=share))
+    at = node.value.get("at")
+    if at is not None and at.value is False:
+        raise at.error("is a share of the window; `compact: off` leaves it to /compact")
+    compact = read(values, Compact, node)
     if compact.at is not None and compact.keep >= compact.at:
-        raise keys.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
+        raise node.value.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
     return compact
 
 
@@ -139,16 +146,9 @@ def _read_share(values: Values, node: Node) -> float:
     return share
 
 
-def read_shell(values: Values, node: Node) -> ShellSettings:
-    """Read how commands are sandboxed. Raises ``ConfigError``."""
-
-    def paths(writable: Node) -> tuple[Path, ...]:
-        found = [values.path(item) for item in writable.items()] if writable.value else []
-        return tuple(path for path in found if path is not None)
-
-    sandbox = partial(read_word, values, words=get_args(Sandbox))
-    keys = node.mapping(names_of(ShellSettings))
-    return ShellSettings(**values.fields(ShellSettings, keys, sandbox=sandbox, writable=paths))
+def _read_paths(values: Values, node: Node) -> tuple[Path, ...]:
+    found = [values.path(item) for item in node.items()] if node.value else []
+    return tuple(path for path in found if path is not None)
 
 
 def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
@@ -170,15 +170,32 @@ def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
     return word
 
 
+_READERS: dict[str, Callable[[Values, Node], Any]] = {
+    "str": Values.text,
+    "int": Values.integer,
+    "float": Values.number,
+    "bool": Values.boolean,
+    "Path": Values.path,
+    "tuple[str, ...]": Values.names,
+    "tuple[Path, ...]": _read_paths,
+    "Seconds": Values.seconds,
+    "Share": _read_share,
+    "Sandbox": partial(read_word, words=get_args(Sandbox)),
+    "Compact": _read_compact,
+    "Budget": lambda values, node: read(values, Budget, node),
+}
+"""How to read a field, by its type."""
+
+
 def read_kind(values: Values, name: str, node: Node) -> KindSettings:
     """Read a kind of agent. Raises ``ConfigError``."""
     _check_name(name, node)
-    keys = node.given(KIND_KEYS)
-    kind = KindSettings(name=name, **values.fields(KindSettings, keys))
+    kind = read(values, KindSettings, node, name=name)
     if not kind.description and name not in BUILT_IN:
         near = nearest(name, BUILT_IN)
         hint = f", or did you mean {near}?" if near else ""
-        place = keys.get("description", node)
+        written = node.entries().get("description")
+        place = node if written is None or written.value is None else written
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
     return replace(kind, model=kind.model or None)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,11 +28,6 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
 class MissingVariable(ConfigError):
     """A variable without a value, which is an error only when the value is needed."""
-
-
-def names_of(kind: type) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields."""
-    return tuple(each.name for each in fields(kind))
 
 
 def variables(node: Node | None) -> list[str]:
@@ -76,22 +71,6 @@ class Values:
     def seconds(self, node: Node | None, default: float = 0) -> float:
         """A time limit."""
         return default if node is None else self.number(node, minimum=MIN_TIMEOUT_S)
-
-    def fields(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
-        """The values of a dataclass's fields that have a key, each by its ``own`` reader, else by the field's type."""
-        by_type: dict[str, Callable[[Node], Any]] = {
-            "str": self.text,
-            "int": self.integer,
-            "float": self.number,
-            "bool": self.boolean,
-            "Path": self.path,
-            "tuple[str, ...]": self.names,
-        }
-        return {
-            each.name: (own.get(each.name) or by_type[str(each.type).removesuffix(" | None")])(keys[each.name])
-            for each in fields(kind)
-            if each.name in keys
-        }
 
     def names(self, node: Node | None) -> tuple[str, ...]:
         """A list of texts that are not blank."""

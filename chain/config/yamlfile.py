@@ -65,10 +65,6 @@ class Node:
                     raise ConfigError(f"unknown key {printable(node.key)}: {hint}", file=self.file, line=node.line)
         return dict(self.value)
 
-    def given(self, known: Iterable[str]) -> dict[str, Node]:
-        """Return the values by key that are not null."""
-        return {key: node for key, node in self.mapping(known).items() if node.value is not None}
-
     def entries(self, *path: str) -> dict[str, Node]:
         """The mapping at a path of keys beneath this value; empty where there is none."""
         node: Node | None = self
