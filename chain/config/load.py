@@ -318,21 +318,20 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
 def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
     """Replace values by those of flags, and of environment variables whose flags are not given."""
     for name, places in _OVERRIDES.items():
-        variable = f"CHAIN_{name.upper()}"
         value, source = flags.get(name), f"flag --{name.replace('_', '-')}"
         if value in (None, [], ()):
-            value, source = environ.get(variable, "").strip(), variable
-        if value == "" and source == variable:
-            continue
-        node = Node(value if name == "allow" else str(value).strip(), source, 0, "", is_final=True)
+            source = f"CHAIN_{name.upper()}"
+            value = environ.get(source, "").strip()
+            if not value:
+                continue
+        node = Node(str(value).strip(), source, 0, "", is_final=True)
         if name == "max_iterations":
             node = replace(node, value=_positive(node))
         elif name == "allow":
             node = replace(node, value=[replace(node, value=part) for part in split_names(value)])
         for place in places:
             # A kind without a model uses the model of the agent that starts it.
-            own = replace(node, value=None) if place.startswith("agents.") else node
-            root = root.replaced(place, own)
+            root = root.replaced(place, replace(node, value=None) if place == "agents.*.model" else node)
     return root
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,17 +115,20 @@ def named_files(root: Node, environ: Mapping[str, str]) -> Iterator[Path]:
 
     By the same keys a path out of the folder needs trust.
     """
-    for node in (*_path_nodes(root), *(handler for _, handler in _handlers(root, environ))):
+    paths = _paths()
+    written = [node for key, node in _walk(root) if key in paths and not node.entries()]
+    for node in (*written, *(handler for _, handler in _handlers(root, environ))):
         with suppress(ConfigError):
             if (path := Values(environ).path(node)) is not None:
                 yield path
 
 
-def _path_nodes(node: Node) -> Iterator[Node]:
+def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node]]:
+    """Yield each key and value in mappings at any depth. ``whole`` has the ids of nodes that are not entered."""
     for key, child in node.entries().items():
-        if key in _paths() and not child.entries():
-            yield child
-        yield from _path_nodes(child)
+        yield key, child
+        if id(child) not in whole:
+            yield from _walk(child, whole)
 
 
 def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
@@ -224,22 +227,15 @@ def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
     """Yield texts that name a variable, and paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
     definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
-    free = {id(keys.get(key)) for keys in definitions for each in providers().values() for key in each.free}
-
-    def beneath(node: Node) -> Iterator[Node]:
-        for key, child in node.entries().items():
-            if isinstance(child.value, str):
-                has_variable = "${" in child.value and (key, child.value) not in usual
-                if has_variable or (key in paths and _way_out(child, child.file, environ) is not None):
-                    yield child
-            elif isinstance(child.value, list) or id(child) in free:
-                # As a whole: the keys within are free, and the key is what trust is asked for.
-                if "${" in repr(child.plain()):
-                    yield child
-            else:
-                yield from beneath(child)
-
-    return beneath(user)
+    # As a whole: the keys within are free, and the key is what trust is asked for.
+    whole = {id(keys.get(key)) for keys in definitions for each in providers().values() for key in each.free}
+    for key, node in _walk(user, whole):
+        if isinstance(node.value, str):
+            has_variable = "${" in node.value and (key, node.value) not in usual
+            if has_variable or (key in paths and _way_out(node, node.file, environ) is not None):
+                yield node
+        elif (isinstance(node.value, list) or id(node) in whole) and "${" in repr(node.plain()):
+            yield node
 
 
 def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
