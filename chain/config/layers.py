@@ -71,7 +71,7 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
-    """Our folder beneath an XDG one. Relative paths are ignored, as the XDG specification demands."""
+    """Return our folder beneath an XDG one. Relative paths are ignored, as the XDG specification demands."""
     for folder in (Path(environ.get(variable, "")), Path(environ.get("HOME", ""), fallback)):
         if folder.is_absolute():
             return folder / "chain"
@@ -112,7 +112,7 @@ def _why_unused(root: Node) -> ConfigError | None:
 
 
 def _holds_chains(node: Node) -> bool:
-    """Whether there are chains in it, or the settings of one: ``chain: mainnet`` is another program's."""
+    """Return whether a value holds chains or the settings of one: ``chain: mainnet`` is another program's."""
     inner = [child for each in node.entries().values() for child in each.entries()]
     return not {*node.entries(), *inner}.isdisjoint(CHAIN_KEYS)
 
@@ -138,7 +138,7 @@ def _merged(over: Node, base: Node | None) -> Node:
 
 
 def _applicable_defaults(user: Node, shipped: Node) -> Node:
-    """The shipped values that hold for this file, by the rules above."""
+    """Return the shipped values that hold for this file, by the rules above."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
         keys, base = own.entries(), definitions.get(name)

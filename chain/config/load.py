@@ -156,7 +156,7 @@ class Settings:
         return frozenset({*usual, *given, *(name for node in nodes for name in variables_within(node))})
 
     def model(self, name: str | None = None) -> ModelSettings:
-        """A definition with its variables filled in, by default that of the default chain.
+        """Return a definition with its variables filled in, by default that of the default chain.
 
         Raises ``ConfigError``: there is none of that name, a variable is missing, or the file is not trusted yet.
         """
@@ -169,7 +169,7 @@ class Settings:
         return read_model(name, definitions[name], self._values, lambda key: self.within(f"{place}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
-        """A chain by name, or the default one. Raises ``ConfigError`` as ``model`` does, but for the trust."""
+        """Return a chain by name, or the default one. Raises ``ConfigError`` as ``model`` does. Needs no trust."""
         name = name or self.default_chain
         chains = self._root.entries("chains")
         if name not in chains:
@@ -178,7 +178,7 @@ class Settings:
         return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
-        """A kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
+        """Return a kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
         if name not in self._kinds:
             raise ConfigError(_unknown("kind", name, self._kinds))
         return read_kind(self._values, name, self._kinds[name])
@@ -191,9 +191,9 @@ class Settings:
             raise self.error(key, f"{error.file} {error.message}") from None
 
     def within(self, key: str, judged: str = "") -> Path | None:
-        """The folder that a file named at a dotted key must be in, if any: a link may change after it was trusted.
+        """Return the folder that must contain the file named at a dotted key: a link can change after it was trusted.
 
-        ``judged`` is what trust would hold for, if not for the key itself.
+        ``None`` means any folder. ``judged`` is what trust would hold for, if not for the key itself.
         """
         if self.file is None or self._judged is None or (judged or key) in self._judged:
             return None
@@ -201,7 +201,7 @@ class Settings:
         return self.file.parent if node is not None and node.file == str(self.file) else None
 
     def source(self, key: str) -> str:
-        """Where a value is from, and its variables: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
+        """Return where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12, VARIABLE`` or ``default``.
 
         ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain.
         """
@@ -218,7 +218,7 @@ class Settings:
         return ", ".join([place, *variables(node)])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
-        """The error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
+        """Return the error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
         node = _find(self._root, key)
         if node is None:
             return ConfigError(f"{key}: {message}", file=self.file)
@@ -283,14 +283,14 @@ def load_settings(
 
 
 def defaults_folder() -> Path:
-    """The folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
+    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
     package = Path(__file__).parent.parent
     installed = package / "defaults"
     return installed if installed.is_dir() else package.parent
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raises ``ConfigError`` if neither is known."""
+    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raises ``ConfigError`` without either."""
     folder = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     if folder is None:
         raise ConfigError("there is no place for the state: set HOME or XDG_STATE_HOME to a full path")
@@ -310,7 +310,7 @@ def require_trust(settings: Settings) -> None:
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
-    """Note that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
+    """Store that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
     trust.remember(settings.digest, state)
     return replace(settings, asked=())
 
@@ -383,7 +383,7 @@ def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
 
 
 def _find(node: Node, key: str) -> Node | None:
-    """The value at a dotted key; names may hold dots themselves."""
+    """Return the value at a dotted key; names may hold dots themselves."""
     for name, child in node.entries().items():
         if key == name:
             return child

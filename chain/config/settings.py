@@ -152,7 +152,7 @@ def _read_paths(values: Values, node: Node) -> tuple[Path, ...]:
 
 
 def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
-    """A list of names of files, each without a folder. Raises ``ConfigError``."""
+    """Read a list of file names, each without a folder. Raises ``ConfigError``."""
     names = values.names(node)
     for n, name in enumerate(names):
         if name in (".", "..") or "/" in name or "\0" in name:
@@ -161,7 +161,7 @@ def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
 
 
 def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
-    """One of a few words. Raises ``ConfigError``."""
+    """Read one of a few words. Raises ``ConfigError``."""
     # YAML reads a bare `off` as false, and `on` as true.
     chosen = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.text(node)
     word = next((each for each in words if each == chosen), None)
@@ -201,7 +201,7 @@ def read_kind(values: Values, name: str, node: Node) -> KindSettings:
 
 
 def is_kind(node: Node) -> bool:
-    """Whether a value looks as if it was meant as a kind."""
+    """Return whether a value looks as if it was meant as a kind."""
     keys = node.entries()
     return bool(keys) and set(keys) <= set(KIND_KEYS)
 

@@ -68,7 +68,7 @@ class Sensitive:
 
 
 def sensitive_keys() -> frozenset[str]:
-    """The keys of models' definitions that decide where a secret or a conversation goes."""
+    """Return the keys of models' definitions that decide where a secret or a conversation goes."""
     return frozenset(key for each in providers().values() for key in each.sensitive)
 
 
@@ -77,12 +77,12 @@ def _paths() -> frozenset[str]:
 
 
 def named_value(setting: str, value: str) -> str:
-    """The trusted fact that the file at a setting names this handler prompt."""
+    """Return the trusted fact that the file at a setting names this handler prompt."""
     return f"{setting}.{HANDLER}: {value}"
 
 
 def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Sensitive, ...]:
-    """What a file from a stranger sets that could send something away or run something.
+    """Return what a file from a stranger sets that could send something away or run something.
 
     Also a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path or link out of the folder, and another
     provider under a shipped name. The prompt files of kinds of agents are judged as if they stood in the configuration.
@@ -94,7 +94,7 @@ def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Se
 
 
 def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    """Each value at and beneath a node; a list of plain values is one."""
+    """Yield each value at and beneath a node; a list of plain values is one."""
     children: list[Node] = []
     if isinstance(node.value, dict):
         children = list(node.value.values())
@@ -132,7 +132,10 @@ def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node
 
 
 def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    """Handler prompts in agents' prompt files that lead out or name a variable; unjudged ones must be in the folder."""
+    """Yield handler prompts, named in agents' prompt files, that lead out of the folder or name a variable.
+
+    Others must be in the folder when they are read.
+    """
     for prompt, handler in _handlers(user, environ):
         leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file, environ)
         if leads_to is not None:
@@ -141,7 +144,7 @@ def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensit
 
 
 def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, Node]]:
-    """The prompt of each kind of agents, with the handler prompt that its file names."""
+    """Yield the prompt of each kind of agents, with the handler prompt that its file names."""
     left = MAX_JUDGED
     for kind in user.entries("agents").values():
         prompt = kind.entries().get("prompt")
@@ -160,7 +163,7 @@ def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, No
 
 
 def as_written(node: Node) -> str:
-    """A value on one row as written. What would not show as itself is in quotes, as in JSON."""
+    """Return a value on one row as written. What would not show as itself is in quotes, as in JSON."""
     import json
 
     if node.key.endswith(".sandbox") and node.value is False:
@@ -174,7 +177,7 @@ def as_written(node: Node) -> str:
 
 
 def digest_of(user: Node, keys: Sequence[str]) -> str:
-    """The digest that trust in a file is remembered by: of its content, and of the keys that trust was asked for."""
+    """Return the digest by which trust in a file is stored: of its content and of the keys that need trust."""
     import json  # only where a file was found, and the prompt waits for every import
 
     # The keys are part of it since a link in the folder can make a file sensitive that has the same text elsewhere.
@@ -182,7 +185,7 @@ def digest_of(user: Node, keys: Sequence[str]) -> str:
 
 
 def is_trusted(digest: str, state: Path) -> bool:
-    """Whether the user trusted a configuration of this digest before; ``state`` is the state folder."""
+    """Return whether the user trusted a configuration of this digest before; ``state`` is the state folder."""
     try:
         return digest in (state / "trusted").read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError):
@@ -190,7 +193,7 @@ def is_trusted(digest: str, state: Path) -> bool:
 
 
 def remember(digest: str, state: Path) -> None:
-    """Note a digest in the state folder. Raises ``UserError`` if it cannot be written down."""
+    """Store a digest in the state folder. Raises ``UserError`` if it cannot be written."""
     file = state / "trusted"
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -203,7 +206,7 @@ def remember(digest: str, state: Path) -> None:
 
 
 def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
-    """The sensitive keys of models' definitions that are not as shipped."""
+    """Yield the sensitive keys of models' definitions that are not as shipped."""
     for name, definition in user.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was |= {each.key: each.usual for each in providers().values() if each.key}
@@ -239,7 +242,7 @@ def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
 
 
 def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
-    """Where a path ends, links followed, that leaves the folder of the configuration file; ``None`` for one in it.
+    """Return where a path out of the configuration file's folder ends, links followed; ``None`` for one in it.
 
     Empty where the end cannot be known.
     """

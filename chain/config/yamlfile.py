@@ -49,11 +49,11 @@ class Node:
     is_final: bool = False
 
     def error(self, message: str) -> ConfigError:
-        """The error for a mistake in this value, to be raised by the caller."""
+        """Return the error for a mistake in this value, to be raised by the caller."""
         return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line or None)
 
     def mapping(self, known: Iterable[str] | None = None) -> dict[str, Node]:
-        """The values by key. With ``known``, any other key is an error that names the nearest known one."""
+        """Return the values by key. With ``known``, any other key is an error that names the nearest known one."""
         if self.value is None and known is not None:
             return {}
         self._expected("a mapping", dict)
@@ -66,47 +66,47 @@ class Node:
         return dict(self.value)
 
     def entries(self, *path: str) -> dict[str, Node]:
-        """The mapping at a path of keys beneath this value; empty where there is none."""
+        """Return the mapping at a path of keys beneath this value; empty where there is none."""
         node: Node | None = self
         for key in path:
             node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
         return dict(node.value) if node is not None and isinstance(node.value, dict) else {}
 
     def items(self) -> list[Node]:
-        """The values of a list."""
+        """Return the values of a list."""
         return list(self._expected("a list", list))
 
     def text(self) -> str:
-        """A string."""
+        """Return a string."""
         return str(self._expected("text", str))
 
     def boolean(self) -> bool:
-        """``true`` or ``false``."""
+        """Return ``true`` or ``false``."""
         return bool(self._expected("true or false", bool))
 
     def integer(self, *, minimum: int = 0) -> int:
-        """A whole number."""
+        """Return a whole number."""
         number = int(self._expected("a whole number", int))
         if number < minimum:
             raise self.error(f"must be at least {minimum}, found {number}")
         return number
 
     def number(self, *, minimum: float = 0) -> float:
-        """A finite number, whole or not."""
+        """Return a finite number, whole or not."""
         number = float(self._expected("a number", int, float))
         if not minimum <= number < float("inf"):
             raise self.error(f"must be a number of at least {minimum:g}, found {self.value}")
         return number
 
     def choice(self, options: Iterable[str]) -> str:
-        """One of a few words."""
+        """Return one of a few words."""
         names = list(options)
         if self.value not in names:
             raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
         return str(self.value)
 
     def plain(self) -> Any:  # noqa: ANN401 - JSON leaves here
-        """The value without its places: what ``json`` would have read."""
+        """Return the value without its places: what ``json`` would have read."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -135,7 +135,7 @@ class Node:
 
 
 def printable(text: str) -> str:
-    """The text as an error may show it: short, and with control characters written as escapes."""
+    """Return the text as an error may show it: short, and with control characters written as escapes."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= 80 else f"{shown[:80]}…"
 
@@ -146,7 +146,7 @@ def read(path: Path, within: Path | None = None) -> Node:
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """The text of a file, at most a little more than ``parse`` accepts. Raises ``ConfigError``, also for a FIFO.
+    """Return the text of a file, at most a little more than ``parse`` accepts. Raises ``ConfigError``, also for a FIFO.
 
     ``within`` is a folder that it must be in, links followed; the open file is checked, since its path may change.
     """
@@ -211,7 +211,7 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
 
 
 def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader]) -> yaml.Node | None:
-    """Compose, once deep nesting is refused: composing recurses a Python frame or more a level."""
+    """Compose a document, and refuse deep nesting first: composing recurses a Python frame or more a level."""
     import yaml
 
     depth = 0
