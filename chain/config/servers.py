@@ -102,7 +102,8 @@ class ToolServer:
         values, nodes = Values(environ), self.entry.entries()
         if "url" in nodes:
             url = values.url(nodes["url"])
-            assert url is not None
+            if url is None:
+                raise nodes["url"].error("is blank")
             if urlsplit(url).username is not None:
                 raise nodes["url"].error("holds a name or a password: put them in a header")
             return Address(url, values.headers(nodes.get("headers")))

@@ -190,13 +190,13 @@ _READERS: dict[str, Callable[[Values, Node], Any]] = {
 def read_kind(values: Values, name: str, node: Node) -> KindSettings:
     """Read a kind of agent. Raises ``ConfigError``."""
     _check_name(name, node)
-    kind = read(values, KindSettings, node, name=name)
-    if not kind.description and name not in BUILT_IN:
+    description = node.mapping(KIND_KEYS).get("description")
+    if name not in BUILT_IN and not values.text(description):
         near = nearest(name, BUILT_IN)
         hint = f", or did you mean {near}?" if near else ""
-        written = node.entries().get("description")
-        place = node if written is None or written.value is None else written
+        place = node if description is None or description.value is None else description
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
+    kind = read(values, KindSettings, node, name=name)
     return replace(kind, model=kind.model or None)
 
 
