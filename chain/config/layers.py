@@ -150,8 +150,8 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
             definitions[name] = _without(base, *(each.key for each in providers().values() if each.address in keys))
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
-    if "default" in user.entries("models"):
-        chains = {name: _without(chain, "model") for name, chain in chains.items()}
+    if (model := user.entries("models").get("default")) is not None:
+        chains = {name: replace(chain, value={**chain.value, "model": model}) for name, chain in chains.items()}
     top = shipped.entries()
     base = shipped.replaced("chains", replace(top["chains"], value=chains))
     return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))

@@ -208,8 +208,6 @@ class Settings:
         node = _find(self._root, key)
         if node is not None and node.is_final:
             return node.file
-        if node is None and key.endswith(".model") and not key.startswith("agents."):
-            return self.source("models.default")
         if node is None or node.file != str(self.file):
             place = "default"
         else:
