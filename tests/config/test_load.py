@@ -304,9 +304,11 @@ def test_flags_beat_environment_beats_file_beats_defaults(at: Setting) -> None:
     assert seen(at.named(text, environ, **flags)) == ("offline", "default", 5, ("d", "e", "f"))
     nothing = {"model": None, "chain": None, "max_iterations": None, "allow": []}
     assert seen(at.named(text, environ, **nothing)) == ("claude", "other", 4, ("b", "c"))
-    assert at.named(text, {"A": "x"}, allow=["shell(echo ${A})"]).allow == (
-        "shell(echo ${A})",
-    )  # only files have variables
+    assert at.named(text, {"A": "x"}, allow=["shell(echo ${A})"]).allow == ("shell(echo ${A})",)
+
+
+def test_a_value_that_is_overridden_is_not_checked(at: Setting) -> None:
+    assert at.named("chains: {default: {max_iterations: '${NONE}'}}", max_iterations=5).chain().max_iterations == 5
 
 
 @pytest.mark.parametrize(
