@@ -1,5 +1,5 @@
 """The configuration: files, environment and flags, merged, checked and typed.
 
-Which keys there may be: those of a model, a chain and a kind of agent are the fields of the dataclasses in
-``settings``; those above them (``models``, ``chains``, ``inbox``, ``tools``, ``agents``) are read in ``load``.
+The keys of a chain, a kind of agent and the shell are the fields of the dataclasses in ``settings``, and the type of a
+field says how it is read. The sections above them (``models``, ``inbox``, ``tools``) are read in ``load``.
 """

@@ -54,9 +54,9 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
             continue
         if is_named or wishes.get(server.name):
             allowed.append(replace(server, is_named=True))
-        elif _is_remembered(server, workspace, state, "yes"):
+        elif trust.is_trusted(_answer(server, workspace, "yes"), state):
             allowed.append(server)
-        elif _is_remembered(server, workspace, state, "no"):
+        elif trust.is_trusted(_answer(server, workspace, "no"), state):
             refused.append(f"you said no to the server {server.name} of {FILE}: --mcp {server.name} starts it")
         else:
             unasked.append(server)
@@ -69,10 +69,6 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
 def remember_answer(server: ToolServer, workspace: Path, state: Path, *, is_allowed: bool) -> None:
     """Store whether a found server may start. Raises ``UserError`` if it cannot be stored."""
     trust.remember(_answer(server, workspace.resolve(), "yes" if is_allowed else "no"), state)
-
-
-def _is_remembered(server: ToolServer, workspace: Path, state: Path, answer: str) -> bool:
-    return trust.is_trusted(_answer(server, workspace, answer), state)
 
 
 def _answer(server: ToolServer, workspace: Path, answer: str) -> str:

@@ -12,7 +12,7 @@ MCP, REDIS = "mcp>=2.3", "coredis>=6.9,<7"
 
 
 def install_command(requirement: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:
-    """The command that installs a requirement beside this program."""
+    """Return the command that installs a requirement beside this program."""
     folder = Path(prefix)
     if (folder / "pipx_metadata.json").is_file():
         return f"pipx inject {folder.name} {shlex.quote(requirement)}"

@@ -34,6 +34,8 @@ TOOLS_KEYS = ("timeout_s", "result_limit", "allow", "shell", "research")
 _SHAPES = {"models": MODELS_KEYS, "inbox": INBOX_KEYS, "tools": TOOLS_KEYS}
 """The keys under each top key but ``chains`` and ``agents``, where names are the user's."""
 
+_NOTHING = Node(None, "", 1, "")
+
 _LIKENESS = 0.7
 """Of a key to ``chains``: ``chain``, ``chians`` and ``Chains`` have more, ``change`` and ``champs`` less."""
 
@@ -59,46 +61,25 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
     here, passed_over = cwd / "config.yaml", None
     if not skip_here and os.path.isfile(here):
         root = _read_if_ours(here)
-        if root is not None and "chains" in root.entries():
+        if "chains" in root.entries():
             return FoundFile(here, root, is_own=False)
-        if root is not None and (near := _near_chains(root)) is not None:
-            hint = f"did you mean chains instead of {yamlfile.printable(near.key)}?"
-            raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=near.file, line=near.line)
-        passed_over = None if root is None else misspelt(root)
+        passed_over = _why_unused(root)
     home = xdg_folder(environ, "XDG_CONFIG_HOME", ".config")
     if home is not None and os.path.isfile(home / "config.yaml"):
         return FoundFile(home / "config.yaml", yamlfile.read(home / "config.yaml"), passed_over=passed_over)
-    return FoundFile(None, Node(None, "", 1, ""), passed_over=passed_over)
+    return FoundFile(None, _NOTHING, passed_over=passed_over)
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
-    """Our folder beneath an XDG one. Relative paths are ignored, as the XDG specification demands."""
+    """Return our folder beneath an XDG one. Relative paths are ignored, as the XDG specification demands."""
     for folder in (Path(environ.get(variable, "")), Path(environ.get("HOME", ""), fallback)):
         if folder.is_absolute():
             return folder / "chain"
     return None
 
 
-def misspelt(root: Node) -> ConfigError | None:
-    """Why a file without ``chains`` is not used, if it looks as if it were meant for this program; else ``None``."""
-    top = root.entries()
-    if _has_our_definitions(root) or (top and all(_has_our_shape(key, node) for key, node in top.items())):
-        line = next(iter(top.values())).line
-        hint = "add a line chains: {}, or name the file with --config"
-        return ConfigError(f"is not used, as it has no key chains: {hint}", file=root.file, line=line)
-    return None
-
-
-def _near_chains(root: Node) -> Node | None:
-    """The misspelt key ``chains`` of a file that is meant for this program, with its value."""
-    for key, node in root.entries().items():
-        if nearest("chains", [key.strip().casefold()], _LIKENESS) and _holds_chains(node):
-            return node
-    return None
-
-
-def _read_if_ours(path: Path) -> Node | None:
-    """The content of a ``config.yaml``, or ``None`` for one that only another program can read."""
+def _read_if_ours(path: Path) -> Node:
+    """Read a ``config.yaml``. Nothing is in one that only another program can read."""
     try:
         return yamlfile.read(path)
     except ConfigError:
@@ -107,26 +88,39 @@ def _read_if_ours(path: Path) -> Node | None:
         with suppress(OSError), regular_file(os.open(path, FLAGS)) as file:
             meant = re.search(rb"^[\"']?chains[\"']?\s*:", file.read(yamlfile.MAX_BYTES), re.MULTILINE)
         if meant is None:
-            return None
+            return _NOTHING
         raise
 
 
+def _why_unused(root: Node) -> ConfigError | None:
+    """Return why a file without ``chains`` is not used, or ``None`` if it is another program's.
+
+    Raises ``ConfigError`` if there are chains under a similar key.
+    """
+    top = root.entries()
+    for key, node in top.items():
+        if nearest("chains", [key.strip().casefold()], _LIKENESS) and _holds_chains(node):
+            hint = f"did you mean chains instead of {yamlfile.printable(key)}?"
+            raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=node.file, line=node.line)
+    keys = [definition.entries() for definition in root.entries("models", "definitions").values()]
+    has_our_definitions = any(each["provider"].value in NAMES for each in keys if "provider" in each)
+    if has_our_definitions or (top and all(_has_our_shape(key, node.entries()) for key, node in top.items())):
+        line = next(iter(top.values())).line
+        hint = "add a line chains: {}, or name the file with --config"
+        return ConfigError(f"is not used, as it has no key chains: {hint}", file=root.file, line=line)
+    return None
+
+
 def _holds_chains(node: Node) -> bool:
-    """Whether there are chains in it, or the settings of one: ``chain: mainnet`` is another program's."""
+    """Return whether a value holds chains or the settings of one: ``chain: mainnet`` is another program's."""
     inner = [child for each in node.entries().values() for child in each.entries()]
     return not {*node.entries(), *inner}.isdisjoint(CHAIN_KEYS)
 
 
-def _has_our_definitions(root: Node) -> bool:
-    named = [each.entries().get("provider") for each in root.entries("models", "definitions").values()]
-    return any(provider.value in NAMES for provider in named if provider is not None)
-
-
-def _has_our_shape(key: str, node: Node) -> bool:
-    if key == "agents":
-        return bool(node.entries()) and all(name in BOUNDS or is_kind(kind) for name, kind in node.entries().items())
-    keys = node.entries()
-    return bool(keys) and set(keys) <= set(_SHAPES.get(key, ()))
+def _has_our_shape(section: str, keys: Mapping[str, Node]) -> bool:
+    if section == "agents":
+        return bool(keys) and all(name in BOUNDS or is_kind(node) for name, node in keys.items())
+    return bool(keys) and {*keys} <= {*_SHAPES.get(section, ())}
 
 
 def merge(user: Node, shipped: Node) -> Node:
@@ -144,29 +138,24 @@ def _merged(over: Node, base: Node | None) -> Node:
 
 
 def _applicable_defaults(user: Node, shipped: Node) -> Node:
-    """The shipped values that hold for this file, by the rules above."""
+    """Return the shipped values that hold for this file, by the rules above."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
-        keys = own.entries()
-        if name not in definitions:
+        keys, base = own.entries(), definitions.get(name)
+        if base is None:
             continue
-        if "provider" in keys and keys["provider"].value != definitions[name].entries()["provider"].value:
+        if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
-            continue
-        for each in providers().values():
-            if each.address in keys:
-                definitions[name] = _without(definitions[name], each.key)
+        else:
+            definitions[name] = _without(base, *(each.key for each in providers().values() if each.address in keys))
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
-    if "default" in user.entries("models"):
-        chains = {name: _without(chain, "model") for name, chain in chains.items()}
+    if (model := user.entries("models").get("default")) is not None:
+        chains = {name: replace(chain, value={**chain.value, "model": model}) for name, chain in chains.items()}
     top = shipped.entries()
-    models = top["models"].entries()
-    models["definitions"] = replace(models["definitions"], value=definitions)
-    top["models"] = replace(top["models"], value=models)
-    top["chains"] = replace(top["chains"], value=chains)
-    return replace(shipped, value=top)
+    base = shipped.replaced("chains", replace(top["chains"], value=chains))
+    return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
 
 
-def _without(node: Node, name: str) -> Node:
-    return replace(node, value={key: value for key, value in node.entries().items() if key != name})
+def _without(node: Node, *names: str) -> Node:
+    return replace(node, value={key: value for key, value in node.entries().items() if key not in names})

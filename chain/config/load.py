@@ -10,7 +10,7 @@ trusted it, and ``Settings.model`` gives nothing out until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,10 +27,9 @@ from chain.config.settings import (
     KindSettings,
     Notify,
     ShellSettings,
-    read_chain,
+    read,
     read_file_names,
     read_kind,
-    read_shell,
     read_word,
 )
 from chain.config.trust import Sensitive, is_trusted
@@ -46,35 +45,14 @@ end a line or steer a terminal."""
 _NO_KEYS = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER"})
 """What an entry of a server may name as well, as in ``${HOME}/bin/server``, and no command could do without."""
 
-_VARIABLES = {name: f"CHAIN_{name.upper()}" for name in ("model", "chain", "max_iterations", "allow", "state")}
-"""What a flag may set, with the environment variable that may set it as well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """A value from a flag or from the environment."""
-
-    value: object
-    source: str
-
-    def text(self) -> str:
-        """The text, without outer space."""
-        return str(self.value).strip()
-
-    def integer(self) -> int:
-        """A whole number of at least 1. Raises ``ConfigError``."""
-        try:
-            number = int(self.text())
-        except ValueError:
-            number = 0
-        if number < 1:
-            raise ConfigError(f"{self.source}: must be a whole number of at least 1, found {self.text()!r:.60}")
-        return number
-
-    def names(self) -> tuple[str, ...]:
-        """The parts of a list with commas, or of several such lists."""
-        parts = self.value if isinstance(self.value, list | tuple) else [self.value]
-        return tuple(name.strip() for part in parts for name in listed(str(part)) if name.strip())
+_OVERRIDES = {
+    "model": ("models.default", "chains.*.model", "agents.*.model"),
+    "chain": ("chain",),
+    "max_iterations": ("chains.*.max_iterations",),
+    "allow": ("tools.allow",),
+    "state": ("state",),
+}
+"""The flags that override the files, as ``CHAIN_MODEL`` and so on in the environment do, and the keys that they set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +83,6 @@ class Settings:
     found_servers: Mapping[str, bool]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)
-    _given: Mapping[str, Override] = field(repr=False)
     _values: Values = field(repr=False)
     _cwd: Path = field(repr=False)
     asked: tuple[Sensitive, ...] = ()
@@ -179,7 +156,7 @@ class Settings:
         return frozenset({*usual, *given, *(name for node in nodes for name in variables_within(node))})
 
     def model(self, name: str | None = None) -> ModelSettings:
-        """A definition with its variables filled in, by default that of the default chain.
+        """Return a definition with its variables filled in, by default that of the default chain.
 
         Raises ``ConfigError``: there is none of that name, a variable is missing, or the file is not trusted yet.
         """
@@ -192,25 +169,19 @@ class Settings:
         return read_model(name, definitions[name], self._values, lambda key: self.within(f"{place}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
-        """A chain by name, or the default one. Raises ``ConfigError`` as ``model`` does, but for the trust."""
+        """Return a chain by name, or the default one. Raises ``ConfigError`` as ``model`` does. Needs no trust."""
         name = name or self.default_chain
         chains = self._root.entries("chains")
         if name not in chains:
             raise ConfigError(_unknown("chain", name, chains))
-        settings = read_chain(self._values, name, chains[name], self.default_model)
-        if "model" in self._given:
-            settings = replace(settings, model=self.default_model)
-        if "max_iterations" in self._given:
-            settings = replace(settings, max_iterations=self._given["max_iterations"].integer())
-        return settings
+        chain = read(self._values, ChainSettings, chains[name], name=name)
+        return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
-        """A kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
+        """Return a kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
         if name not in self._kinds:
             raise ConfigError(_unknown("kind", name, self._kinds))
-        kind = read_kind(self._values, name, self._kinds[name])
-        # The model that was given goes before all: an agent has that of the one that starts it.
-        return replace(kind, model=None) if "model" in self._given else kind
+        return read_kind(self._values, name, self._kinds[name])
 
     def read_file(self, key: str, path: Path) -> Node:
         """Read the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be opened."""
@@ -220,9 +191,9 @@ class Settings:
             raise self.error(key, f"{error.file} {error.message}") from None
 
     def within(self, key: str, judged: str = "") -> Path | None:
-        """The folder that a file named at a dotted key must be in, if any: a link may change after it was trusted.
+        """Return the folder that must contain the file named at a dotted key: a link can change after it was trusted.
 
-        ``judged`` is what trust would hold for, if not for the key itself.
+        ``None`` means any folder. ``judged`` is what trust would hold for, if not for the key itself.
         """
         if self.file is None or self._judged is None or (judged or key) in self._judged:
             return None
@@ -230,15 +201,13 @@ class Settings:
         return self.file.parent if node is not None and node.file == str(self.file) else None
 
     def source(self, key: str) -> str:
-        """Where a value is from, and its variables: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12``, ``default``.
+        """Return where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12, VARIABLE`` or ``default``.
 
         ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain.
         """
-        if (given := self._given_for(key)) is not None:
-            return given.source
         node = _find(self._root, key)
-        if node is None and key.endswith(".model") and not key.startswith("agents."):
-            return self.source("models.default")
+        if node is not None and node.is_final:
+            return node.file
         if node is None or node.file != str(self.file):
             place = "default"
         else:
@@ -247,21 +216,11 @@ class Settings:
         return ", ".join([place, *variables(node)])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
-        """The error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
-        if (given := self._given_for(key)) is not None:
-            return ConfigError(f"{given.source}: {message}")
+        """Return the error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
         node = _find(self._root, key)
         if node is None:
             return ConfigError(f"{key}: {message}", file=self.file)
         return (node if item is None else node.items()[item]).error(message)
-
-    def _given_for(self, key: str) -> Override | None:
-        name = {"models.default": "model", "tools.allow": "allow"}.get(key, key)
-        if key.startswith("chains.") and key.endswith((".model", ".max_iterations")):
-            name = key.rpartition(".")[2]
-        if key.startswith("agents.") and key.endswith(".model") and _find(self._root, key) is not None:
-            name = "model"  # a model that a kind does not name is not changed by the flag
-        return self._given.get(name)
 
 
 def load_settings(
@@ -281,34 +240,36 @@ def load_settings(
     shipped = yamlfile.read(defaults_folder() / "config.yaml")
     found = find_file(config, environ, cwd, skip_here=skip_here)
     user = found.content
-    root = merge(user, shipped)
-    top = root.mapping(TOP_KEYS)
-    models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
-    values, given = Values(environ), _overrides(flags or {}, environ)
-    servers, found_servers = read_servers(top["mcp"])
     own = list(user.entries("chains"))
+    merged = merge(user, shipped)
+    merged.mapping(TOP_KEYS)
+    chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
+    root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
+    top = root.entries()
+    models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
+    values = Values(environ)
+    servers, found_servers = read_servers(top["mcp"])
     settings = Settings(
         file=found.file,
-        default_model=given["model"].text() if "model" in given else values.text(models["default"]),
-        default_chain=given["chain"].text() if "chain" in given else own[0] if len(own) == 1 else "default",
+        default_model=values.text(models["default"]),
+        default_chain=top["chain"].text(),
         inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
         notify=read_word(values, top["notify"], get_args(Notify)),
         instructions=read_file_names(values, top["instructions"]),
-        state=given["state"].text() if "state" in given else values.text(top["state"]),
+        state=values.text(top["state"]),
         tool_timeout_s=values.seconds(tools["timeout_s"]),
         tool_result_limit=values.integer(tools["result_limit"]),
-        allow=given["allow"].names() if "allow" in given else values.names(tools["allow"]),
-        shell=read_shell(values, tools["shell"]),
+        allow=values.names(tools["allow"]),
+        shell=read(values, ShellSettings, tools["shell"]),
         research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
         servers=servers,
         found_servers=found_servers,
         passed_over=found.passed_over,
         _root=root,
-        _given=given,
         _values=values,
         _cwd=cwd,
     )
-    _check(settings, models["default"], models["definitions"], top["chains"], top["agents"])
+    _check(settings)
     if found.is_own:
         return settings
     sensitive = trust.sensitive(user, shipped, environ)
@@ -320,14 +281,14 @@ def load_settings(
 
 
 def defaults_folder() -> Path:
-    """The folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
+    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
     package = Path(__file__).parent.parent
     installed = package / "defaults"
     return installed if installed.is_dir() else package.parent
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raises ``ConfigError`` if neither is known."""
+    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raises ``ConfigError`` without either."""
     folder = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     if folder is None:
         raise ConfigError("there is no place for the state: set HOME or XDG_STATE_HOME to a full path")
@@ -347,53 +308,70 @@ def require_trust(settings: Settings) -> None:
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
-    """Note that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
+    """Store that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
     trust.remember(settings.digest, state)
     return replace(settings, asked=())
 
 
-def _overrides(flags: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, Override]:
-    """The flags and variables that are set, by the flags' names. A flag goes before its variable."""
-    found = {}
-    for name, variable in _VARIABLES.items():
-        flag = flags.get(name)
-        if flag not in (None, [], ()):
-            found[name] = Override(flag, f"flag --{name.replace('_', '-')}")
-        elif environ.get(variable, "").strip():
-            found[name] = Override(environ[variable], variable)
-    return found
+def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
+    """Replace values by those of flags, and of environment variables whose flags are not given."""
+    for name, places in _OVERRIDES.items():
+        value, source = flags.get(name), f"flag --{name.replace('_', '-')}"
+        if value in (None, [], ()):
+            source = f"CHAIN_{name.upper()}"
+            value = environ.get(source, "").strip()
+            if not value:
+                continue
+        node = Node(str(value).strip(), source, 0, "", is_final=True)
+        if name == "max_iterations":
+            node = replace(node, value=_positive(node))
+        elif name == "allow":
+            node = replace(node, value=[replace(node, value=part) for part in split_names(value)])
+        for place in places:
+            # A kind without a model uses the model of the agent that starts it.
+            root = root.replaced(place, replace(node, value=None) if place == "agents.*.model" else node)
+    return root
 
 
-def _check(settings: Settings, default: Node, definitions: Node, chains: Node, agents: Node) -> None:
+def _positive(node: Node) -> int:
+    with suppress(ValueError):
+        if (number := int(node.value)) >= 1:
+            return number
+    raise node.error(f"must be a whole number of at least 1, found {node.value!r:.60}")
+
+
+def split_names(value: object) -> list[str]:
+    """Return the names in a list with commas, or in several such lists."""
+    lists = value if isinstance(value, list | tuple) else [value]
+    return [name.strip() for each in lists for name in listed(str(each)) if name.strip()]
+
+
+def _check(settings: Settings) -> None:
     """Read everything once, so that a mistake is reported now, though some of it may never be used."""
-    for name, node in [*definitions.mapping().items(), *chains.mapping().items()]:
+    root, values = settings._root, settings._values
+    models, top = root.entries("models"), root.entries()
+    definitions, chains, bounds = models["definitions"].mapping(), top["chains"].mapping(), top["agents"].mapping()
+    for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)
-    for kind, names in (("model", settings.model_names), ("chain", settings.chain_names)):
-        given = settings._given.get(kind)
-        if given is not None and given.text() not in names:
-            raise ConfigError(f"{given.source}: {_unknown(kind, given.text(), names)}")
-    if "max_iterations" in settings._given:
-        settings._given["max_iterations"].integer()
-    if settings.default_model not in settings.model_names:
-        raise default.error(_unknown("model", default.text(), settings.model_names))
-    for name, node in definitions.mapping().items():
+    if settings.default_model not in definitions:
+        raise models["default"].error(_unknown("model", models["default"].text(), definitions))
+    if settings.default_chain not in chains:
+        raise top["chain"].error(_unknown("chain", settings.default_chain, chains))
+    for name, node in definitions.items():
         with suppress(MissingVariable):
-            read_model(name, node, settings._values)
-    for name, node in chains.mapping().items():
-        with suppress(MissingVariable):
-            if settings.chain(name).model not in settings.model_names:
-                model = node.mapping()["model"]
-                raise model.error(_unknown("model", model.text(), settings.model_names))
-    bounds = agents.mapping()
+            read_model(name, node, values)
     for bound in BOUNDS:
         with suppress(MissingVariable):
-            settings._values.integer(bounds[bound])
-    for name, node in settings._kinds.items():
-        with suppress(MissingVariable):
-            named = read_kind(settings._values, name, node).model
-            if named is not None and named not in settings.model_names:
-                raise node.mapping()["model"].error(_unknown("model", named, settings.model_names))
+            values.integer(bounds[bound])
+    named: tuple[Callable[[str], ChainSettings | KindSettings], ...] = (settings.chain, settings.kind)
+    for read_named, nodes in zip(named, (chains, settings._kinds), strict=True):
+        for name, node in nodes.items():
+            with suppress(MissingVariable):
+                model = read_named(name).model
+                if model is not None and model not in definitions:
+                    written = node.entries()["model"]
+                    raise written.error(_unknown("model", written.text(), definitions))
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
@@ -403,7 +381,7 @@ def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
 
 
 def _find(node: Node, key: str) -> Node | None:
-    """The value at a dotted key; names may hold dots themselves."""
+    """Return the value at a dotted key; names may hold dots themselves."""
     for name, child in node.entries().items():
         if key == name:
             return child

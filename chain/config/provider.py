@@ -108,14 +108,14 @@ class Provider:
 
 @cache
 def providers() -> Mapping[str, Provider]:
-    """All of them, by name."""
+    """Return all providers by name."""
     return {name: import_module(home).PROVIDER for name, home in _HOMES.items()}
 
 
 def read_model(
     name: str, node: Node, values: Values, within: Callable[[str], Path | None] = lambda key: None
 ) -> ModelSettings:
-    """A model's definition. Raises ``ConfigError``."""
+    """Read a model's definition. Raises ``ConfigError``."""
     known = dict.fromkeys(key for each in providers().values() for key in each.keys)
     written = node.mapping(("provider", *known, *COMMON_KEYS))
     keys = {key: child for key, child in written.items() if child.value is not None}

@@ -28,7 +28,7 @@ _STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
 _SECONDS = ("start_s", "timeout_s")
 START_S = 30.0
 """Seconds for a server's start, unless its entry allows more."""
-_OURS = ("type", *_STDIO, *_HTTP, *_SECONDS, "trust_hints")
+_KEYS = ("type", *_STDIO, *_HTTP, *_SECONDS, "trust_hints")
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
 
@@ -102,7 +102,8 @@ class ToolServer:
         values, nodes = Values(environ), self.entry.entries()
         if "url" in nodes:
             url = values.url(nodes["url"])
-            assert url is not None
+            if url is None:
+                raise nodes["url"].error("is blank")
             if urlsplit(url).username is not None:
                 raise nodes["url"].error("holds a name or a password: put them in a header")
             return Address(url, values.headers(nodes.get("headers")))
@@ -121,8 +122,8 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
         raise ConfigError(
             f"{printable(name)} cannot be a server: its name is {allowed}", file=entry.file, line=entry.line
         )
-    keys = entry.entries() if is_found and isinstance(entry.value, dict) else entry.mapping(_OURS)
-    keys = {key: node for key, node in keys.items() if key in _OURS and not (is_found and key == "cwd")}
+    keys = entry.mapping(None if is_found and entry.value else _KEYS)
+    keys = {key: node for key, node in keys.items() if key in _KEYS and not (is_found and key == "cwd")}
     kind = "command" if "command" in keys else "url"
     if "type" in keys:
         if keys["type"].value == "sse":
@@ -167,7 +168,7 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
             pairs = given.get(key)
             if isinstance(pairs, list):
                 given[key] = {str(p.get("name")): p.get("value") for p in pairs if isinstance(p, dict)}
-        given = {key: value for key, value in given.items() if key in _OURS and value not in ({}, None)}
+        given = {key: value for key, value in given.items() if key in _KEYS and value not in ({}, None)}
         try:
             text = json.dumps(given).replace("${", "$${")
             server = read_server(name, yamlfile.parse(text, f"mcpServers[{n}]"))
@@ -183,29 +184,31 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
 
 def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
     """Return the servers that a workspace names, and the faults of its file."""
-    path = workspace / FILE
-    if not os.path.lexists(path):
-        return (), ()
-    import json  # imports delay the prompt, and most workspaces have no such file
-
     servers, faults = [], []
     try:
-        # JSON is YAML, except for tabs between values. JSON strings contain no tabs.
-        text = yamlfile.read_text(path)
-        json.loads(text, parse_int=str)  # Python refuses numbers of 4,301 digits
-        root = yamlfile.parse(text.replace("\t", " "), str(path))
-        entries = root.mapping()["mcpServers"].mapping() if root.value != {} else {}
-    except json.JSONDecodeError as error:
-        return (), (str(ConfigError(f"is not valid JSON: {error.msg}", file=path, line=error.lineno)),)
-    except KeyError:
-        return (), (str(ConfigError("needs a key mcpServers, with the servers by their names", file=path, line=1)),)
+        entries = _read_entries(workspace / FILE) if os.path.lexists(workspace / FILE) else {}
     except ConfigError as error:
         return (), (str(error),)
-    except RecursionError:
-        return (), (f"{path}: is nested too deeply",)
     for name, entry in entries.items():
         try:
             servers.append(read_server(name, entry, is_found=True))
         except ConfigError as error:
             faults.append(str(error))
     return tuple(servers), tuple(faults)
+
+
+def _read_entries(path: Path) -> dict[str, Node]:
+    import json  # imports delay the prompt, and most workspaces have no such file
+
+    text = yamlfile.read_text(path)
+    try:
+        json.loads(text, parse_int=str)  # Python refuses numbers of 4,301 digits
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"is not valid JSON: {error.msg}", file=path, line=error.lineno) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply", file=path) from None
+    # JSON is YAML, except for tabs between values. JSON strings contain no tabs.
+    keys = yamlfile.parse(text.replace("\t", " "), str(path)).mapping()
+    if keys and "mcpServers" not in keys:
+        raise ConfigError("needs a key mcpServers, with the servers by their names", file=path, line=1)
+    return keys["mcpServers"].mapping() if keys else {}

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from chain.config.values import Values
 from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+Sandbox = Literal["auto", "strict", "off"]
+Notify = Literal["bell", "off"]
+"""How a terminal tells that it waits for its user."""
+Seconds: TypeAlias = float
+Share: TypeAlias = float
+"""A part of the model's window."""
+Section = TypeVar("Section", bound="DataclassInstance")
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +39,23 @@ class Budget:
 class Compact:
     """Shares of the window: ``at`` which a conversation is compacted, ``None`` for off, and what ``keep`` may fill."""
 
-    at: float | None = 0.9
-    keep: float = 0.2
+    at: Share | None = 0.9
+    keep: Share = 0.2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainSettings:
     """A chain. ``model`` is the name of a definition, ``tools`` are names of groups or of single tools."""
 
     name: str
-    model: str
+    model: str = ""
     system_prompt: Path | None
     interruption_prompt: Path | None
     compaction_prompt: Path | None
     compact: Compact
     tools: tuple[str, ...]
     max_iterations: int
-    timeout_s: float
+    timeout_s: Seconds
     budget: Budget
 
 
@@ -70,20 +84,14 @@ class AgentsSettings:
     kinds: tuple[KindSettings, ...] = ()
 
 
-Sandbox = Literal["auto", "strict", "off"]
-Notify = Literal["bell", "off"]
-"""How a terminal tells that it waits for its user."""
-Word = TypeVar("Word", bound=str)
-
-
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
     """How commands are fenced in; ``env`` names variables that they get though they look like keys."""
 
-    sandbox: Sandbox = "auto"
-    network: bool = False
-    env: tuple[str, ...] = ()
-    writable: tuple[Path, ...] = ()
+    sandbox: Sandbox
+    network: bool
+    env: tuple[str, ...]
+    writable: tuple[Path, ...]
 
 
 BUILT_IN = ("explore", "plan", "agent")
@@ -103,26 +111,18 @@ _TAKEN = ("main", "root")
 """The names of the agent that a session begins with, and of what stands above it."""
 
 
-def read_chain(values: Values, name: str, node: Node, default_model: str) -> ChainSettings:
-    """A chain, all keys of which are there but perhaps ``model``. Raises ``ConfigError``."""
-    keys = node.mapping(CHAIN_KEYS)
-    limits = keys["budget"].mapping([f.name for f in fields(Budget)])
-    budget = {key: limit for key, limit in limits.items() if limit.value is not None}
-    return ChainSettings(
-        name=name,
-        model=values.text(keys.get("model")) or default_model,
-        system_prompt=values.path(keys["system_prompt"]),
-        interruption_prompt=values.path(keys["interruption_prompt"]),
-        compaction_prompt=values.path(keys["compaction_prompt"]),
-        compact=_read_compact(values, keys["compact"]),
-        tools=values.names(keys["tools"]),
-        max_iterations=values.integer(keys["max_iterations"]),
-        timeout_s=values.seconds(keys["timeout_s"]),
-        budget=Budget(
-            max_tokens=values.integer(budget["max_tokens"]) if "max_tokens" in budget else None,
-            max_cost_usd=values.number(budget["max_cost_usd"]) if "max_cost_usd" in budget else None,
-        ),
-    )
+def read(values: Values, kind: type[Section], node: Node, **known: object) -> Section:
+    """Read a mapping as a dataclass, of which some fields are known already. Raises ``ConfigError``.
+
+    Null counts as absent if the field has a default.
+    """
+    asked = [each for each in fields(kind) if each.name not in known]
+    keys = node.mapping(each.name for each in asked)
+    for each in asked:
+        child = keys.get(each.name)
+        if child is not None and (child.value is not None or each.default is MISSING):
+            known[each.name] = _READERS[str(each.type).removesuffix(" | None")](values, child)
+    return kind(**known)
 
 
 def _read_compact(values: Values, node: Node) -> Compact:
@@ -130,36 +130,29 @@ def _read_compact(values: Values, node: Node) -> Compact:
         return Compact(at=None)
     if not isinstance(node.value, dict):
         raise node.error("must be off, or have at and keep, as in {at: 0.9, keep: 0.2}")
-    keys = node.mapping([f.name for f in fields(Compact)])
-    if "at" in keys and keys["at"].value is False:
-        raise keys["at"].error("is a share of the window; `compact: off` leaves it to /compact")
-    compact = Compact(**{key: _share(values, child) for key, child in keys.items() if child.value is not None})
+    at = node.value.get("at")
+    if at is not None and at.value is False:
+        raise at.error("is a share of the window; `compact: off` leaves it to /compact")
+    compact = read(values, Compact, node)
     if compact.at is not None and compact.keep >= compact.at:
-        raise keys.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
+        raise node.value.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
     return compact
 
 
-def _share(values: Values, node: Node) -> float:
+def _read_share(values: Values, node: Node) -> float:
     share = values.number(node)
     if not LEAST_SHARE <= share <= 1:
         raise node.error(f"is a share of the window: from {LEAST_SHARE:g} to 1")
     return share
 
 
-def read_shell(values: Values, node: Node) -> ShellSettings:
-    """How the shell's commands are fenced in. Raises ``ConfigError``."""
-    keys = node.mapping([f.name for f in fields(ShellSettings)])
-    writable = [values.path(item) for item in keys["writable"].items()] if keys["writable"].value else []
-    return ShellSettings(
-        sandbox=read_word(values, keys["sandbox"], get_args(Sandbox)),
-        network=values.boolean(keys["network"]),
-        env=values.names(keys["env"]),
-        writable=tuple(path for path in writable if path is not None),
-    )
+def _read_paths(values: Values, node: Node) -> tuple[Path, ...]:
+    found = [values.path(item) for item in node.items()] if node.value else []
+    return tuple(path for path in found if path is not None)
 
 
 def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
-    """A list of names of files, each without a folder. Raises ``ConfigError``."""
+    """Read a list of file names, each without a folder. Raises ``ConfigError``."""
     names = values.names(node)
     for n, name in enumerate(names):
         if name in (".", "..") or "/" in name or "\0" in name:
@@ -168,7 +161,7 @@ def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
 
 
 def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
-    """One of a few words. Raises ``ConfigError``."""
+    """Read one of a few words. Raises ``ConfigError``."""
     # YAML reads a bare `off` as false, and `on` as true.
     chosen = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.text(node)
     word = next((each for each in words if each == chosen), None)
@@ -177,28 +170,38 @@ def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
     return word
 
 
+_READERS: dict[str, Callable[[Values, Node], Any]] = {
+    "str": Values.text,
+    "int": Values.integer,
+    "float": Values.number,
+    "bool": Values.boolean,
+    "Path": Values.path,
+    "tuple[str, ...]": Values.names,
+    "tuple[Path, ...]": _read_paths,
+    "Seconds": Values.seconds,
+    "Share": _read_share,
+    "Sandbox": partial(read_word, words=get_args(Sandbox)),
+    "Compact": _read_compact,
+    "Budget": lambda values, node: read(values, Budget, node),
+}
+"""How to read a field, by its type."""
+
+
 def read_kind(values: Values, name: str, node: Node) -> KindSettings:
-    """A kind of agent. Raises ``ConfigError``."""
+    """Read a kind of agent. Raises ``ConfigError``."""
     _check_name(name, node)
-    keys = {key: child for key, child in node.mapping(KIND_KEYS).items() if child.value is not None}
-    description = values.text(keys.get("description"))
-    if not description and name not in BUILT_IN:
+    description = node.mapping(KIND_KEYS).get("description")
+    if name not in BUILT_IN and not values.text(description):
         near = nearest(name, BUILT_IN)
         hint = f", or did you mean {near}?" if near else ""
-        place = keys.get("description", node)
+        place = node if description is None or description.value is None else description
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
-    return KindSettings(
-        name=name,
-        description=description,
-        prompt=values.path(keys.get("prompt")),
-        tools=values.names(keys["tools"]) if "tools" in keys else None,
-        model=values.text(keys.get("model")) or None,
-        max_iterations=values.integer(keys["max_iterations"]) if "max_iterations" in keys else None,
-    )
+    kind = read(values, KindSettings, node, name=name)
+    return replace(kind, model=kind.model or None)
 
 
 def is_kind(node: Node) -> bool:
-    """Whether a value looks as if it was meant as a kind."""
+    """Return whether a value looks as if it was meant as a kind."""
     keys = node.entries()
     return bool(keys) and set(keys) <= set(KIND_KEYS)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chain.config import yamlfile
 from chain.config.provider import providers
@@ -20,10 +21,21 @@ from chain.config.values import Values, located_path
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UserError
 
-_SENSITIVE_TOOLS = ("shell", "research")
-"""The shell is the user's machine, and ``research`` can carry what was read to any address."""
-_AGENT_LIMITS = ("max_depth", "max_running")
-"""Above the shipped values, agents that start agents can use up the memory of the machine."""
+_HARMLESS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "state": lambda value, shipped: value is None,  # all that is said goes there
+    # They are read above the workspace too, so they must be no files that are meant for nobody.
+    "instructions": lambda value, shipped: not isinstance(value, list) or {*map(str, value)} <= {*shipped},
+    # A program that is started, or an address that receives the arguments of calls.
+    "mcp.*": lambda value, shipped: False,
+    # Above the shipped values, agents that start agents can use up the memory of the machine.
+    "agents.max_depth": lambda value, shipped: not isinstance(value, int | float) or value <= shipped,
+    "agents.max_running": lambda value, shipped: not isinstance(value, int | float) or value <= shipped,
+    "tools.allow": lambda value, shipped: not value,
+    "tools.shell.*": lambda value, shipped: value == shipped,  # the user's machine
+    "tools.research.*": lambda value, shipped: value == shipped,  # can carry what was read to any address
+}
+"""The keys that a found file may set only to harmless values, which each function tells by the shipped one."""
+
 HANDLER = "interruption_prompt"
 """The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
 _PATHS = ("system_prompt", HANDLER, "compaction_prompt", "prompt")
@@ -56,7 +68,7 @@ class Sensitive:
 
 
 def sensitive_keys() -> frozenset[str]:
-    """The keys of models' definitions that decide where a secret or a conversation goes."""
+    """Return the keys of models' definitions that decide where a secret or a conversation goes."""
     return frozenset(key for each in providers().values() for key in each.sensitive)
 
 
@@ -65,12 +77,12 @@ def _paths() -> frozenset[str]:
 
 
 def named_value(setting: str, value: str) -> str:
-    """The trusted fact that the file at a setting names this handler prompt."""
+    """Return the trusted fact that the file at a setting names this handler prompt."""
     return f"{setting}.{HANDLER}: {value}"
 
 
 def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Sensitive, ...]:
-    """What a file from a stranger sets that could send something away or run something.
+    """Return what a file from a stranger sets that could send something away or run something.
 
     Also a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path or link out of the folder, and another
     provider under a shipped name. The prompt files of kinds of agents are judged as if they stood in the configuration.
@@ -82,7 +94,7 @@ def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Se
 
 
 def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    """Each value at and beneath a node; a list of plain values is one."""
+    """Yield each value at and beneath a node; a list of plain values is one."""
     children: list[Node] = []
     if isinstance(node.value, dict):
         children = list(node.value.values())
@@ -103,21 +115,27 @@ def named_files(root: Node, environ: Mapping[str, str]) -> Iterator[Path]:
 
     By the same keys a path out of the folder needs trust.
     """
-    for node in (*_path_nodes(root), *(handler for _, handler in _handlers(root, environ))):
+    paths = _paths()
+    written = [node for key, node in _walk(root) if key in paths and not node.entries()]
+    for node in (*written, *(handler for _, handler in _handlers(root, environ))):
         with suppress(ConfigError):
             if (path := Values(environ).path(node)) is not None:
                 yield path
 
 
-def _path_nodes(node: Node) -> Iterator[Node]:
+def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node]]:
+    """Yield each key and value in mappings at any depth. ``whole`` has the ids of nodes that are not entered."""
     for key, child in node.entries().items():
-        if key in _paths() and not child.entries():
-            yield child
-        yield from _path_nodes(child)
+        yield key, child
+        if id(child) not in whole:
+            yield from _walk(child, whole)
 
 
 def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    """Handler prompts in agents' prompt files that lead out or name a variable; unjudged ones must be in the folder."""
+    """Yield handler prompts, named in agents' prompt files, that lead out of the folder or name a variable.
+
+    Others must be in the folder when they are read.
+    """
     for prompt, handler in _handlers(user, environ):
         leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file, environ)
         if leads_to is not None:
@@ -126,7 +144,7 @@ def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensit
 
 
 def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, Node]]:
-    """The prompt of each kind of agents, with the handler prompt that its file names."""
+    """Yield the prompt of each kind of agents, with the handler prompt that its file names."""
     left = MAX_JUDGED
     for kind in user.entries("agents").values():
         prompt = kind.entries().get("prompt")
@@ -145,7 +163,7 @@ def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, No
 
 
 def as_written(node: Node) -> str:
-    """A value on one row as written. What would not show as itself is in quotes, as in JSON."""
+    """Return a value on one row as written. What would not show as itself is in quotes, as in JSON."""
     import json
 
     if node.key.endswith(".sandbox") and node.value is False:
@@ -159,7 +177,7 @@ def as_written(node: Node) -> str:
 
 
 def digest_of(user: Node, keys: Sequence[str]) -> str:
-    """The digest that trust in a file is remembered by: of its content, and of the keys that trust was asked for."""
+    """Return the digest by which trust in a file is stored: of its content and of the keys that need trust."""
     import json  # only where a file was found, and the prompt waits for every import
 
     # The keys are part of it since a link in the folder can make a file sensitive that has the same text elsewhere.
@@ -167,7 +185,7 @@ def digest_of(user: Node, keys: Sequence[str]) -> str:
 
 
 def is_trusted(digest: str, state: Path) -> bool:
-    """Whether the user trusted a configuration of this digest before; ``state`` is the state folder."""
+    """Return whether the user trusted a configuration of this digest before; ``state`` is the state folder."""
     try:
         return digest in (state / "trusted").read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError):
@@ -175,7 +193,7 @@ def is_trusted(digest: str, state: Path) -> bool:
 
 
 def remember(digest: str, state: Path) -> None:
-    """Note a digest in the state folder. Raises ``UserError`` if it cannot be written down."""
+    """Store a digest in the state folder. Raises ``UserError`` if it cannot be written."""
     file = state / "trusted"
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -188,7 +206,7 @@ def remember(digest: str, state: Path) -> None:
 
 
 def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
-    """The sensitive keys of models' definitions that are not as shipped."""
+    """Yield the sensitive keys of models' definitions that are not as shipped."""
     for name, definition in user.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was |= {each.key: each.usual for each in providers().values() if each.key}
@@ -199,61 +217,32 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
 
 
 def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
-    """What lets a call go unapproved, fences the shell and research in otherwise than is shipped, or names other files.
-
-    A server is a program that is started, or an address that gets what calls hand over.
-
-    The project's instructions are read above the workspace too, so they must be no files that are meant for nobody.
-    """
-    named = user.entries().get("instructions")
-    if (state := user.entries().get("state")) is not None and state.value is not None:
-        yield state  # all that is said goes there
-    if named is not None and not {*_plain_items(named)} <= {*_plain_items(shipped.entries()["instructions"])}:
-        yield named
-    yield from user.entries("mcp").values()
-    for key in _AGENT_LIMITS:
-        limit, shipped_limit = user.entries("agents").get(key), shipped.entries("agents")[key].value
-        if limit is not None and isinstance(limit.value, int | float) and limit.value > shipped_limit:
-            yield limit
-    allow = user.entries("tools").get("allow")
-    if allow is not None and allow.value:
-        yield allow
-    for name in _SENSITIVE_TOOLS:
-        was = shipped.entries("tools", name)
-        for key, node in user.entries("tools", name).items():
-            if key not in was or node.plain() != was[key].plain():
+    """Yield the values that ``_HARMLESS`` does not allow."""
+    for place, is_harmless in _HARMLESS.items():
+        *parents, name = place.split(".")
+        known = shipped.entries(*parents)
+        for key, node in user.entries(*parents).items():
+            if name in ("*", key) and not is_harmless(node.plain(), known[key].plain() if key in known else None):
                 yield node
 
 
-def _plain_items(node: Node) -> Sequence[str]:
-    return [str(item.value) for item in node.value] if isinstance(node.value, list) else []
-
-
 def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
-    """Texts that name a variable, and paths that leave the folder."""
-    definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
-    free = {key for each in providers().values() for key in each.free}
-    handed_on = {id(keys[key]) for keys in definitions for key in free if key in keys}
-    yield from _leading_out_beneath(user, handed_on, environ)
-
-
-def _leading_out_beneath(node: Node, handed_on: Set[int], environ: Mapping[str, str]) -> Iterator[Node]:
+    """Yield texts that name a variable, and paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
-    for key, child in node.entries().items():
-        if isinstance(child.value, str):
-            has_variable = "${" in child.value and (key, child.value) not in usual
-            if has_variable or (key in paths and _way_out(child, child.file, environ) is not None):
-                yield child
-        elif isinstance(child.value, list) or id(child) in handed_on:
-            # As a whole: the keys within are free, and the key is what trust is asked for.
-            if "${" in repr(child.plain()):
-                yield child
-        else:
-            yield from _leading_out_beneath(child, handed_on, environ)
+    definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
+    # As a whole: the keys within are free, and the key is what trust is asked for.
+    whole = {id(keys.get(key)) for keys in definitions for each in providers().values() for key in each.free}
+    for key, node in _walk(user, whole):
+        if isinstance(node.value, str):
+            has_variable = "${" in node.value and (key, node.value) not in usual
+            if has_variable or (key in paths and _way_out(node, node.file, environ) is not None):
+                yield node
+        elif (isinstance(node.value, list) or id(node) in whole) and "${" in repr(node.plain()):
+            yield node
 
 
 def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
-    """Where a path ends, links followed, that leaves the folder of the configuration file; ``None`` for one in it.
+    """Return where a path out of the configuration file's folder ends, links followed; ``None`` for one in it.
 
     Empty where the end cannot be known.
     """

@@ -31,21 +31,21 @@ class MissingVariable(ConfigError):
 
 
 def variables(node: Node | None) -> list[str]:
-    """The names of the variables that a value is made of."""
+    """Return the names of the variables that a value is made of."""
     if node is None or not isinstance(node.value, str):
         return []
     return [found["name"] for found in _REFERENCE.finditer(node.value) if found["name"]]
 
 
 def variables_within(node: Node | None) -> list[str]:
-    """The same of a value with all that is in it."""
+    """Return the names of the variables in a value, at any depth."""
     value = None if node is None else node.value
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [*variables(node), *(name for child in children for name in variables_within(child))]
 
 
 def located_path(text: str, file: str, environ: Mapping[str, str]) -> Path | None:
-    """The path that a text in a configuration file means, ``None`` for a blank one; for judging it and for using it."""
+    """Return the path that a text in a file means, to judge it and to use it; ``None`` for a blank one."""
     text = text.strip()
     if not text:
         return None
@@ -61,19 +61,19 @@ class Values:
     environ: Mapping[str, str]
 
     def text(self, node: Node | None) -> str:
-        """A text, empty for none."""
+        """Return a text, empty for none."""
         return "" if node is None or node.value is None else self._fill(node).strip()
 
     def integer(self, node: Node | None, default: int = 0, *, minimum: int = 1) -> int:
-        """A whole number of at least ``minimum``."""
+        """Return a whole number of at least ``minimum``."""
         return default if node is None else self._converted(node).integer(minimum=minimum)
 
     def seconds(self, node: Node | None, default: float = 0) -> float:
-        """A time limit."""
+        """Return a time limit."""
         return default if node is None else self.number(node, minimum=MIN_TIMEOUT_S)
 
     def names(self, node: Node | None) -> tuple[str, ...]:
-        """A list of texts that are not blank."""
+        """Return a list of texts that are not blank."""
         items = [] if node is None or node.value is None else node.items()
         for item in items:
             if not item.text().strip():
@@ -81,7 +81,7 @@ class Values:
         return tuple(self._fill(item) for item in items)
 
     def path(self, node: Node | None) -> Path | None:
-        """A path, ``None`` for none and for a blank one."""
+        """Return a path, ``None`` for none and for a blank one."""
         text = self.text(node)
         if node is not None and "\0" in text:
             raise node.error("is not a path")
@@ -104,10 +104,10 @@ class Values:
                 raise MissingVariable(message, file=node.file, line=node.line)
             return given
 
-        return _REFERENCE.sub(value, node.text())
+        return node.text() if node.is_final else _REFERENCE.sub(value, node.text())
 
     def _converted(self, node: Node) -> Node:
-        """What was written as a variable is read as the number or the truth value that the variable holds."""
+        """Return a node with the number or truth value that its variable holds."""
         if not isinstance(node.value, str) or "${" not in node.value:
             return node
         filled = self._fill(node).strip()
@@ -120,15 +120,15 @@ class Values:
         return node
 
     def number(self, node: Node, minimum: float = 0) -> float:
-        """A number of at least so much."""
+        """Return a number of at least ``minimum``."""
         return self._converted(node).number(minimum=minimum)
 
     def boolean(self, node: Node) -> bool:
-        """A truth value."""
+        """Return a truth value."""
         return self._converted(node).boolean()
 
     def url(self, node: Node | None) -> str | None:
-        """An address of the web, ``None`` for none and for a blank one."""
+        """Return a web address, or ``None`` for none and for a blank one."""
         text = self.text(node)
         if node is None or not text:
             return None
@@ -142,7 +142,7 @@ class Values:
         return text
 
     def secret(self, node: Node | None, *, needed: bool) -> str | None:
-        """A key; ``None`` for none, a blank one, and for a variable that is not set, unless it is ``needed``."""
+        """Return a key; ``None`` for none, a blank one, and for a variable that is not set, unless it is ``needed``."""
         if node is None:
             return None
         if not isinstance(node.value, str):
@@ -158,7 +158,7 @@ class Values:
         return key or None
 
     def headers(self, node: Node | None) -> dict[str, str]:
-        """Headers of HTTP."""
+        """Return the headers of an HTTP request."""
         if node is None:
             return {}
         if not isinstance(node.value, dict):
@@ -175,12 +175,16 @@ class Values:
         return headers
 
     def json(self, node: Node | None) -> dict[str, Any]:
-        """An object of JSON with the variables in it filled in, empty for none."""
-        return {} if node is None else {key: self._plain(value) for key, value in node.mapping().items()}
+        """Return an object of JSON with the variables in it filled in, empty for none."""
+        return {} if node is None else {key: self._filled(value) for key, value in node.mapping().items()}
 
-    def _plain(self, node: Node) -> Any:  # noqa: ANN401 - JSON leaves here
-        if isinstance(node.value, dict):
-            return self.json(node)
-        if isinstance(node.value, list):
-            return [self._plain(item) for item in node.value]
-        return self._fill(node) if isinstance(node.value, str) else node.value
+    def _filled(self, node: Node) -> Any:  # noqa: ANN401 - JSON leaves here
+        match node.value:
+            case dict():
+                return self.json(node)
+            case list():
+                return [self._filled(item) for item in node.value]
+            case str():
+                return self._fill(node)
+            case _:
+                return node.value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,23 +39,24 @@ class Node:
 
     ``value`` is ``None``, a ``str``, ``bool``, ``int`` or ``float``, a list of nodes, or a dict from ``str`` to nodes.
     ``key`` is the dotted path from the top (``chains.default.tools``), empty for the top; ``line`` counts from 1.
+    ``is_final``: the value is that of a flag or an environment variable, which is called ``file`` then.
     """
 
     value: Any
     file: str
     line: int
     key: str
+    is_final: bool = False
 
     def error(self, message: str) -> ConfigError:
-        """The error for a mistake in this value, to be raised by the caller."""
-        return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line)
+        """Return the error for a mistake in this value, to be raised by the caller."""
+        return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line or None)
 
     def mapping(self, known: Iterable[str] | None = None) -> dict[str, Node]:
-        """The values by key. With ``known``, any other key is an error that names the nearest known one."""
+        """Return the values by key. With ``known``, any other key is an error that names the nearest known one."""
         if self.value is None and known is not None:
             return {}
-        if not isinstance(self.value, dict):
-            raise self.error(f"expected a mapping, found {self._found}")
+        self._expected("a mapping", dict)
         if known is not None:
             names = list(known)
             for key, node in self.value.items():
@@ -65,78 +66,76 @@ class Node:
         return dict(self.value)
 
     def entries(self, *path: str) -> dict[str, Node]:
-        """The mapping at a path of keys beneath this value; empty where there is none."""
+        """Return the mapping at a path of keys beneath this value; empty where there is none."""
         node: Node | None = self
         for key in path:
             node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
         return dict(node.value) if node is not None and isinstance(node.value, dict) else {}
 
     def items(self) -> list[Node]:
-        """The values of a list."""
-        if not isinstance(self.value, list):
-            raise self.error(f"expected a list, found {self._found}")
-        return list(self.value)
+        """Return the values of a list."""
+        return list(self._expected("a list", list))
 
     def text(self) -> str:
-        """A string."""
-        if not isinstance(self.value, str):
-            raise self.error(f"expected text, found {self._found}")
-        return self.value
+        """Return a string."""
+        return str(self._expected("text", str))
 
     def boolean(self) -> bool:
-        """``true`` or ``false``."""
-        if not isinstance(self.value, bool):
-            raise self.error(f"expected true or false, found {self._found}")
-        return self.value
+        """Return ``true`` or ``false``."""
+        return bool(self._expected("true or false", bool))
 
     def integer(self, *, minimum: int = 0) -> int:
-        """A whole number."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int):
-            raise self.error(f"expected a whole number, found {self._found}")
-        if self.value < minimum:
-            raise self.error(f"must be at least {minimum}, found {self.value}")
-        return self.value
+        """Return a whole number."""
+        number = int(self._expected("a whole number", int))
+        if number < minimum:
+            raise self.error(f"must be at least {minimum}, found {number}")
+        return number
 
     def number(self, *, minimum: float = 0) -> float:
-        """A finite number, whole or not."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            raise self.error(f"expected a number, found {self._found}")
-        number = float(self.value)
+        """Return a finite number, whole or not."""
+        number = float(self._expected("a number", int, float))
         if not minimum <= number < float("inf"):
             raise self.error(f"must be a number of at least {minimum:g}, found {self.value}")
         return number
 
     def choice(self, options: Iterable[str]) -> str:
-        """One of a few words."""
+        """Return one of a few words."""
         names = list(options)
         if self.value not in names:
             raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
         return str(self.value)
 
     def plain(self) -> Any:  # noqa: ANN401 - JSON leaves here
-        """The value without its places: what ``json`` would have read."""
+        """Return the value without its places: what ``json`` would have read."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
             return [node.plain() for node in self.value]
         return self.value
 
+    def replaced(self, path: str, new: Node) -> Node:
+        """Return a copy with another value at a dotted path, in which ``*`` is any key. A missing key is not added."""
+        name, _, rest = path.partition(".")
+        changed = {
+            key: child.replaced(rest, new) if rest else new
+            for key, child in self.entries().items()
+            if name in ("*", key)
+        }
+        return replace(self, value={**self.value, **changed}) if changed else self
+
+    def _expected(self, what: str, *types: type) -> Any:  # noqa: ANN401 - one of the types
+        if type(self.value) not in types:
+            raise self.error(f"expected {what}, found {self._found}")
+        return self.value
+
     @property
     def _found(self) -> str:
-        match self.value:
-            case None:
-                return "nothing"
-            case dict():
-                return "a mapping"
-            case list():
-                return "a list"
-            case _:
-                shown = repr(self.value)
-                return shown if len(shown) <= 60 else f"{shown[:60]}…"
+        shown = {type(None): "nothing", dict: "a mapping", list: "a list"}.get(type(self.value)) or repr(self.value)
+        return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
 def printable(text: str) -> str:
-    """The text as an error may show it: short, and with control characters written as escapes."""
+    """Return the text as an error may show it: short, and with control characters written as escapes."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= 80 else f"{shown[:80]}…"
 
@@ -147,7 +146,7 @@ def read(path: Path, within: Path | None = None) -> Node:
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """The text of a file, at most a little more than ``parse`` accepts. Raises ``ConfigError``, also for a FIFO.
+    """Return the text of a file, at most a little more than ``parse`` accepts. Raises ``ConfigError``, also for a FIFO.
 
     ``within`` is a folder that it must be in, links followed; the open file is checked, since its path may change.
     """
@@ -209,12 +208,10 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
         line = text.count("\n", 0, error.position) + 1
         what = f"the character {printable(chr(error.character))} cannot be in it; take it out, or write it as an escape"
         raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"is not valid YAML: {str(error).splitlines()[0]}", file=file) from None
 
 
 def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader]) -> yaml.Node | None:
-    """Compose, once deep nesting is refused: composing recurses a Python frame or more a level."""
+    """Compose a document, and refuse deep nesting first: composing recurses a Python frame or more a level."""
     import yaml
 
     depth = 0

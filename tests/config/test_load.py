@@ -304,6 +304,11 @@ def test_flags_beat_environment_beats_file_beats_defaults(at: Setting) -> None:
     assert seen(at.named(text, environ, **flags)) == ("offline", "default", 5, ("d", "e", "f"))
     nothing = {"model": None, "chain": None, "max_iterations": None, "allow": []}
     assert seen(at.named(text, environ, **nothing)) == ("claude", "other", 4, ("b", "c"))
+    assert at.named(text, {"A": "x"}, allow=["shell(echo ${A})"]).allow == ("shell(echo ${A})",)
+
+
+def test_a_value_that_is_overridden_is_not_checked(at: Setting) -> None:
+    assert at.named("chains: {default: {max_iterations: '${NONE}'}}", max_iterations=5).chain().max_iterations == 5
 
 
 @pytest.mark.parametrize(
@@ -378,13 +383,10 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
         ("instructions: AGENTS.md\n", 1, "instructions: expected a list"),
         ("instructions:\n  - AGENTS.md\n  - docs/rules.md\n", 3, "the name of a file, without a folder"),
         ("instructions: [..]\n", 1, "the name of a file, without a folder"),
-        ("instructions: [' ']\n", 1, "is blank"),
         ("agents: [a]\n", 1, "agents: expected a mapping"),
         ("agents:\n  max_depth: 0\n", 2, "agents.max_depth: must be at least 1"),
         ("agents:\n  max_dept: 2\n", 2, "unknown key agents.max_dept: did you mean max_depth?"),
-        ("agents:\n  explore:\n    tools:\n      - files\n      - ' '\n", 5, "is blank"),
         ("agents:\n  explore:\n    model: cluade\n", 3, "did you mean claude?"),
-        ("agents:\n  plan:\n    max_iterations: 0\n", 3, "agents.plan.max_iterations: must be at least 1"),
         ("agents:\n  plan:\n    description: [a]\n", 3, "agents.plan.description: expected text"),
         ('agents:\n  plan:\n    prompt: "a\\0b"\n', 3, "agents.plan.prompt: is not a path"),
         ("agents:\n  plan:\n    prompt: ${NOT-THERE}\n", 3, "write $${ for a plain ${"),
@@ -411,7 +413,6 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
         (definition("provider: anthropic, model: m, extra_headers: {A: 1}"), 3, "extra_headers.A: expected text"),
         (definition('provider: anthropic, model: m, extra_headers: {A: "b\\r\\nC: d"}'), 3, "cannot be in a header"),
         (definition("provider: anthropic, model: m", '"\\e[2J"'), 3, "cannot be a name"),
-        (definition('provider: scripted, script: "a\\0b"'), 3, "script: is not a path"),
     ],
 )
 def test_a_mistake_is_told_with_its_file_and_line(at: Setting, text: str, line: int, words: str) -> None:
@@ -501,12 +502,6 @@ def test_tools_of_the_wrong_shape_are_told_where_a_missing_variable_hides_them(a
 
 def test_the_shipped_file_is_trusted_wherever_it_is_found(at: Setting) -> None:
     assert at.found((defaults_folder() / "config.yaml").read_text()).untrusted == ()
-
-
-def test_a_link_that_leads_out_of_the_folder_needs_trust(at: Setting) -> None:
-    (at.home / "id_rsa").write_text("private")
-    (at.work / "prompt.yaml").symlink_to(at.home / "id_rsa")
-    assert at.found("chains: {default: {system_prompt: prompt.yaml}}").untrusted == ("chains.default.system_prompt",)
 
 
 GOOD_FILES = {

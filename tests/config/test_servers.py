@@ -65,6 +65,8 @@ def test_an_address_has_headers_and_no_password() -> None:
         server({"url": "https://me:word@x/"}).filled({}, frozenset())
     with pytest.raises(ConfigError, match="begins with http"):
         server({"url": "ftp://x"}).filled({}, frozenset())
+    with pytest.raises(ConfigError, match="url: is blank"):
+        server({"url": "${NONE:-}"}).filled({}, frozenset())
 
 
 def test_a_key_of_ours_is_not_given_to_a_found_server() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chain.config.load import Override
+from chain.config.load import split_names
 from chain.errors import UserError
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, allowance_meaning, for_always, that_permits
@@ -109,7 +109,7 @@ def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else
     suggested = that_permits("shell", preview, SUBJECTS)
     if suggested != "shell":
         (word,) = shlex.split(suggested)
-        text, added = Override([f"{word},edit_file"], "--allow").names()
+        text, added = split_names([f"{word},edit_file"])
         assert added == "edit_file"
         narrow = parse(text)
         assert suggested.isprintable()
