@@ -1,36 +1,33 @@
-"""Streaming Markdown, split into its blocks as they are completed. Pure; markdown-it-py is imported when first used.
+"""Streaming Markdown, split where its blocks end. Pure; markdown-it-py is imported when first used.
 
-The parser decides what a block is, but it cannot go on where it stopped: it is asked again about the whole unfinished
-block. Three things keep that cheap. Only a newline can complete a block. A line that surely belongs to the unfinished
-block, such as one that begins with a letter in a paragraph, is not put to the parser. And each character that comes
-pays for the parsing of ``CREDIT`` characters: where that is spent, a block is found to be complete some lines later.
+The parser decides where a block ends, but it cannot continue where it stopped: it parses the whole unfinished text
+again. Two rules keep that cheap: only a line that can begin or end a block is a reason to parse, and after a parse that
+found no end the text has to grow by an eighth before such a line is a reason again. So the cost is linear, and an end
+may be found some lines late.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-CREDIT = 8
-"""Characters that may be parsed for each that came: enough for every ordinary text, and the cost stays linear."""
-MAX_CREDIT = 60_000
-"""So that a piece of a few lines cannot spend at once what a long text has saved."""
-MAX_CHARS = 30_000
-"""Of an unfinished block other than a fence, which is found line by line. A longer one is cut in two."""
+MAX_CHARS = 12_000
+"""Of an unfinished block other than a fenced one, which is not parsed again. A longer one is cut into several."""
+GROWTH = 8
+"""The part of its length by which a text grows before it is parsed again."""
 MAX_NESTING = 20
 
 _MAY_BEGIN = re.compile(r" {0,3}(?:[-+*_=#>~`<|:]|\d{1,9}[.)])")
-"""What a line must look like to end a paragraph or a table, or to make a table or a heading of the line before it."""
-_INDENTED = re.compile(r" {4}| {0,3}\t")
-_QUOTED = re.compile(r" {0,3}>")
-_ITEM = re.compile(r" *(?:[-+*]|\d{1,9}[.)]) {1,4}(?=[^ \t\n])")
-_FENCE = re.compile(r"( {0,3})(`{3,}(?!.*`)|~{3,})[ \t]*(.*)")
+"""How a line begins that can end a paragraph or a table, or make a table or a heading of the line before it."""
+
+FENCES = ("```", "~~~")
+"""How a line begins that nearly always opens a fenced code block: so it is known before its lines are shown."""
 
 _COMPLETE = ("heading_open", "hr")
 _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "table_open", "blockquote_open", "html_block")
@@ -38,9 +35,9 @@ _ENDED_BY_A_BLANK_LINE = ("paragraph_open", "table_open", "blockquote_open", "ht
 
 @cache
 def parser_of(*, blocks_only: bool) -> MarkdownIt:
-    """A parser; ``blocks_only``: it leaves the text inside blocks alone.
+    """Return a parser; with ``blocks_only`` it does not parse the text inside blocks.
 
-    Definitions of links are text to it, so that a block depends on no other.
+    It takes definitions of links as text, so that a block depends on no other.
     """
     from markdown_it import MarkdownIt
 
@@ -61,143 +58,102 @@ def parser_of(*, blocks_only: bool) -> MarkdownIt:
 
 
 def is_blank(line: str) -> bool:
-    """Whether Markdown takes the line for a blank one; other kinds of space are text to it."""
+    """Return whether the line is blank in Markdown, where other kinds of space are text."""
     return not line.strip(" \t\n")
 
 
-class CodeFence:
-    """What opens a fenced code block: ``opening`` is a match of its first line."""
-
-    def __init__(self, opening: re.Match[str]) -> None:
-        indent, mark, info = opening.groups()
-        self.language = (info.split() or [""])[0]
-        self._indent = re.compile(rf" {{0,{len(indent)}}}")
-        self._closing = re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*\n?\Z")
-
-    def is_closed_by(self, line: str) -> bool:
-        """Whether the line is the block's last one."""
-        return self._closing.match(line) is not None
-
-    def code(self, line: str) -> str:
-        """A line of the block without its newline and the fence's own indentation."""
-        return self._indent.sub("", line, count=1).removesuffix("\n")
-
-
-def fence_of(line: str) -> CodeFence | None:
-    """The fence that a block with this first line has, if any."""
-    opening = _FENCE.match(line)
-    return None if opening is None else CodeFence(opening)
-
-
 class Blocks:
-    """One streaming text. The sources of its blocks, one after the other, are the text.
+    """One streaming text. The parts that are returned, and the unfinished one, are together the text.
 
-    A block is a paragraph, heading, table, fenced or indented code block, quote, HTML block or rule of the top level,
-    or one item of a list of the top level. The blank lines between two blocks belong to either; thousands of them are a
-    block.
+    A part is one block or more: paragraphs, headings, tables, code blocks, quotes, HTML blocks and rules of the top
+    level, and items of a list of the top level.
     """
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        """The whole lines of the unfinished block."""
-        self.start = 0
-        """How many blank lines are the first of them."""
-        self.size = 0
-        """The characters in ``lines``."""
-        self.partial = ""
+        self.is_fenced = False
+        """Whether the unfinished block is a fenced code block."""
+        self._lines: list[str] = []
+        """The whole lines of the unfinished part."""
+        self._size = 0
+        """The characters in them."""
+        self._partial = ""
         """The unfinished line."""
-        self.kind = ""
-        """The type of the parser's token that opens the unfinished block, as far as it is known."""
-        self.fence: CodeFence | None = None
-        """Set while the unfinished block is a fenced one."""
-        self._item_indent = 0
-        self._credit = MAX_CREDIT
+        self._fence_end = re.compile("")
+        self._next_parse = [0, 0]
+        """From which sizes on the unfinished part is parsed again: at other lines, and at a blank one or after it."""
+
+    @property
+    def rest(self) -> str:
+        """The unfinished part."""
+        return "".join([*self._lines, self._partial])
 
     @property
     def is_open(self) -> bool:
         """Whether a block has begun and is not finished."""
-        return bool(self.kind) or not is_blank(self.partial)
+        return not (is_blank(self._partial) and all(map(is_blank, self._lines)))
 
     def add(self, piece: str) -> list[str]:
-        """Append a piece, and return the sources of the blocks that it completes."""
-        *whole, self.partial = (self.partial + piece).split("\n")
-        return [block for line in whole for block in self._add_line(line + "\n")]
+        """Append a piece, and return the parts that it completes."""
+        *whole, self._partial = (self._partial + piece).split("\n")
+        return [part for line in whole if (part := self._add_line(f"{line}\n"))]
 
-    def end(self) -> list[str]:
-        """End the text, and return the sources of the blocks that are left."""
-        line, self.partial = self.partial, ""
-        blocks = self._add_line(line) if line else []
-        if self.kind and self.fence is None:
-            self._credit = max(self._credit, self.size)
-            blocks += self._split()
-        rest = self._cut(len(self.lines))
-        return blocks + ([rest] if not is_blank(rest) else [])
+    def end(self) -> str:
+        """End the text, and return the unfinished part."""
+        rest, self._partial = self.rest, ""
+        self._cut(len(self._lines))
+        return rest
 
-    def _add_line(self, line: str) -> list[str]:
-        self.lines.append(line)
-        self.size += len(line)
-        self._credit = min(self._credit + CREDIT * len(line), MAX_CREDIT)
-        if self.fence is not None:
-            return [self._cut(len(self.lines))] if self.fence.is_closed_by(line) else []
-        if self.size > MAX_CHARS and self.size > len(line):
-            return [self._cut(len(self.lines))]
-        return [] if self._surely_goes_on(line) else self._split()
+    def _add_line(self, line: str) -> str:
+        self._lines.append(line)
+        self._size += len(line)
+        if self.is_fenced:
+            return self._cut(len(self._lines)) if self._fence_end.match(line) else ""
+        if self._size > MAX_CHARS:
+            return self._cut(len(self._lines))
+        if not self._may_complete(line):
+            return ""
+        last = next(filter(_opens_block, reversed(parser_of(blocks_only=True).parse("".join(self._lines)))), None)
+        done = ""
+        if last is not None and last.map is not None:
+            if self._is_complete(last, *last.map):
+                return self._cut(len(self._lines))
+            done = self._cut(last.map[0])
+            if last.type == "fence":
+                self.is_fenced, self._fence_end = True, _end_of_fence(last)
+        self._next_parse[_is_at_blank(self._lines)] = self._size + self._size // GROWTH
+        return done
 
-    def _surely_goes_on(self, line: str) -> bool:
-        blank = is_blank(line)
-        match self.kind:
-            case "":
-                self.start += blank
-                if not blank and not _MAY_BEGIN.match(line) and not _INDENTED.match(line):
-                    self.kind = "paragraph_open"
-                return blank or bool(self.kind)
-            case "paragraph_open":
-                return not blank and _MAY_BEGIN.match(line) is None
-            case "table_open":
-                return line.startswith("|") or not (blank or line[0] in " \t" or _MAY_BEGIN.match(line))
-            case "blockquote_open":
-                return _QUOTED.match(line) is not None
-            case "html_block":
-                return not blank and ">" not in line
-            case "code_block":
-                return blank or _INDENTED.match(line) is not None
-            case _:
-                return blank or (self._item_indent > 0 and line.startswith(" " * self._item_indent))
+    def _may_complete(self, line: str) -> bool:
+        """Return whether this line is a reason to parse the unfinished part."""
+        if line.startswith(FENCES):
+            # In a comment no block begins, and each such line would be a reason.
+            return not self._lines[0].lstrip().startswith("<")
+        is_at_blank, before = _is_at_blank(self._lines), self._lines[-2] if len(self._lines) > 1 else " "
+        if not is_at_blank and (_MAY_BEGIN.match(line) is None or line[0] == before[0] in "|>"):
+            return False  # such as the next row of a table, or line of a quote
+        return self._size >= self._next_parse[is_at_blank]
 
-    def _split(self) -> list[str]:
-        if self.size > self._credit:
-            self.kind = self.kind or "paragraph_open"
-            return []
-        self._credit -= self.size
-        tokens = [t for t in parser_of(blocks_only=True).parse("".join(self.lines)) if _opens_block(t)]
-        if not tokens:
-            self.kind = ""
-            return []
-        starts = [t.map[0] for t in tokens if t.map is not None]
-        opening, is_complete = self.lines[starts[-1]], self._is_complete(tokens[-1])
-        ends = [0, *starts[1:], *([len(self.lines)] if is_complete else [])]
-        blocks = [self._cut(end - start) for start, end in pairwise(ends)]
-        if not is_complete:
-            self.kind, self.fence = tokens[-1].type, fence_of(opening)
-            item = _ITEM.match(opening)
-            self._item_indent = item.end() if item is not None else 0
-        return blocks
-
-    def _is_complete(self, token: Token) -> bool:
-        """Whether no further line can belong to the last block."""
-        assert token.map is not None
-        start, end = token.map
-        if token.type == "fence":
-            fence = fence_of(self.lines[start])
-            return fence is not None and end - start > 1 and fence.is_closed_by(self.lines[end - 1])
-        return token.type in _COMPLETE or (token.type in _ENDED_BY_A_BLANK_LINE and end < len(self.lines))
+    def _is_complete(self, block: Token, start: int, end: int) -> bool:
+        """Return whether no further line can belong to the last block."""
+        if block.type == "fence":
+            return end - start > 1 and _end_of_fence(block).match(self._lines[end - 1]) is not None
+        return block.type in _COMPLETE or (block.type in _ENDED_BY_A_BLANK_LINE and end < len(self._lines))
 
     def _cut(self, count: int) -> str:
-        block = "".join(self.lines[:count])
-        del self.lines[:count]
-        self.size -= len(block)
-        self.kind, self.fence, self.start = "", None, 0
-        return block
+        part = "".join(self._lines[:count])
+        del self._lines[:count]
+        self._size -= len(part)
+        self.is_fenced, self._next_parse = False, [0, 0]
+        return part
+
+
+def _is_at_blank(lines: Sequence[str]) -> bool:
+    return any(map(is_blank, lines[-2:]))
+
+
+def _end_of_fence(fence: Token) -> re.Pattern[str]:
+    mark = fence.markup
+    return re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*\n")
 
 
 def _opens_block(token: Token) -> bool:

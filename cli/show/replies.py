@@ -43,10 +43,11 @@ class StreamedReplies:
         if self._flow is None:
             look = Look(ascii=place.ascii)
             self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
-        rows, whole = self._flow.add(text), self._flow.whole
-        if whole is None:
-            return [(ANSWER, rows)]
-        return [(ANSWER, rows[:whole]), *self._take_aside(), (ANSWER, rows[whole:])]
+        first, *others = self._flow.add(text)
+        parts: list[Part] = [(ANSWER, first)]
+        for rows in others:
+            parts += [*self._take_aside(), (ANSWER, rows)]
+        return parts
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
         """What is left of a reply that is complete."""
@@ -82,7 +83,7 @@ class StreamedReplies:
         if self._flow is None:
             return []
         self._flow.width = width
-        return self._flow.add("")
+        return [row for rows in self._flow.add("") for row in rows]
 
     def _end_flow(self) -> list[Part]:
         flow, self._flow = self._flow, None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeAlias
 
 from chain.text.plain import sanitize
-from cli.show.text_rows import TAB, columns, fitting, row_starts
+from cli.show.text_rows import TAB, columns, fitting
 
 Span: TypeAlias = tuple[str, str]
 """The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
@@ -23,13 +22,11 @@ _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
 class Look:
     """How Markdown is to look.
 
-    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends. ``cuts_code`` cuts
-    lines of code to the width; else that is left to the terminal, from which they can then be copied whole.
+    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends.
     """
 
     ascii: bool = False
     reflow: bool = False
-    cuts_code: bool = False
 
     def sign(self, sign: str, plain: str) -> str:
         """The sign, or what stands for it where only ASCII is shown."""
@@ -67,12 +64,6 @@ def wrap(line: Line, width: int) -> list[Line]:
     if len(text) <= width and text.isascii() and not text.endswith(" "):
         return [line]
     return _slices(line, _word_ends(text, width))
-
-
-def wrap_hard(line: Line, width: int) -> list[Line]:
-    """The rows of a line, cut where the terminal would cut it; no character is added or lost."""
-    text = plain(line)
-    return _slices(line, list(pairwise([*row_starts(text, width), len(text)])))
 
 
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
