@@ -32,6 +32,15 @@ class Spacing:
             self._last, self._ends_blank = kind, not rows[-1]
         return found
 
+    def preview(self, parts: Iterable[Part]) -> str:
+        """The rows of parts that are not settled, with a blank one wherever one will stand when they are."""
+        found: list[str] = []
+        for kind, rows in parts:
+            if rows and rows[0] and (found or self.is_apart(kind)):
+                found.append("")
+            found += rows
+        return "\n".join(found)
+
     def is_apart(self, kind: str) -> bool:
         """Whether a blank row would stand before rows of this kind."""
         return kind != self._last and not self._ends_blank
