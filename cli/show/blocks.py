@@ -1,44 +1,39 @@
-"""Streaming Markdown, split where its blocks end. Pure; markdown-it-py is imported when first used.
+"""Streaming Markdown, split line by line where its blocks end. Pure; markdown-it-py is imported when first used.
 
-The parser decides where a block ends, but it cannot continue where it stopped: it parses the whole unfinished text
-again. Two rules keep that cheap: only a line that can begin or end a block is a reason to parse, and after a parse that
-found no end the text has to grow by an eighth before such a line is a reason again. So the cost is linear, and an end
-may be found some lines late.
+A part of the text is parsed once, when it is complete. It may end late, with several blocks in it, but does not end
+where the parser would let a block go on. Exceptions are rare: text in a list that is indented, but not enough for its
+item, and lists and code blocks inside HTML that ends at a blank line.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-    from markdown_it.token import Token
 
 MAX_CHARS = 12_000
-"""Of an unfinished block other than a fenced one, which is not parsed again. A longer one is cut into several."""
-GROWTH = 8
-"""The part of its length by which a text grows before it is parsed again."""
+"""Of a block other than a fenced one: of hostile text some takes 10 us a character to parse. A longer one is cut."""
 MAX_NESTING = 20
 
-_MAY_BEGIN = re.compile(r" {0,3}(?:[-+*_=#>~`<|:]|\d{1,9}[.)])")
-"""How a line begins that can end a paragraph or a table, or make a table or a heading of the line before it."""
-
-FENCES = ("```", "~~~")
-"""How a line begins that nearly always opens a fenced code block: so it is known before its lines are shown."""
-
-_COMPLETE = ("heading_open", "hr")
-_ENDED_BY_A_BLANK_LINE = ("paragraph_open", "table_open", "blockquote_open", "html_block")
+_ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
+_FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")
+"""What begins a list, also in the middle of a paragraph."""
+_HOLDS_BLANK_LINES = re.compile(r" {4}| {0,3}\t| {0,3}(?:[-+*]|\d{1,9}[.)])[ \t\n]")
+"""How a line of a list or of an indented code block begins."""
+_HEADING = re.compile(r"#{1,6}[ \t\n]")
+_FENCE = re.compile(r"( {0,3})(?:(`{3,})(?!.*`)|(~{3,}))")
+_HTML = re.compile(r"( {0,3})<(!--|\?|(?:pre|script|style|textarea)[ \t>\n])", re.IGNORECASE)
+"""HTML that ends at a mark and not at a blank line."""
+_HTML_ENDS = {"!--": r".*-->", "?": r".*\?>"}
+_END_OF_TAG = r".*</(?:pre|script|style|textarea)>"
 
 
 @cache
-def parser_of(*, blocks_only: bool) -> MarkdownIt:
-    """Return a parser; with ``blocks_only`` it does not parse the text inside blocks.
-
-    It takes definitions of links as text, so that a block depends on no other.
-    """
+def parser() -> MarkdownIt:
+    """Return the parser. It takes definitions of links as text, so that a block depends on no other."""
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):
@@ -49,12 +44,10 @@ def parser_of(*, blocks_only: bool) -> MarkdownIt:
         def normalizeLinkText(self, link: str) -> str:
             return link
 
-    parser = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
-    parser.enable(["table", "strikethrough"]).disable("reference")
-    if blocks_only:
-        parser.core.ruler.enableOnly(["normalize", "block"])
-    parser.parse("*a*")  # collects the rules: not while another thread uses it as well
-    return parser
+    made = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
+    made.enable(["table", "strikethrough"]).disable("reference")
+    made.parse("*a*")  # collects the rules: not while another thread uses it as well
+    return made
 
 
 def is_blank(line: str) -> bool:
@@ -66,21 +59,21 @@ class Blocks:
     """One streaming text. The parts that are returned, and the unfinished one, are together the text.
 
     A part is one block or more: paragraphs, headings, tables, code blocks, quotes, HTML blocks and rules of the top
-    level, and items of a list of the top level.
+    level, and items of a list of the top level; or a blank line between them.
     """
 
     def __init__(self) -> None:
         self.is_fenced = False
         """Whether the unfinished block is a fenced code block."""
         self._lines: list[str] = []
-        """The whole lines of the unfinished part."""
+        """The whole lines of the unfinished part; the first is not blank."""
         self._size = 0
         """The characters in them."""
         self._partial = ""
         """The unfinished line."""
-        self._fence_end = re.compile("")
-        self._next_parse = [0, 0]
-        """From which sizes on the unfinished part is parsed again: at other lines, and at a blank one or after it."""
+        self._end: re.Pattern[str] | None = None
+        """What ends the unfinished part, where only that does."""
+        self._holds_blank_lines = False
 
     @property
     def rest(self) -> str:
@@ -90,73 +83,59 @@ class Blocks:
     @property
     def is_open(self) -> bool:
         """Whether a block has begun and is not finished."""
-        return not (is_blank(self._partial) and all(map(is_blank, self._lines)))
+        return bool(self._lines) or not is_blank(self._partial)
 
     def add(self, piece: str) -> list[str]:
         """Append a piece, and return the parts that it completes."""
         *whole, self._partial = (self._partial + piece).split("\n")
-        return [part for line in whole if (part := self._add_line(f"{line}\n"))]
+        parts = [part for line in whole for part in self._add_line(f"{line}\n")]
+        return [*parts, self._cut()] if self._partial and self._is_left_by(self._partial) else parts
 
     def end(self) -> str:
         """End the text, and return the unfinished part."""
-        rest, self._partial = self.rest, ""
-        self._cut(len(self._lines))
-        return rest
+        partial, self._partial = self._partial, ""
+        return self._cut() + partial
 
-    def _add_line(self, line: str) -> str:
+    def _add_line(self, line: str) -> list[str]:
+        parts = [self._cut()] if self._is_left_by(line) or self._is_followed_by(line) else []
+        if not self._lines and (fence := _FENCE.match(line)) is not None:
+            mark = fence[2] or fence[3]
+            self.is_fenced, self._end = True, re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*\n")
+        elif not self._lines and (html := _HTML.match(line)) is not None:
+            self._end = re.compile(_HTML_ENDS.get(html[2], _END_OF_TAG), re.IGNORECASE)
+        self._holds_blank_lines = self._holds_blank_lines or _HOLDS_BLANK_LINES.match(line) is not None
         self._lines.append(line)
         self._size += len(line)
-        if self.is_fenced:
-            return self._cut(len(self._lines)) if self._fence_end.match(line) else ""
-        if self._size > MAX_CHARS:
-            return self._cut(len(self._lines))
-        if not self._may_complete(line):
-            return ""
-        last = next(filter(_opens_block, reversed(parser_of(blocks_only=True).parse("".join(self._lines)))), None)
-        done = ""
-        if last is not None and last.map is not None:
-            if self._is_complete(last, *last.map):
-                return self._cut(len(self._lines))
-            done = self._cut(last.map[0])
-            if last.type == "fence":
-                self.is_fenced, self._fence_end = True, _end_of_fence(last)
-        self._next_parse[_is_at_blank(self._lines)] = self._size + self._size // GROWTH
-        return done
+        return [*parts, self._cut()] if self._is_ended_by(line) else parts
 
-    def _may_complete(self, line: str) -> bool:
-        """Return whether this line is a reason to parse the unfinished part."""
-        if line.startswith(FENCES):
-            # In a comment no block begins, and each such line would be a reason.
-            return not self._lines[0].lstrip().startswith("<")
-        is_at_blank, before = _is_at_blank(self._lines), self._lines[-2] if len(self._lines) > 1 else " "
-        if not is_at_blank and (_MAY_BEGIN.match(line) is None or line[0] == before[0] in "|>"):
-            return False  # such as the next row of a table, or line of a quote
-        return self._size >= self._next_parse[is_at_blank]
+    @property
+    def _may_be_html(self) -> bool:
+        return bool(self._lines) and self._lines[0].lstrip().startswith("<")
 
-    def _is_complete(self, block: Token, start: int, end: int) -> bool:
-        """Return whether no further line can belong to the last block."""
-        if block.type == "fence":
-            return end - start > 1 and _end_of_fence(block).match(self._lines[end - 1]) is not None
-        return block.type in _COMPLETE or (block.type in _ENDED_BY_A_BLANK_LINE and end < len(self._lines))
+    def _is_left_by(self, line: str) -> bool:
+        """Return whether the line ends a list or indented code: it follows a blank line, and is not indented."""
+        return self._end is None and bool(self._lines) and is_blank(self._lines[-1]) and line[0] not in " \t\n"
 
-    def _cut(self, count: int) -> str:
-        part = "".join(self._lines[:count])
-        del self._lines[:count]
-        self._size -= len(part)
-        self.is_fenced, self._next_parse = False, [0, 0]
+    def _is_followed_by(self, line: str) -> bool:
+        """Return whether the line begins the next block, although it does not follow a blank one."""
+        if not self._lines or self._end is not None:
+            return False
+        opening = _FENCE.match(line) or _HTML.match(line)
+        if opening is not None and (not opening[1] or not self._holds_blank_lines):
+            return True
+        is_next = _ITEM.match(self._lines[0]) is not None and _ITEM.match(line) is not None
+        return is_next or (_FIRST_ITEM.match(line) is not None and not self._may_be_html)
+
+    def _is_ended_by(self, line: str) -> bool:
+        """Return whether no further line can belong to the unfinished block."""
+        if self._end is not None:
+            return self._end.match(line) is not None and not (self.is_fenced and len(self._lines) == 1)
+        is_heading = _HEADING.match(line) is not None and not self._may_be_html
+        return is_heading or self._size > MAX_CHARS or (is_blank(line) and not self._holds_blank_lines)
+
+    def _cut(self) -> str:
+        part = "".join(self._lines)
+        self._lines.clear()
+        self._size, self._end = 0, None
+        self.is_fenced = self._holds_blank_lines = False
         return part
-
-
-def _is_at_blank(lines: Sequence[str]) -> bool:
-    return any(map(is_blank, lines[-2:]))
-
-
-def _end_of_fence(fence: Token) -> re.Pattern[str]:
-    mark = fence.markup
-    return re.compile(rf" {{0,3}}{re.escape(mark[0])}{{{len(mark)},}}[ \t]*\n")
-
-
-def _opens_block(token: Token) -> bool:
-    if token.level == 0:
-        return token.nesting >= 0 and token.type not in ("bullet_list_open", "ordered_list_open")
-    return token.level == 1 and token.type == "list_item_open"

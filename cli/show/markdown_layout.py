@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
-from cli.show.blocks import FENCES, MAX_CHARS, is_blank, parser_of
+from cli.show.blocks import MAX_CHARS, is_blank, parser
 from cli.show.highlight import highlighted
 from cli.show.spans import Line, Look, Span, painted_row, plain, safe_row, styled, wrap_all
 from cli.show.text_rows import columns, in_rows
@@ -76,12 +76,12 @@ class MarkdownPage:
     def add(self, source: str, width: int) -> list[str]:
         """Return the rows of the next part. Each has at most ``width`` columns, but code is never cut."""
         self._source, self._width, self._rows = source.split("\n"), width, []
-        if len(source) > MAX_CHARS and not source.lstrip().startswith(FENCES):
+        if len(source) > MAX_CHARS and not source.lstrip().startswith(("```", "~~~")):
             self._begin("paragraph", 0)
             for row in in_rows(source, width):
                 self._row([("", row)])
         else:
-            self._add(parser_of(blocks_only=False).parse(source))
+            self._add(parser().parse(source))
         self._ends_blank = len(self._source) > 1 and is_blank(self._source[-2])
         return self._rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -43,6 +44,9 @@ sources = st.lists(
     max_size=6,
 ).map("\n\n".join)
 
+SPLIT_ELSEWHERE = re.compile(r"^ {1,3}(?![-+*\d ])\S|<b>", re.MULTILINE)
+"""What may be in a list, but not indented enough, and HTML that may hold a fence."""
+
 
 def rows_of(text: str, width: int = 40, piece: int = 0) -> list[str]:
     return all_rows(rendered(width), text, piece)
@@ -68,7 +72,10 @@ def pieces_of(text: str, piece: int) -> list[str]:
 @given(texts, st.integers(1, 9), st.sampled_from([4, 9, 20, 40, 80]))
 @example("```\n\n\n\n\n  \n  ", 1, 4)
 def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int) -> None:
-    assert rows_of(text, width, piece) == rows_of(text, width) == MarkdownPage(Look()).add(sanitize(text), width)
+    rows = rows_of(text, width)
+    assert rows == rows_of(text, width, piece)
+    if not SPLIT_ELSEWHERE.search(sanitize(text)):
+        assert rows == MarkdownPage(Look()).add(sanitize(text), width)
 
 
 @trying(300)
