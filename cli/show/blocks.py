@@ -1,4 +1,4 @@
-"""Streaming Markdown, split line by line where its blocks end. Pure; markdown-it-py is imported when first used.
+"""Streaming Markdown, split line by line where its blocks end. Pure.
 
 A part of the text is parsed once, when it is complete. It may end late, with several blocks in it, but does not end
 where the parser would let a block go on. Exceptions are rare: text in a list that is indented, but not enough for its
@@ -8,15 +8,9 @@ item, and lists and code blocks inside HTML that ends at a blank line.
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
 
 MAX_CHARS = 12_000
 """Of a block other than a fenced one: of hostile text some takes 10 us a character to parse. A longer one is cut."""
-MAX_NESTING = 20
 
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
 _FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")
@@ -29,25 +23,6 @@ _HTML = re.compile(r"( {0,3})<(!--|\?|(?:pre|script|style|textarea)[ \t>\n])", r
 """HTML that ends at a mark and not at a blank line."""
 _HTML_ENDS = {"!--": r".*-->", "?": r".*\?>"}
 _END_OF_TAG = r".*</(?:pre|script|style|textarea)>"
-
-
-@cache
-def parser() -> MarkdownIt:
-    """Return the parser. It takes definitions of links as text, so that a block depends on no other."""
-    from markdown_it import MarkdownIt
-
-    class Parser(MarkdownIt):
-        # An address is shown as it was written, since people copy it from the screen.
-        def normalizeLink(self, url: str) -> str:
-            return url
-
-        def normalizeLinkText(self, link: str) -> str:
-            return link
-
-    made = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
-    made.enable(["table", "strikethrough"]).disable("reference")
-    made.parse("*a*")  # collects the rules: not while another thread uses it as well
-    return made
 
 
 def is_blank(line: str) -> bool:

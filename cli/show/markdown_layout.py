@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
-from cli.show.blocks import MAX_CHARS, is_blank, parser
+from cli.show.blocks import MAX_CHARS, is_blank
 from cli.show.highlight import highlighted
 from cli.show.spans import Line, Look, Span, painted_row, plain, safe_row, styled, wrap_all
 from cli.show.text_rows import columns, in_rows
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
+MAX_NESTING = 20
 LEAST_ROOM = 12
 """Columns that are left for text: what would be indented further is not indented at all."""
 LONGEST_RULE = 40
@@ -36,6 +39,25 @@ _CLOSE_TO_WHAT_PRECEDES = ("paragraph", "item")
 
 Cell: TypeAlias = Sequence[Line]
 """The lines of a cell: one, unless it holds line breaks."""
+
+
+@cache
+def parser() -> MarkdownIt:
+    """Return the parser. It takes definitions of links as text, so that a block depends on no other."""
+    from markdown_it import MarkdownIt
+
+    class Parser(MarkdownIt):
+        # An address is shown as it was written, since people copy it from the screen.
+        def normalizeLink(self, url: str) -> str:
+            return url
+
+        def normalizeLinkText(self, link: str) -> str:
+            return link
+
+    made = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
+    made.enable(["table", "strikethrough"]).disable("reference")
+    made.parse("*a*")  # collects the rules: not while another thread uses it as well
+    return made
 
 
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from support import trying
 from support.work import calls_of
 
-from cli.show.blocks import MAX_CHARS, Blocks, is_blank, parser
+from cli.show.blocks import MAX_CHARS, Blocks, is_blank
+from cli.show.markdown_layout import parser
 
 PIECES = [
     *["text", "\n", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢", "\\"],
