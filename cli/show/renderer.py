@@ -20,9 +20,9 @@ from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import at_limit, rows
-from cli.show.spacing import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part
+from cli.show.spacing import BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part
 from cli.show.table import table
-from cli.show.text_rows import Flow, flat, in_rows
+from cli.show.text_rows import Flow, flat, hard_rows, in_rows
 from cli.show.tour import Comment
 from cli.show.user_lines import folded
 
@@ -102,14 +102,12 @@ class Renderer:
         context = self._contexts.of(event)
         return self._shown(self._released(event)), self._rows(event, self.place, context)
 
-    def resize(self, width: int) -> list[str]:
-        """Adapt to another width. Return the rows that no longer fit into the unfinished one."""
+    def resize(self, width: int) -> None:
+        """Adapt to another width, from the next row on."""
         self.place = replace(self.place, width=max(width, NARROWEST))
-        found: list[Part] = [(ANSWER, self._replies.resize(self.place.width))]
+        self._replies.resize(self.place.width)
         if self._thought is not None:
             self._thought.width = self.place.width
-            found.append((THINKING, self._thought.add("")))
-        return self._shown(found)
 
     def rest(self) -> list[str]:
         """Return the rows of what is not settled, when nothing more will come."""
@@ -136,8 +134,9 @@ class Renderer:
 
     @property
     def _unfinished(self) -> str | None:
-        unfinished = self._replies.tail
-        return self._thought.tail if unfinished is None and self._thought is not None else unfinished
+        if self._replies.tail is None and self._thought is not None:
+            return "\n".join(hard_rows(self._thought.tail, self.place.width))
+        return self._replies.tail
 
     def _working(self, most: int, running: Sequence[str] = ()) -> list[str]:
         """Return the rows of the children at work, of the calls that run, and what the latest tool says."""

@@ -78,12 +78,10 @@ class StreamedReplies:
         self._aside += (part for part in parts if part[1])
         return []
 
-    def resize(self, width: int) -> list[str]:
-        """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
-        if self._flow is None:
-            return []
-        self._flow.width = width
-        return [row for rows in self._flow.add("") for row in rows]
+    def resize(self, width: int) -> None:
+        """Adapt to another width, from the next row on."""
+        if self._flow is not None:
+            self._flow.width = width
 
     def _end_flow(self) -> list[Part]:
         flow, self._flow = self._flow, None
