@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from cli.show.blocks import Blocks, is_blank
+from cli.show.blocks import Blocks
 from cli.show.markdown_layout import MarkdownPage
 from cli.show.spans import Look
 from cli.show.text_rows import Cleaner, Flow, hard_rows, in_rows
@@ -50,9 +50,10 @@ class MarkdownFlow(_ReplyFlow):
     @property
     def tail(self) -> str:
         """The last rows of the unfinished block as plain text, joined with newlines."""
-        first, *others = self._blocks.rest.rstrip().split("\n")
-        rows = in_rows("\n".join([first, *others][-MAX_TAIL:]), self.width)
-        if rows and self._page.is_apart(after_blank=is_blank(first)):
+        text, enough = self._blocks.rest.rstrip(), MAX_TAIL * self.width
+        # The place where it begins stays for a while, or else its rows would be cut at other words each time.
+        rows = in_rows(text[max(len(text) // enough - 1, 0) * enough :], self.width)
+        if rows and self._page.is_apart:
             rows = ["", *rows]
         return "\n".join(rows[-MAX_TAIL:])
 

@@ -107,9 +107,10 @@ class MarkdownPage:
         self._ends_blank = len(self._source) > 1 and is_blank(self._source[-2])
         return self._rows
 
-    def is_apart(self, *, after_blank: bool) -> bool:
-        """Return whether a blank row stands before the next part, as far as that is known without its kind."""
-        return self._has_rows and (self._ends_blank or after_blank)
+    @property
+    def is_apart(self) -> bool:
+        """Whether a blank row stands before the next part, as far as that is known without its kind."""
+        return self._has_rows and self._ends_blank
 
     def _add(self, tokens: Sequence[Token]) -> None:
         for n, token in enumerate(tokens):

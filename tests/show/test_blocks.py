@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import trying
-from support.work import calls_of
 
 from cli.show.blocks import MAX_CHARS, Blocks, is_blank
 from cli.show.markdown_layout import parser
@@ -118,28 +117,3 @@ def test_a_block_without_an_end_is_cut_in_two() -> None:
     found = parts_of(text)
     assert "".join(found) == text
     assert max(map(len, found)) <= MAX_CHARS + 10
-
-
-LINES = {
-    "items": "- an item\n",
-    "a paragraph that may end at each line": "*word\n",
-    "lazy lines of an item": "- a\nb\nb\nb\nb\n",
-    "loose items": "1. an item\n\n",
-    "an item": "- a\n  b\n  ",
-    "nested items": "  - a\n    - b\n",
-    "a quote with lazy lines": "> a\nb\n",
-    "a table": "| a | b |\n|---|---|\n| c | d |\n",
-    "open fences": "```\ncode\n",
-    "a comment": "<!-- a >\n",
-    "headings": "a\n=\n",
-    "fences in a comment": "<!--\n```\n",
-}
-
-
-@pytest.mark.sampled(every=len(LINES))
-@pytest.mark.parametrize("name", LINES)
-def test_the_work_grows_as_the_text_does(name: str) -> None:
-    line = LINES[name]
-    parser()
-    short, long = (calls_of(lambda count=count: parts_of(line * count, piece=7)) for count in (100, 400))
-    assert long < 5 * short
