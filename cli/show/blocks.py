@@ -85,7 +85,7 @@ class Blocks:
 
     @property
     def _may_be_html(self) -> bool:
-        return bool(self._lines) and self._lines[0].lstrip().startswith("<")
+        return self._lines[0].lstrip().startswith("<")
 
     def _is_left_by(self, line: str) -> bool:
         """Return whether the line ends a list or indented code: it follows a blank line, and is not indented."""
