@@ -61,7 +61,7 @@ def parser() -> MarkdownIt:
 
 
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
-    """Whether a blank row stands between two blocks: where the source has one, and always around all but text."""
+    """Return whether a blank row stands between two blocks: where the source has one, and around all but text."""
     return has_blank or before not in _CLOSE_TO_WHAT_FOLLOWS or after not in _CLOSE_TO_WHAT_PRECEDES
 
 
@@ -229,7 +229,7 @@ class MarkdownPage:
 
 
 def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
-    """The text inside a block, with a line for each line break of it."""
+    """Return the text inside a block, with a line for each line break of it."""
     lines: list[list[Span]] = [[]]
     styles = [base] if base else []
     links: list[tuple[str, int]] = []
@@ -268,7 +268,7 @@ def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
 def table_rows(
     head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, look: Look
 ) -> list[Line]:
-    """The rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
+    """Return the rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
     bold = [[styled("1", line) for line in cell] for cell in head]
     between = 3 * (len(head) - 1)
     every = [bold, *body]
@@ -280,7 +280,7 @@ def table_rows(
 
 
 def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
-    """The columns' widths: narrow columns get what they need, wide ones share the rest."""
+    """Return the widths of the columns: narrow columns get what they need, wide ones share the rest."""
     widths = least
     for n in sorted(range(len(natural)), key=lambda n: natural[n] - least[n]):
         open_ones = sum(1 for m in range(len(natural)) if widths[m] < natural[m])
@@ -316,7 +316,7 @@ def _joined(parts: Sequence[Line], widths: list[int], aligned: Sequence[str], ba
 
 
 def _stacked(head: Sequence[Cell], body: Sequence[Sequence[Cell]], width: int) -> list[Line]:
-    """Each row as lines of the form ``head: cell``, with a blank row between two of them."""
+    """Return each row as lines of the form ``head: cell``, with a blank row between two of them."""
     rows: list[Line] = []
     for n, cells in enumerate(body or [[[]] * len(head)]):
         rows += [[]] if n else []

@@ -39,7 +39,7 @@ class StreamedReplies:
         return bool(self._aside)
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
-        """What a piece of a reply completes."""
+        """Append a piece of a reply. Return what it completes."""
         if self._flow is None:
             look = Look(ascii=place.ascii)
             self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
@@ -50,18 +50,18 @@ class StreamedReplies:
         return parts
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """What is left of a reply that is complete."""
+        """End a reply that is complete. Return what is left of it."""
         parts = self.add(reply.text, place) if self._flow is None else []
         return parts + self._end_flow()
 
     def cut_off(self, place: RowPlace) -> list[Part]:
-        """What waited for a reply that will be asked for again."""
+        """Drop a reply that will be asked for again. Return what waited for it."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), (WORK, note)]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """What this event settles."""
+        """Return what this event settles."""
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
         parts = self._end_flow()
@@ -72,7 +72,7 @@ class StreamedReplies:
         return [*parts, (ANSWER, in_rows(left, place.room))]
 
     def aside(self, parts: list[Part]) -> list[Part]:
-        """The parts, unless they have to wait for the end of a block."""
+        """Return the parts, unless they have to wait for the end of a block."""
         if self._flow is None or not self._flow.is_open:
             return parts
         self._aside += (part for part in parts if part[1])
@@ -104,18 +104,18 @@ class HeldReplies(StreamedReplies):
         self._held: str | None = None
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
-        """Nothing: a reply is shown whole."""
+        """Return nothing: a reply is shown whole."""
         return []
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """The reply, unless it may be the answer."""
+        """Return the reply, unless it may be the answer."""
         if reply.tool_calls == 0:
             self._held = reply.text
             return []
         return [(ANSWER, rows_of(reply.text))]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """The reply that was held back, if this event shows that it was not the answer."""
+        """Return the reply that was held back, if this event shows that it was not the answer."""
         held = self._held
         if held is None or not isinstance(event, _ENDS_WAITING):
             return []

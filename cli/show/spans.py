@@ -29,12 +29,12 @@ class Look:
     reflow: bool = False
 
     def sign(self, sign: str, plain: str) -> str:
-        """The sign, or what stands for it where only ASCII is shown."""
+        """Return the sign, or its replacement where only ASCII is shown."""
         return plain if self.ascii else sign
 
 
 def painted_row(line: Line) -> str:
-    """The line as a row. Each span resets its own colours."""
+    """Return the line as a row. Each span resets its own colours."""
     return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text for sgr, text in line)
 
 
@@ -44,12 +44,12 @@ def safe_row(text: str) -> str:
 
 
 def plain(line: Line) -> str:
-    """The text of a line."""
+    """Return the text of a line."""
     return "".join(text for _, text in line)
 
 
 def lines_in(spans: Iterable[Span]) -> list[Line]:
-    """The lines of spans that hold newlines."""
+    """Return the lines of spans that hold newlines."""
     lines: list[list[Span]] = [[]]
     for sgr, text in spans:
         first, *rest = text.replace("\t", " " * TAB).split("\n")
@@ -59,7 +59,7 @@ def lines_in(spans: Iterable[Span]) -> list[Line]:
 
 
 def wrap(line: Line, width: int) -> list[Line]:
-    """The rows of a line, cut between words where possible; none has more than ``width`` columns."""
+    """Return the rows of a line, cut between words where possible; none has more than ``width`` columns."""
     text = plain(line)
     if len(text) <= width and text.isascii() and not text.endswith(" "):
         return [line]
@@ -67,12 +67,12 @@ def wrap(line: Line, width: int) -> list[Line]:
 
 
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
-    """The rows of several lines."""
+    """Return the rows of several lines."""
     return [row for line in lines for row in wrap(line, width)]
 
 
 def styled(sgr: str, line: Line) -> Line:
-    """The line with another style under its own."""
+    """Return the line with another style under its own."""
     return [(";".join(filter(None, (sgr, own))), text) for own, text in line]
 
 
@@ -91,7 +91,7 @@ def _word_ends(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _break(text: str, begin: int, full: int) -> int:
-    """The last place up to ``full`` where the text may be cut, or ``full``."""
+    """Return the last place up to ``full`` where the text may be cut, or ``full``."""
     if text[full] == " ":
         return full
     for at in range(full, begin, -1):
@@ -108,7 +108,7 @@ def _is_between_wide(text: str, at: int) -> bool:
 
 
 def _slices(line: Line, places: list[tuple[int, int]]) -> list[Line]:
-    """The parts of a line, which are in order and do not overlap."""
+    """Return the parts of a line at these places, which are in order and do not overlap."""
     parts: list[Line] = []
     spans = iter(line)
     sgr, text = next(spans, ("", ""))
