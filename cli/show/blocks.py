@@ -18,7 +18,7 @@ _FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")
 _HOLDS_BLANK_LINES = re.compile(r" {4}| {0,3}\t| {0,3}(?:[-+*]|\d{1,9}[.)])[ \t\n]")
 """How a line of a list or of an indented code block begins."""
 _HEADING = re.compile(r"#{1,6}[ \t\n]")
-_FENCE = re.compile(r"( {0,3})(?:(`{3,})(?!.*`)|(~{3,}))")
+_FENCE = re.compile(r"( {0,3})(?:(`{3,}+)(?!.*`)|(~{3,}))")
 _HTML = re.compile(r"( {0,3})<(!--|\?|(?:pre|script|style|textarea)[ \t>\n])", re.IGNORECASE)
 """HTML that ends at a mark and not at a blank line."""
 _HTML_ENDS = {"!--": r".*-->", "?": r".*\?>"}
