@@ -59,8 +59,9 @@ class HeadlessOutput:
         """Write events until ``finish`` has been called and all is written."""
         with tty.noted_return() as others_wrote:
             while batch := await self._feed.batch():
-                resized = self._progress(self._renderer.resize(tty.size(self._stderr)[0])) if self._is_seen else ()
-                pieces = [*resized, *(piece for event in batch for piece in self._pieces(event))]
+                if self._is_seen:
+                    self._renderer.resize(tty.size(self._stderr)[0])
+                pieces = [piece for event in batch for piece in self._pieces(event)]
                 if others_wrote():
                     self._tail = ""  # what is above the cursor now is not to be erased
                 # One write for consecutive pieces with the same destination: each write costs a call in a thread.

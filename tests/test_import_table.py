@@ -56,7 +56,7 @@ ONLY_FROM = {
     "coredis": "chain.redis",
     "httpx2": "chain.proxies chain.providers.anthropic chain.tools.mcp chain.tools.research",
     "jsonschema": "chain.tools.mcp.offers",
-    "markdown_it": "chain.export.escaping cli.show.blocks cli.show.markdown_layout",
+    "markdown_it": "chain.export.escaping cli.show.markdown_layout",
     "mcp": "chain.tools.mcp.server_connection chain.tools.mcp.streams",
     "mcp_types": "chain.tools.mcp.server_connection chain.tools.mcp.streams chain.tools.mcp.traffic",
     "prompt_toolkit": "cli.screen",

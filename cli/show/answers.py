@@ -14,7 +14,7 @@ from chain.text.wording import MAIN, counted
 from chain.version import VERSION
 from cli.show.child_agents import STEP, in_order, indent
 from cli.show.table import table
-from cli.show.text_rows import columns, cut, cut_to_row, flat
+from cli.show.text_rows import columns, cut, cut_to_row, flat, padded
 
 if TYPE_CHECKING:
     from chain import Chain, Settings
@@ -175,8 +175,7 @@ def _agent_facts(agent: AgentView, now: float) -> str:
 
 
 def _tree_row(name: str, room: int, facts: str, task: str, width: int) -> str:
-    head = name + " " * (room - columns(name))
-    return cut("  ".join(part for part in (head, facts, flat(task)) if part), width, _MARK).rstrip()
+    return cut("  ".join(part for part in (padded(name, room), facts, flat(task)) if part), width, _MARK).rstrip()
 
 
 def _first_sentence(text: str) -> str:

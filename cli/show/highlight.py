@@ -48,21 +48,18 @@ _STYLES = {
 }
 
 
-def highlighted(lines: Sequence[str], language: str, before: Sequence[str] = ()) -> list[Line]:
-    """The lines of code, each as spans; tabs are spaces. ``before`` are lines that come before them in the block."""
+def highlighted(lines: Sequence[str], language: str) -> list[Line]:
+    """Return the lines of code, each as spans; tabs are spaces."""
     lines = [line.expandtabs(TAB) for line in lines]
     lexer = _lexer(language.lower())
     if lexer is None:
         return [[("", line)] for line in lines]
     rows: list[Line] = []
-    context = list(before)
-    while len(rows) < len(lines):
-        count = _count(lines[len(rows) : len(rows) + MAX_READ], MAX_READ // 2)
-        part = lines[len(rows) : len(rows) + count]
-        context = context[-CONTEXT:]
-        near = context[len(context) - _count(context[::-1], MAX_READ // 2) :]
-        rows += _read(lexer, [*near, *part])[len(near) :]
-        context += part
+    while (start := len(rows)) < len(lines):
+        end = start + _count(lines[start : start + MAX_READ], MAX_READ // 2)
+        before = lines[max(start - CONTEXT, 0) : start]
+        before = before[len(before) - _count(before[::-1], MAX_READ // 2) :]
+        rows += _read(lexer, [*before, *lines[start:end]])[len(before) :]
     return rows
 
 

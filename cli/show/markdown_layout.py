@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
-from cli.show.blocks import parser_of
+from cli.show.blocks import MAX_CHARS, is_blank
 from cli.show.highlight import highlighted
-from cli.show.spans import Line, Look, Span, painted_row, plain, safe_row, styled, wrap_all, wrap_hard
-from cli.show.text_rows import columns
+from cli.show.spans import Line, Look, Span, painted_row, plain, safe_row, styled, wrap_all
+from cli.show.text_rows import columns, in_rows
 
 if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
+MAX_NESTING = 20
 LEAST_ROOM = 12
 """Columns that are left for text: what would be indented further is not indented at all."""
 LONGEST_RULE = 40
+MAX_COLORED = 50_000
+"""Characters of code that is coloured, which takes 0.2 s."""
 LONGEST_WORD = 12
 """Columns that the longest word of a column may claim; a longer one, such as an address, is cut."""
 
@@ -36,15 +41,28 @@ Cell: TypeAlias = Sequence[Line]
 """The lines of a cell: one, unless it holds line breaks."""
 
 
+@cache
+def parser() -> MarkdownIt:
+    """Return the parser. It takes definitions of links as text, so that a block depends on no other."""
+    from markdown_it import MarkdownIt
+
+    class Parser(MarkdownIt):
+        # An address is shown as it was written, since people copy it from the screen.
+        def normalizeLink(self, url: str) -> str:
+            return url
+
+        def normalizeLinkText(self, link: str) -> str:
+            return link
+
+    made = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
+    made.enable(["table", "strikethrough"]).disable("reference")
+    made.parse("*a*")  # collects the rules: not while another thread uses it as well
+    return made
+
+
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
-    """Whether a blank row stands between two blocks: where the source has one, and always around all but text."""
+    """Return whether a blank row stands between two blocks: where the source has one, and around all but text."""
     return has_blank or before not in _CLOSE_TO_WHAT_FOLLOWS or after not in _CLOSE_TO_WHAT_PRECEDES
-
-
-def code_rows(lines: Sequence[str], language: str, width: int, look: Look, before: Sequence[str] = ()) -> list[Line]:
-    """The rows of code; ``before`` are lines of the same block that were shown before."""
-    found = highlighted(lines, language, before)
-    return [row for line in found for row in wrap_hard(line, width)] if look.cuts_code else found
 
 
 @dataclass
@@ -61,49 +79,69 @@ class _Indent:
 
 
 class MarkdownPage:
-    """The rows of a Markdown text, each at most ``width`` columns."""
+    """A Markdown text as rows. It comes in parts, each of one block or more."""
 
-    def __init__(self, source: str, width: int, look: Look) -> None:
-        self.rows: list[str] = []
-        self.first = ""
-        """The kind of the first block; empty where there is none."""
-        self.last = ""
-        """The kind of the last block; while the page is made, of the one before in the same item or quote."""
-        self._source = source.split("\n")
-        self._width = width
+    def __init__(self, look: Look) -> None:
         self._look = look
+        self._width = 0
+        self._last = ""
+        """The kind of the block before in the same item or quote, or in the text; empty where there is none."""
+        self._source: list[str] = []
+        self._ends_blank = False
+        """Whether the part before ended with a blank line."""
         self._indents: list[_Indent] = []
-        self._add(parser_of(blocks_only=False).parse(source))
+        self._rows: list[str] = []
+        self._blanks = 0
+        """Blank rows that have to stand before the next row: there are none at the end of the text."""
+        self._has_rows = False
+
+    def add(self, source: str, width: int) -> list[str]:
+        """Return the rows of the next part. Each has at most ``width`` columns, but code is never cut."""
+        self._source, self._width, self._rows = source.split("\n"), width, []
+        if len(source) > MAX_CHARS and not source.lstrip().startswith(("```", "~~~")):
+            self._begin("paragraph", 0)
+            for row in in_rows(source, width):
+                self._row([("", row)])
+        else:
+            self._add(parser().parse(source))
+        self._ends_blank = len(self._source) > 1 and is_blank(self._source[-2])
+        return self._rows
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether a blank row stands before the next part, as far as that is known without its kind."""
+        return self._has_rows and self._ends_blank
 
     def _add(self, tokens: Sequence[Token]) -> None:
         for n, token in enumerate(tokens):
+            start = token.map[0] if token.map is not None else 0
             match token.type:
                 case "paragraph_open" | "heading_open":
-                    self._begin(token.type.removesuffix("_open"), token)
+                    self._begin(token.type.removesuffix("_open"), start)
                     base = _HEADINGS.get(token.tag, _OTHER_HEADING) if token.type == "heading_open" else ""
                     self._put(inline_lines(tokens[n + 1], self._look, base))
                 case "list_item_open":
-                    self._begin("item", token)
+                    self._begin("item", start)
                     self._item(token, tokens[n + 2])
                 case "blockquote_open":
-                    self._begin("quote", token)
+                    self._begin("quote", start)
                     bar = self._look.sign("│ ", "| ")
                     self._indent(bar, bar, is_quote=True)
                 case "list_item_close":
                     # What follows an item that ends in code stands apart from it, as it would from the code.
-                    self._close("item" if self.last in ("", *_CLOSE_TO_WHAT_FOLLOWS) else self.last)
+                    self._close("item" if self._last in ("", *_CLOSE_TO_WHAT_FOLLOWS) else self._last)
                 case "blockquote_close":
                     self._close("quote")
                 case "table_open":
-                    self._begin("table", token)
+                    self._begin("table", start)
                     self._table(tokens[n:])
                 case "fence" | "code_block":
-                    self._code(token)
+                    self._code(token, start)
                 case "html_block":
-                    self._begin("html", token)
+                    self._begin("html", start)
                     self._put([[("", safe_row(line))] for line in token.content.rstrip("\n").split("\n")])
                 case "hr":
-                    self._begin("rule", token)
+                    self._begin("rule", start)
                     self._put([[("2", self._look.sign("─", "-") * min(self._room, LONGEST_RULE))]])
                 case _:
                     pass
@@ -112,20 +150,22 @@ class MarkdownPage:
     def _room(self) -> int:
         return self._width - sum(columns(indent.rest) for indent in self._indents)
 
-    def _begin(self, kind: str, token: Token) -> None:
-        """A blank row before a block, where there is one."""
-        if self.last:
-            start = token.map[0] if token.map is not None else 0
-            has_blank = start > 0 and not self._source[start - 1].strip(" \t>")
-            if is_apart(self.last, kind, has_blank=has_blank):
-                self._row([])
-        self.first = self.first or kind
-        self.last = kind
+    def _begin(self, kind: str, start: int) -> None:
+        """Put a blank row before a block that begins in this line of the part, where there is one."""
+        has_blank = not self._source[start - 1].strip(" \t>") if start else self._ends_blank
+        if self._last and not self._blanks and is_apart(self._last, kind, has_blank=has_blank):
+            self._row([])
+        self._last = kind
 
     def _row(self, row: Line, *, only_quotes: bool = False) -> None:
         prefix = "".join(i.next() for i in self._indents if i.is_quote or not only_quotes)
         style = "2" if any(i.is_quote for i in self._indents) else ""
-        self.rows.append(painted_row([(style, prefix if plain(row) else prefix.rstrip()), *row]))
+        painted = painted_row([(style, prefix if plain(row) else prefix.rstrip()), *row])
+        if painted:
+            self._rows += [""] * self._blanks + [painted]
+            self._blanks, self._has_rows = 0, True
+        else:
+            self._blanks += self._has_rows
 
     def _put(self, lines: Sequence[Line]) -> None:
         for row in wrap_all(lines, self._room):
@@ -145,7 +185,7 @@ class MarkdownPage:
         self._indent(marker, " " * len(marker), is_quote=False)
 
     def _indent(self, marker: str, rest: str, *, is_quote: bool) -> None:
-        self.last = ""
+        self._last = ""
         if self._room - columns(rest) >= LEAST_ROOM:
             self._indents.append(_Indent(marker, rest, is_quote))
             return
@@ -155,17 +195,20 @@ class MarkdownPage:
         self._indents.append(_Indent(None, "", is_quote))
 
     def _close(self, kind: str) -> None:
-        if not self.last:
+        if not self._last:
             self._put_marker()
         self._indents.pop()
-        self.last = kind
+        self._last = kind
 
-    def _code(self, token: Token) -> None:
+    def _code(self, token: Token, start: int) -> None:
         self._put_marker()
-        self._begin("code", token)
-        room = self._width - sum(columns(indent.rest) for indent in self._indents if indent.is_quote)
-        lines = token.content.removesuffix("\n").split("\n")
-        for row in code_rows(lines, (token.info.split() or [""])[0], room, self._look):
+        self._begin("code", start)
+        # A line of spaces is blank, and blank lines at the end are not shown.
+        lines = ["" if is_blank(line) else line for line in token.content.split("\n")]
+        while lines and not lines[-1]:
+            lines.pop()
+        language = token.info.split()[:1] if len(token.content) <= MAX_COLORED else []
+        for row in highlighted(lines, "".join(language)):
             self._row(row, only_quotes=True)
 
     def _table(self, tokens: Sequence[Token]) -> None:
@@ -186,7 +229,7 @@ class MarkdownPage:
 
 
 def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
-    """The text inside a block, with a line for each line break of it."""
+    """Return the text inside a block, with a line for each line break of it."""
     lines: list[list[Span]] = [[]]
     styles = [base] if base else []
     links: list[tuple[str, int]] = []
@@ -225,7 +268,7 @@ def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
 def table_rows(
     head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, look: Look
 ) -> list[Line]:
-    """The rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
+    """Return the rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
     bold = [[styled("1", line) for line in cell] for cell in head]
     between = 3 * (len(head) - 1)
     every = [bold, *body]
@@ -237,7 +280,7 @@ def table_rows(
 
 
 def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
-    """The columns' widths: narrow columns get what they need, wide ones share the rest."""
+    """Return the widths of the columns: narrow columns get what they need, wide ones share the rest."""
     widths = least
     for n in sorted(range(len(natural)), key=lambda n: natural[n] - least[n]):
         open_ones = sum(1 for m in range(len(natural)) if widths[m] < natural[m])
@@ -273,7 +316,7 @@ def _joined(parts: Sequence[Line], widths: list[int], aligned: Sequence[str], ba
 
 
 def _stacked(head: Sequence[Cell], body: Sequence[Sequence[Cell]], width: int) -> list[Line]:
-    """Each row as lines of the form ``head: cell``, with a blank row between two of them."""
+    """Return each row as lines of the form ``head: cell``, with a blank row between two of them."""
     rows: list[Line] = []
     for n, cells in enumerate(body or [[[]] * len(head)]):
         rows += [[]] if n else []

@@ -1,7 +1,7 @@
-"""Events as rows of text for people: the progress of a headless run, and what scrolls above a prompt. Pure.
+"""Events as rows of text for people, each of which stays as it is: the progress of a headless run, a session. Pure.
 
 The rows of a child stand further in than those of its parent, below the call that started it, and name it, since
-several may work at the same time.
+several may work at the same time. ``updating`` has the renderer for rows that can be updated.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import at_limit, rows
-from cli.show.spacing import ANSWER, BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part, Spacing
+from cli.show.spacing import BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part
 from cli.show.table import table
-from cli.show.text_rows import Flow, flat, in_rows
+from cli.show.text_rows import Flow, flat, hard_rows, in_rows
 from cli.show.tour import Comment
-from cli.show.unsettled import Unsettled
 from cli.show.user_lines import folded
 
 NARROWEST = 20
@@ -63,113 +62,70 @@ _KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: TH
 LEAST_THOUGHT_S = 1.0
 """Seconds of a thought that has a row: nobody has waited for a shorter one."""
 
-LEAST_ROWS = 3
-"""Rows of what runs, however many lines wait."""
-
 
 class Renderer:
     """Turns the events of a chain into rows, in order; keeps what later rows need of earlier events.
 
     With ``streams`` replies are shown as they come, and nothing else prints the answer. With ``collapses`` what
     children do is no row but in ``tail``: only their starts, their ends and all that is between them and the user are.
-    With ``updates``, which needs both, rows can be updated: what is not settled is in ``tail``, blank rows part what is
-    shown, and a call, a line and a thought are one row each.
     """
 
+    _holds_progress = False
+
     def __init__(
-        self,
-        *,
-        color: bool,
-        ascii: bool,
-        width: int = 80,
-        streams: bool = False,
-        collapses: bool = False,
-        updates: bool = False,
+        self, *, color: bool, ascii: bool, width: int = 80, streams: bool = False, collapses: bool = False
     ) -> None:
         self.shows_answers = streams
         """Whether the answers are among the rows, so that nobody else has to print them."""
-        self.shows_thinking = not updates
-        """Whether thoughts are shown whole; one that is already goes on so."""
+        self.shows_thinking = True
+        """Whether thoughts are shown whole, else how long they took. One that has begun does not change."""
         self._collapses = collapses
-        self._unsettled = Unsettled() if updates else None
-        self._spacing = Spacing()
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
-        self._replies = StreamedReplies(counts=updates) if streams else HeldReplies()
+        self._replies = StreamedReplies() if streams else HeldReplies()
         self._thought: Flow | None = None
         self._thinks_since: float | None = None
         """When the thought began that is not shown whole."""
-        self._now = 0.0
-        """When the last event happened."""
-        self._progress: dict[tuple[str, str], _Progress] = {}
-        self._hint: tuple[str, list[str]] = ("", [])
-        """The question that is open, and how it is answered, where that is no row to stay."""
+        self._progress: dict[tuple[str, str], Progress] = {}
         self._owe_reply = set[str]()
         """The children that have read a line and not replied yet."""
 
     def lines(self, event: Event, context: Context | None = None) -> list[str]:
-        """The rows to show for this event, and those that have waited for it, without newlines; often none.
+        """Return the rows for this event, and those that have waited for it, without newlines; often none.
 
-        The context is that of the main agent's view, unless it is known otherwise.
+        The context is that of the main agent's view, unless another one is given.
         """
-        context = self._contexts.of(event) if context is None else context
-        self._now = event.time
-        if isinstance(event, events.Answer) and event.id == self._hint[0]:
-            self._hint = ("", [])
-        shown = self._shown([*self._before(event, context), *self._parts(event, context)])
-        if isinstance(event, events.Reply):
-            # A reply with calls says what they are for, so they follow it at once.
-            self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.set_apart(ANSWER)
-        return shown
+        return self._shown(self._parts(event, self._contexts.of(event) if context is None else context))
 
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
-        """The rows of a result in two parts: the answer stands between them."""
+        """Return the rows of a result in two parts: the answer stands between them."""
         context = self._contexts.of(event)
         return self._shown(self._released(event)), self._rows(event, self.place, context)
 
-    def resize(self, width: int) -> list[str]:
-        """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
+    def resize(self, width: int) -> None:
+        """Adapt to another width, from the next row on."""
         self.place = replace(self.place, width=max(width, NARROWEST))
-        found: list[Part] = [(ANSWER, self._replies.resize(self.place.width))]
+        self._replies.resize(self.place.width)
         if self._thought is not None:
             self._thought.width = self.place.width
-            found.append((THINKING, self._thought.add("")))
-        return self._shown(found)
 
     def rest(self) -> list[str]:
-        """The rows of what is not settled, when nothing more will come."""
-        if self._unsettled is None:
-            return [row for row in self.tail.split("\n") if row.strip()]
-        unfinished = [row for row in (self._unfinished or "").split("\n") if row]
-        return self._shown([*self._unheld(), (ANSWER, unfinished), (WORK, self._unsettled.rest(self.place))])
+        """Return the rows of what is not settled, when nothing more will come."""
+        return [row for row in self.tail.split("\n") if row.strip()]
 
     @property
     def tail(self) -> str:
-        """What may still change, as it was at the last event."""
-        return self.tail_at(self._now)
+        """What may still change, as it was at the last event: the end of a reply or a thought, else what is at work."""
+        return self._unfinished or "\n".join(self._working(MOST_ROWS))
 
     def tail_at(self, now: float) -> str:
-        """What may still change: the unfinished rows of a reply or a thought, what children do and tools say.
-
-        Where rows can be updated also what is not settled, at this time; elsewhere a reply hides all else.
-        """
-        unfinished, unsettled = self._unfinished, self._unsettled
-        if unsettled is None:
-            return unfinished or "\n".join(self._working(now, MOST_ROWS))
-        waiting = unsettled.waiting(self.place, now, MOST_ROWS - LEAST_ROWS)
-        working = self._working(now, MOST_ROWS - len(waiting))
-        thinking = []
-        if self._thinks_since is not None:
-            took = duration(now - self._thinks_since, whole=True)
-            thinking = [self.place.paint("dim", f"thinking {took}")]
-        kind = THINKING if self._thought is not None else ANSWER
-        groups = [(kind, unfinished.split("\n") if unfinished else []), (THINKING, thinking)]
-        return self._spaced([*groups, (WORK, [*self._hint[1], *working, *waiting])])
+        """Return what may still change, at this time."""
+        return self.tail
 
     @property
     def is_timed(self) -> bool:
         """Whether ``tail_at`` changes as time passes."""
-        return self._thinks_since is not None or (self._unsettled is not None and self._unsettled.is_timed)
+        return self._thinks_since is not None
 
     @property
     def drawn_tail(self) -> str:
@@ -178,29 +134,17 @@ class Renderer:
 
     @property
     def _unfinished(self) -> str | None:
-        unfinished = self._replies.tail
-        return self._thought.tail if unfinished is None and self._thought is not None else unfinished
+        if self._replies.tail is None and self._thought is not None:
+            return "\n".join(hard_rows(self._thought.tail, self.place.width))
+        return self._replies.tail
 
-    def _working(self, now: float, most: int) -> list[str]:
+    def _working(self, most: int, running: Sequence[str] = ()) -> list[str]:
+        """Return the rows of the children at work, of the calls that run, and what the latest tool says."""
         place, working = self.place, self._contexts.working if self._collapses else {}
-        running: list[str] = []
-        if self._unsettled is not None:
-            running = self._unsettled.running(place, now, max(most - len(working), most // 2))
         children = child_rows(working, place.width, place.sign, most - len(running))
-        rows = [*(place.paint("dim", row) for row in children), *running]
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
+        rows = [*(place.paint("dim", row) for row in children), *running]
         return [*rows, *(place.one_row(f"  {row}") for row in next(filter(None, said), []))][:most]
-
-    def _spaced(self, groups: Sequence[Part]) -> str:
-        """The rows of the tail, with a blank one wherever one will stand when they are settled."""
-        rows: list[str] = []
-        for kind, found in groups:
-            if not found:
-                continue
-            if found[0] and (rows or self._spacing.is_apart(kind)):
-                rows.append("")
-            rows += found
-        return "\n".join(rows)
 
     @property
     def holds_rows(self) -> bool:
@@ -208,26 +152,20 @@ class Renderer:
         return self._replies.holds_rows
 
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
-        """How to answer a question that is open; ``by_key``: one key does."""
+        """Return how to answer a question that is open; ``by_key``: one key does."""
         place = self.place.below(depth_of(self._contexts.working, event.agent), "")
         found = in_rows(question_rows.hint(event, by_key=by_key).replace("·", place.sign("·")), place.room - 2)
-        rows = [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in found]
-        if self._unsettled is None:
-            return rows
-        self._hint = (event.id, rows)  # of use until the answer
-        return self._shown(self._unheld())
+        return [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in found]
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """The rows of an answer to what was typed, which is repeated above it; ``rows`` come below it as they are."""
+        """Return the rows of an answer to what was typed, which is repeated above it; ``rows`` come below it."""
         place, shown = self.place, folded(command, self.place.room)
         typed = [] if not shown else place.spans([("bold", f"{place.sign('»')} {shown}")])
         found = [*typed, *in_rows(text, place.room), *rows]
-        found = self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
-        self._spacing.set_apart(COMMAND)
-        return found
+        return self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
 
     def beside(self, comments: Iterable[Comment]) -> list[str]:
-        """Rows of somebody who stands beside the user and comments on what happens."""
+        """Return rows of somebody who stands beside the user and comments on what happens."""
         place, found = self.place, list[str]()
         for comment in comments:
             room = place.width - 2
@@ -247,32 +185,12 @@ class Renderer:
         return isinstance(event, WORK_OF_CHILDREN)
 
     def _shown(self, parts: Iterable[Part]) -> list[str]:
-        if self._unsettled is None:
-            return [row for _, rows in parts for row in rows]
-        return self._spacing.rows(parts)
-
-    def _unheld(self, event: Event | None = None) -> list[Part]:
-        """The question that was held back, if the event does not answer it at once."""
-        held = self._unsettled.unheld(event) if self._unsettled is not None else None
-        if held is None:
-            return []
-        question, place = held
-        return self._work(rows(question, place, Context()), place)
-
-    def _before(self, event: Event, context: Context) -> list[Part]:
-        """What was held back or repeated, and is settled by this event."""
-        if self._unsettled is None:
-            return []
-        place = self.place.below(context.depth, context.agent)
-        went_on = self._unsettled.went_on(event, place)
-        return [*self._unheld(event), *self._work(went_on, place)]
+        return [row for _, rows in parts for row in rows]
 
     def _parts(self, event: Event, context: Context) -> list[Part]:
         if context.depth:
-            if self._is_left_out(event):
-                return []
             place = self.place.below(context.depth, context.agent)
-            return self._work(self._rows(event, place, context), place)
+            return [] if self._is_left_out(event) else self._work(self._rows(event, place, context), place)
         released = self._released(event)
         match event:
             case events.TextDelta():
@@ -287,11 +205,10 @@ class Renderer:
                 return self._replies.aside([*released, (kind, self._rows(event, self.place, context))])
 
     def _work(self, rows: Sequence[str], place: RowPlace) -> list[Part]:
-        indented = [f"{place.indent}{row}" if row else row for row in rows]
-        return self._replies.aside([(WORK, indented)])
+        return self._replies.aside([(WORK, [f"{place.indent}{row}" if row else row for row in rows])])
 
     def _released(self, event: Event) -> list[Part]:
-        """What was held back, or is unfinished, and is settled by this event."""
+        """Return what was held back, or is unfinished, and is settled by this event."""
         found: list[Part] = []
         # A queued line or a note does not end a thought.
         if isinstance(event, _ENDS_THOUGHT):
@@ -299,7 +216,7 @@ class Renderer:
             ended = [] if self._thought is None else self._dim(self._thought.end())
             self._thought = None
             if since is not None and event.time - since >= LEAST_THOUGHT_S:
-                ended = [self.place.paint("dim", f"thought {duration(event.time - since, whole=True)}")]
+                ended = self._dim([f"thought {duration(event.time - since, whole=True)}"])
             found = [] if isinstance(event, events.Retry) else [(THINKING, ended)]
         return found + self._replies.release(event, self.place)
 
@@ -309,51 +226,44 @@ class Renderer:
                 self._thinks_since = self._thinks_since or event.time
                 return []
             case events.ThinkingDelta():
-                if self._thought is None:
-                    self._thought, self._thinks_since = Flow(place.width), None
+                self._thought, self._thinks_since = self._thought or Flow(place.width), None
                 return self._dim(self._thought.add(event.text))
             case events.ToolProgress():
                 # What writes over its own row, as progress bars do, has said something each time.
                 said = [row for row in rows_of(event.text.replace("\r", "\n")) if row.strip()]
-                progress = self._progress.setdefault((context.agent, event.id), _Progress())
-                return _progress_rows(progress.add(said, holds=self._unsettled is not None), place)
+                progress = self._progress.setdefault((context.agent, event.id), Progress(holds=self._holds_progress))
+                return progress_rows(progress.add(said), place)
             case events.ToolResult():
-                ended = self._progress.pop((context.agent, event.id), _Progress())
-                last = ended.last[-1:] if self._unsettled is not None else []
-                settled = self._settled(event, place, context)
-                said = _progress_rows(ended.end(place.sign("…")), place)
-                # What is said in the row below is not said twice.
-                is_twice = bool(last) and any(flat(last[0]) in row for row in settled)
-                return [*(said[:-1] if is_twice else said), *settled]
+                return [*progress_rows(self._end_progress(event, context, place), place), *rows(event, place, context)]
             case events.AgentEnded():
                 self._progress = {key: value for key, value in self._progress.items() if key[0] != event.name}
             case events.Result(status="max_iterations") if self._collapses:
                 return at_limit(event, place, context)
-            case events.IterationStarted() if self._unsettled is not None:
-                return []
             case events.Result(trace_path=str(path)) if path and not self._collapses:
                 # At a prompt /debug shows the trace.
                 return [*rows(event, place, context), place.paint("dim", f"  trace: {flat(path)}")]
             case _:
                 pass
-        return self._settled(event, place, context)
+        return rows(event, place, context)
 
-    def _settled(self, event: Event, place: RowPlace, context: Context) -> list[str]:
-        settled = self._unsettled.rows(event, place, context) if self._unsettled is not None else None
-        return rows(event, place, context) if settled is None else settled
+    def _end_progress(self, event: events.ToolResult, context: Context, place: RowPlace) -> list[str]:
+        progress = self._progress.pop((context.agent, event.id), None)
+        return [] if progress is None else progress.end(place.sign("…"))
 
     def _dim(self, rows: Sequence[str]) -> list[str]:
         return [self.place.paint("dim", row) for row in rows if row]
 
 
-def _progress_rows(rows: Sequence[str], place: RowPlace) -> list[str]:
-    return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in rows]
+def progress_rows(said: Sequence[str], place: RowPlace) -> list[str]:
+    """Return what a tool has said as rows."""
+    return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in said]
 
 
-class _Progress:
-    """The rows of one tool call. Where rows can be updated the last one is held back until there is another."""
+class Progress:
+    """What one tool call says. With ``holds`` the last row is held back until there is another."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds: bool) -> None:
+        self._holds = holds
         self._count = 0
         self._held: list[str] = []
         self._last: deque[str] = deque(maxlen=LAST)
@@ -363,17 +273,19 @@ class _Progress:
         """The latest of the rows that are not shown yet."""
         return [*self._held, *self._last]
 
-    def add(self, rows: Sequence[str], *, holds: bool) -> Sequence[str]:
-        if not rows:
+    def add(self, said: Sequence[str]) -> list[str]:
+        """Add what was said, and return what is shown now."""
+        if not said:
             return []
         room = max(FIRST - self._count, 0)
-        self._count += len(rows)
-        self._last.extend(rows[room:])
-        shown = [*self._held, *rows[:room]]
-        self._held = [shown.pop()] if holds and not self._last else []
+        self._count += len(said)
+        self._last.extend(said[room:])
+        shown = [*self._held, *said[:room]]
+        self._held = [shown.pop()] if self._holds and not self._last else []
         return shown
 
     def end(self, mark: str) -> list[str]:
+        """Return what is left to show at the end of the call."""
         left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {counted(left_out, 'more line')}"] if left_out else []
         return [*self._held, *note, *self._last]

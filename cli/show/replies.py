@@ -39,28 +39,29 @@ class StreamedReplies:
         return bool(self._aside)
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
-        """What a piece of a reply completes."""
+        """Append a piece of a reply. Return what it completes."""
         if self._flow is None:
             look = Look(ascii=place.ascii)
             self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
-        rows, whole = self._flow.add(text), self._flow.whole
-        if whole is None:
-            return [(ANSWER, rows)]
-        return [(ANSWER, rows[:whole]), *self._take_aside(), (ANSWER, rows[whole:])]
+        first, *others = self._flow.add(text)
+        parts: list[Part] = [(ANSWER, first)]
+        for rows in others:
+            parts += [*self._take_aside(), (ANSWER, rows)]
+        return parts
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """What is left of a reply that is complete."""
+        """End a reply that is complete. Return what is left of it."""
         parts = self.add(reply.text, place) if self._flow is None else []
         return parts + self._end_flow()
 
     def cut_off(self, place: RowPlace) -> list[Part]:
-        """What waited for a reply that will be asked for again."""
+        """Drop a reply that will be asked for again. Return what waited for it."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), (WORK, note)]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """What this event settles."""
+        """Return what this event settles."""
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
         parts = self._end_flow()
@@ -71,18 +72,16 @@ class StreamedReplies:
         return [*parts, (ANSWER, in_rows(left, place.room))]
 
     def aside(self, parts: list[Part]) -> list[Part]:
-        """The parts, unless they have to wait for the end of a block."""
+        """Return the parts, unless they have to wait for the end of a block."""
         if self._flow is None or not self._flow.is_open:
             return parts
         self._aside += (part for part in parts if part[1])
         return []
 
-    def resize(self, width: int) -> list[str]:
-        """Adapt to another width. Returns the rows that no longer fit into the unfinished one."""
-        if self._flow is None:
-            return []
-        self._flow.width = width
-        return self._flow.add("")
+    def resize(self, width: int) -> None:
+        """Adapt to another width, from the next row on."""
+        if self._flow is not None:
+            self._flow.width = width
 
     def _end_flow(self) -> list[Part]:
         flow, self._flow = self._flow, None
@@ -105,18 +104,18 @@ class HeldReplies(StreamedReplies):
         self._held: str | None = None
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
-        """Nothing: a reply is shown whole."""
+        """Return nothing: a reply is shown whole."""
         return []
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """The reply, unless it may be the answer."""
+        """Return the reply, unless it may be the answer."""
         if reply.tool_calls == 0:
             self._held = reply.text
             return []
         return [(ANSWER, rows_of(reply.text))]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """The reply that was held back, if this event shows that it was not the answer."""
+        """Return the reply that was held back, if this event shows that it was not the answer."""
         held = self._held
         if held is None or not isinstance(event, _ENDS_WAITING):
             return []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from chain.text.phrases import when
 from chain.text.wording import counted
 from cli.show.signs import Sign, written
-from cli.show.text_rows import columns, cut, cut_start, flat
+from cli.show.text_rows import columns, cut, cut_start, flat, padded
 
 if TYPE_CHECKING:
     from chain.app import sessions as kept
@@ -54,7 +54,7 @@ def session_rows(
     room = width - sum(widths.values()) - len(GAP) * len(shown)
 
     def joined(cells: list[str], query: str) -> str:
-        return GAP.join([*(_padded(cells[n], widths[n], n) for n in shown), query])
+        return GAP.join([*(padded(cells[n], widths[n], right=n > 2) for n in shown), query])
 
     found: list[str] = []
     if room >= LEAST_QUERY:
@@ -89,7 +89,7 @@ def _below(session: kept.Summary, width: int, sign: Sign, here: str, home: str, 
     facts = [counted(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
     facts += [f"{counted(len(session.open_lines), 'line')} waiting"] if session.open_lines else []
     found = [
-        f"{_padded(mark, columns(sign('●')), 0)} {when}{GAP}{id}",
+        f"{padded(mark, columns(sign('●')))} {when}{GAP}{id}",
         f"{INDENT}{', '.join(facts)}",
         f"{INDENT}{_query(session, width - len(INDENT), sign, here, home)}",
     ]
@@ -105,12 +105,6 @@ def _query(session: kept.Summary, room: int, sign: Sign, here: str, home: str) -
         where = f"~{where.removeprefix(home)}"
     where = f" in {cut_start(where, max(room // 3, 8), sign('…'))}"
     return cut(query, room - columns(where), sign("…")) + where
-
-
-def _padded(cell: str, width: int, column: int) -> str:
-    """Numbers stand to the right."""
-    space = " " * (width - columns(cell))
-    return space + cell if column > 2 else cell + space
 
 
 def moment(at: float, now: float) -> str:

@@ -21,7 +21,7 @@ class Spacing:
         self._ends_blank = True
 
     def rows(self, parts: Iterable[Part]) -> list[str]:
-        """The rows of parts, with the blank ones between them."""
+        """Return the rows of parts, with the blank ones between them."""
         found: list[str] = []
         for kind, rows in parts:
             if not rows:
@@ -32,8 +32,17 @@ class Spacing:
             self._last, self._ends_blank = kind, not rows[-1]
         return found
 
+    def preview(self, parts: Iterable[Part]) -> str:
+        """Return the rows of parts that are not settled, with a blank one wherever one will stand when they are."""
+        found: list[str] = []
+        for kind, rows in parts:
+            if rows and rows[0] and (found or self.is_apart(kind)):
+                found.append("")
+            found += rows
+        return "\n".join(found)
+
     def is_apart(self, kind: str) -> bool:
-        """Whether a blank row would stand before rows of this kind."""
+        """Return whether a blank row would stand before rows of this kind."""
         return kind != self._last and not self._ends_blank
 
     def join(self, kind: str, to: str) -> None:

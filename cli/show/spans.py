@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeAlias
 
 from chain.text.plain import sanitize
-from cli.show.text_rows import TAB, columns, fitting, row_starts
+from cli.show.text_rows import TAB, columns, fitting
 
 Span: TypeAlias = tuple[str, str]
 """The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
@@ -23,21 +22,19 @@ _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
 class Look:
     """How Markdown is to look.
 
-    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends. ``cuts_code`` cuts
-    lines of code to the width; else that is left to the terminal, from which they can then be copied whole.
+    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends.
     """
 
     ascii: bool = False
     reflow: bool = False
-    cuts_code: bool = False
 
     def sign(self, sign: str, plain: str) -> str:
-        """The sign, or what stands for it where only ASCII is shown."""
+        """Return the sign, or its replacement where only ASCII is shown."""
         return plain if self.ascii else sign
 
 
 def painted_row(line: Line) -> str:
-    """The line as a row. Each span resets its own colours."""
+    """Return the line as a row. Each span resets its own colours."""
     return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text for sgr, text in line)
 
 
@@ -47,12 +44,12 @@ def safe_row(text: str) -> str:
 
 
 def plain(line: Line) -> str:
-    """The text of a line."""
+    """Return the text of a line."""
     return "".join(text for _, text in line)
 
 
 def lines_in(spans: Iterable[Span]) -> list[Line]:
-    """The lines of spans that hold newlines."""
+    """Return the lines of spans that hold newlines."""
     lines: list[list[Span]] = [[]]
     for sgr, text in spans:
         first, *rest = text.replace("\t", " " * TAB).split("\n")
@@ -62,26 +59,20 @@ def lines_in(spans: Iterable[Span]) -> list[Line]:
 
 
 def wrap(line: Line, width: int) -> list[Line]:
-    """The rows of a line, cut between words where possible; none has more than ``width`` columns."""
+    """Return the rows of a line, cut between words where possible; none has more than ``width`` columns."""
     text = plain(line)
     if len(text) <= width and text.isascii() and not text.endswith(" "):
         return [line]
     return _slices(line, _word_ends(text, width))
 
 
-def wrap_hard(line: Line, width: int) -> list[Line]:
-    """The rows of a line, cut where the terminal would cut it; no character is added or lost."""
-    text = plain(line)
-    return _slices(line, list(pairwise([*row_starts(text, width), len(text)])))
-
-
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
-    """The rows of several lines."""
+    """Return the rows of several lines."""
     return [row for line in lines for row in wrap(line, width)]
 
 
 def styled(sgr: str, line: Line) -> Line:
-    """The line with another style under its own."""
+    """Return the line with another style under its own."""
     return [(";".join(filter(None, (sgr, own))), text) for own, text in line]
 
 
@@ -100,7 +91,7 @@ def _word_ends(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _break(text: str, begin: int, full: int) -> int:
-    """The last place up to ``full`` where the text may be cut, or ``full``."""
+    """Return the last place up to ``full`` where the text may be cut, or ``full``."""
     if text[full] == " ":
         return full
     for at in range(full, begin, -1):
@@ -117,7 +108,7 @@ def _is_between_wide(text: str, at: int) -> bool:
 
 
 def _slices(line: Line, places: list[tuple[int, int]]) -> list[Line]:
-    """The parts of a line, which are in order and do not overlap."""
+    """Return the parts of a line at these places, which are in order and do not overlap."""
     parts: list[Line] = []
     spans = iter(line)
     sgr, text = next(spans, ("", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from cli.show.text_rows import columns, fitting, flat
+from cli.show.text_rows import columns, fitting, flat, padded
 
 MOST_BESIDE = 3
 GAP = 2
@@ -22,7 +22,7 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     found = []
     for *first, last in every:
-        head = indent + "".join(f"{_padded(cell, room)}{' ' * GAP}" for cell, room in zip(first, widths, strict=False))
+        head = indent + "".join(f"{padded(cell, room)}{' ' * GAP}" for cell, room in zip(first, widths, strict=False))
         hangs = columns(head) if width - columns(head) >= LEAST else BELOW
         parts = _folded(last, width - columns(head), width - hangs)
         found += [(head + parts[0]).rstrip(), *(" " * hangs + part for part in parts[1:])]
@@ -36,12 +36,8 @@ def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text
     if beside == 1:
         return table(entries, width, indent="")
     rows = ceil(len(entries) / beside)
-    cells = [_padded(name, term) + " " * GAP + _padded(about, text) for name, about in entries]
+    cells = [padded(name, term) + " " * GAP + padded(about, text) for name, about in entries]
     return [(" " * GAP).join(cells[n::rows]).rstrip() for n in range(rows)]
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - columns(text))
 
 
 def _folded(text: str, first: int, others: int) -> list[str]:

@@ -49,6 +49,12 @@ def _columns_of(char: str) -> int:
     return max(wcwidth(char), 0)
 
 
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    """Return the text with spaces up to ``width`` columns, before it if it stands to the ``right``."""
+    space = " " * (width - columns(text))
+    return space + text if right else text + space
+
+
 def cluster_beside(text: str, at: int, by: int) -> int:
     """Return the place on the other side of the grapheme cluster that ends at a place (-1) or begins there (1)."""
     if (text[at - 1 : at] if by < 0 else text[at : at + 2]).isascii():

@@ -106,7 +106,7 @@ class _Transcript:
         rows = renderer.place.note("…", f"{counted(count, 'earlier event')} not kept", "dim") if count else []
         for entry in self._entries:
             rows += renderer.lines(entry.event, entry.context)
-        return rows + (renderer.tail.split("\n") if renderer.tail else [])
+        return rows + renderer.rest()
 
 
 class Transcripts:

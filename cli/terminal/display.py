@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cli.screen.protocol import Screen
 from cli.show.renderer import Renderer
 from cli.show.tour import Tour
+from cli.show.updating import UpdatingRenderer
 from cli.terminal.alerts import Alerts
 from cli.terminal.invocation import Looks
 
@@ -24,14 +25,11 @@ class Display:
 
     def renderer(self) -> Renderer:
         """What makes the rows of a session."""
-        renderer = Renderer(
-            color=self.looks.color,
-            ascii=self.looks.ascii,
-            width=self.screen.width,
-            streams=True,
-            collapses=True,
-            updates=self.screen.has_keys and self.looks.updates,
-        )
+        color, ascii, width = self.looks.color, self.looks.ascii, self.screen.width
+        if self.screen.has_keys and self.looks.updates:
+            renderer: Renderer = UpdatingRenderer(color=color, ascii=ascii, width=width)
+        else:
+            renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         if self.shows_thinking is not None:
             renderer.shows_thinking = self.shows_thinking
         return renderer

@@ -318,7 +318,8 @@ class TerminalSession:
         self._screen.refresh()
 
     def _show_events(self, batch: Sequence[events.Event]) -> None:
-        rows = self._renderer.resize(self._screen.width)
+        self._renderer.resize(self._screen.width)
+        rows: list[str] = []
         settled = {event.id for event in batch if isinstance(event, events.Answer)}
         with self._lock:
             for event in batch:

@@ -20,6 +20,7 @@ from chain.text.plain import sanitize
 from cli.show.renderer import Renderer
 from cli.show.signs import in_ascii
 from cli.show.text_rows import LONGEST_SHOWN
+from cli.show.updating import UpdatingRenderer
 
 
 def shown(*happened: Event, color: bool = False, ascii: bool = False, width: int = 80) -> list[str]:
@@ -367,7 +368,7 @@ def test_how_a_file_changes_is_counted_in_ascii_too() -> None:
         preview=diff.text, subject="a.py", diff=diff,
     )  # fmt: skip
     ended = events.ToolResult(id="c1", name="edit_file", text="x", is_error=False, seconds=0, summary=(diff.counts,))
-    renderer = Renderer(color=False, ascii=True, updates=True)
+    renderer = UpdatingRenderer(color=False, ascii=True)
     rows = "\n".join(row for event in (asked, ended) for row in renderer.lines(event))
 
     assert rows.isascii()

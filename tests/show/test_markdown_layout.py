@@ -12,7 +12,7 @@ from cli.show.spans import Look
 
 
 def rows_of(source: str, width: int = 40, *, ascii: bool = False) -> list[str]:
-    rows = MarkdownPage(source, width, Look(ascii=ascii)).rows
+    rows = MarkdownPage(Look(ascii=ascii)).add(source, width)
     for row in rows:
         check_row(row, width)
     return [bare(row) for row in rows]
@@ -81,19 +81,19 @@ def test_only_ascii_is_added_where_only_that_is_shown(source: str, rows: list[st
 
 
 def test_levels_of_headings_differ_and_differ_from_text() -> None:
-    rows = MarkdownPage("# a\n\n## a\n\n### a\n\na", 40, Look()).rows[::2]
+    rows = MarkdownPage(Look()).add("# a\n\n## a\n\n### a\n\na", 40)[::2]
     assert len(set(rows)) == 4
     assert {bare(row) for row in rows} == {"a"}
 
 
 @pytest.mark.parametrize("source", ["*a*", "**a**", "`a`", "~~a~~", "# a", "[a](b)", "**`a`**"])
 def test_emphasis_can_be_seen(source: str) -> None:
-    assert MarkdownPage(source, 40, Look()).rows[0].startswith("\x1b[")
+    assert MarkdownPage(Look()).add(source, 40)[0].startswith("\x1b[")
 
 
 def test_colours_are_those_of_the_terminals_theme() -> None:
     source = "# a *b* **c** `d` ~~e~~ [f](g)\n> h\n***\n```python\n@x\ndef f(): return 'a' + 1 # c\n```\n"
-    rows = "\n".join(MarkdownPage(source, 40, Look()).rows)
+    rows = "\n".join(MarkdownPage(Look()).add(source, 40))
     codes = {int(code) for codes in re.findall(r"\x1b\[([0-9;]+)m", rows) for code in codes.split(";")}
     # No black, white or background: one of them is the reader's own background.
     assert codes <= {0, 1, 2, 3, 4, 9, *range(31, 37)}
@@ -112,4 +112,4 @@ def test_what_is_nested_deeper_than_the_screen_is_wide_is_still_shown() -> None:
 
 
 def test_the_lines_of_a_paragraph_are_joined_where_they_mean_nothing() -> None:
-    assert MarkdownPage("One\ntwo", 40, Look(reflow=True)).rows == ["One two"]
+    assert MarkdownPage(Look(reflow=True)).add("One\ntwo", 40) == ["One two"]

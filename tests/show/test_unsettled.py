@@ -11,12 +11,13 @@ from chain.events import AdjustmentView, Event, TaskView
 from chain.text.wording import SKIPPED
 from cli.show.child_agents import MOST_ROWS
 from cli.show.renderer import Renderer
+from cli.show.updating import UpdatingRenderer
 from cli.show.user_lines import MAX_CHARS, waiting_row
 
 
 def shown(*happened: Event, width: int = 100, ascii: bool = False, color: bool = False) -> tuple[list[str], list[str]]:
     """The settled rows, and those that are not."""
-    renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True, updates=True)
+    renderer = UpdatingRenderer(color=color, ascii=ascii, width=width)
     rows = [bare(row) for event in happened for row in renderer.lines(event)]
     return rows, [bare(row) for row in renderer.tail.split("\n")] if renderer.tail else []
 
@@ -79,7 +80,7 @@ def test_a_call_and_its_result_are_one_row(begun: events.ToolCall, ended: events
 
 
 def test_a_long_call_shows_its_seconds_and_keeps_its_facts_on_a_narrow_terminal() -> None:
-    renderer = Renderer(color=False, ascii=False, width=40, streams=True, collapses=True, updates=True)
+    renderer = UpdatingRenderer(color=False, ascii=False, width=40)
     renderer.lines(call("shell", command="make " + "x" * 90))
     assert renderer.is_timed
     assert renderer.tail_at(52.0).endswith(" · 42 s")
@@ -92,7 +93,7 @@ def test_a_long_call_shows_its_seconds_and_keeps_its_facts_on_a_narrow_terminal(
 
 def test_a_failed_command_is_red_and_a_good_one_is_not() -> None:
     for code, red in ((2, True), (0, False)):
-        renderer = Renderer(color=True, ascii=False, streams=True, collapses=True, updates=True)
+        renderer = UpdatingRenderer(color=True, ascii=False)
         renderer.lines(call("shell", command="make"))
         [row] = renderer.lines(command(code=code))
         assert ("\x1b[31m" in row) == red
@@ -157,7 +158,7 @@ def test_a_long_pasted_text_is_one_row_wherever_it_is_shown_once_it_is_sent(text
         "a query": shown(events.RunStarted(id="L1", query=text), width=100)[0],
         "delivered": shown(line, landed("L1", message=text), width=100)[0],
         "returned": shown(line, events.Receipt(id="L1", text=text, state="returned"), width=100)[0],
-        "a command": Renderer(color=False, ascii=False, width=100, updates=True, streams=True).answer(text, "no"),
+        "a command": UpdatingRenderer(color=False, ascii=False, width=100).answer(text, "no"),
     }
     for where, rows in found.items():
         assert shows in "\n".join(rows), where
@@ -178,7 +179,7 @@ def test_a_long_line_is_cut_while_it_waits_and_whole_when_it_is_settled(width: i
 
 
 def test_what_is_never_settled_is_shown_whole_at_the_end() -> None:
-    renderer = Renderer(color=False, ascii=False, streams=True, collapses=True, updates=True)
+    renderer = UpdatingRenderer(color=False, ascii=False)
     text = " ".join(f"word{n}" for n in range(60))
     for event in (call("shell", command="make"), queued("L1", text)):
         assert renderer.lines(event) == []
@@ -193,7 +194,7 @@ def retry(attempt: int, time: float, delay_s: float = 12) -> events.Retry:
 
 
 def test_retries_are_one_row_that_counts_down() -> None:
-    renderer = Renderer(color=False, ascii=False, streams=True, collapses=True, updates=True)
+    renderer = UpdatingRenderer(color=False, ascii=False)
     for n in range(1, 5):
         assert renderer.lines(retry(n, 10.0 * n)) == []
     assert renderer.tail_at(40.0) == "↻ overloaded, again in 12 s (attempt 4), Esc ends"
@@ -211,7 +212,7 @@ def test_a_thought_is_one_row_unless_it_is_to_be_whole() -> None:
     reply = events.Reply(text="Done.", tool_calls=0, time=14)
     assert shown(*thinks) == ([], ["thinking 2 s"])
     assert shown(*thinks, reply)[0] == ["thought 4 s", "", "Done."]
-    renderer = Renderer(color=False, ascii=False, streams=True, collapses=True, updates=True)
+    renderer = UpdatingRenderer(color=False, ascii=False)
     renderer.shows_thinking = True
     assert [row for event in (*thinks, reply) for row in renderer.lines(event)] == ["Hm.", "Yes.", "", "Done."]
 
@@ -338,7 +339,7 @@ def test_a_call_that_never_started_says_what_it_was_about() -> None:
 
 @pytest.mark.parametrize("whole_at_first", [False, True])
 def test_of_a_thought_nothing_is_lost_when_it_is_switched_amid_it(whole_at_first: bool) -> None:
-    renderer = Renderer(color=False, ascii=False, streams=True, collapses=True, updates=True)
+    renderer = UpdatingRenderer(color=False, ascii=False)
     renderer.shows_thinking = whole_at_first
     rows = renderer.lines(events.ThinkingDelta(text="Hm.\nPer", time=10))
     renderer.shows_thinking = not whole_at_first

@@ -1,0 +1,281 @@
+"""Events as rows of text above a prompt, where what is not settled stands in rows that are drawn again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from chain import events
+from chain.events import Event
+from chain.text import phrases
+from chain.text.phrases import duration
+from chain.text.wording import MAIN
+from cli.show import call_rows, unsettled, user_lines
+from cli.show.child_agents import MOST_ROWS
+from cli.show.event_context import Context
+from cli.show.place import RowPlace
+from cli.show.renderer import Renderer, progress_rows
+from cli.show.replies import StreamedReplies
+from cli.show.rows import rows
+from cli.show.spacing import ANSWER, COMMAND, THINKING, WORK, Part, Spacing
+from cli.show.text_rows import flat
+
+LEAST_ROWS = 3
+"""Rows of what runs, however many lines wait."""
+SHORT_S = 2.0
+"""How long a single retry may take without a row of its own: nobody has noticed it."""
+PLAN = "plan_"
+"""The names of the tools that change the plan begin so."""
+
+_GOES_ON = (
+    events.ThinkingDelta,
+    events.TextDelta,
+    events.Reply,
+    events.ToolCall,
+    events.IterationStarted,
+    events.UserInterruption,
+)
+"""What shows that a reply that was asked for again has come."""
+
+
+@dataclass(slots=True)
+class _RunningCall:
+    """A call that runs."""
+
+    event: events.ToolCall
+    agent: str = ""
+    """The agent that it waits for."""
+    was_stopped: bool = False
+    """Whether its agent was stopped, which has a row of its own."""
+    is_said: bool = False
+    """Whether other rows say what became of it, unless that is an error."""
+
+
+@dataclass(slots=True)
+class _RetrySeries:
+    since: float
+    last: events.Retry
+    count: int = 1
+
+
+class UpdatingRenderer(Renderer):
+    """A renderer for a prompt: what is not settled is in ``tail``, and blank rows part what is shown.
+
+    A call, a line and a thought are one row each, when they are settled.
+    """
+
+    _holds_progress = True
+
+    def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
+        super().__init__(color=color, ascii=ascii, width=width, streams=True, collapses=True)
+        self.shows_thinking = False
+        self._replies = StreamedReplies(counts=True)
+        self._spacing = Spacing()
+        self._now = 0.0
+        """When the last event happened."""
+        self._hint: tuple[str, list[str]] = ("", [])
+        """The question that is open, and how it is answered, which is of use until the answer."""
+        self._calls: dict[str, _RunningCall] = {}
+        """The main agent's calls that run."""
+        self._lines: dict[str, events.LineQueued] = {}
+        """The lines that wait."""
+        self._retries: dict[str, _RetrySeries] = {}
+        self._held: tuple[events.Question, RowPlace] | None = None
+        """A question that the next event may answer, without anybody having seen it."""
+        self._questions: dict[str, events.Question] = {}
+        self._notes: dict[str, str] = {}
+        """What the row of a call says of the question whether it may run."""
+        self._refused: dict[str, str] = {}
+        """What calls would have done that the user refused."""
+        self._tasks: tuple[events.TaskView, ...] = ()
+
+    def lines(self, event: Event, context: Context | None = None) -> list[str]:
+        """Return the rows for this event, and those that have waited for it."""
+        self._now = event.time
+        shown = super().lines(event, context)
+        if isinstance(event, events.Reply):
+            # A reply with calls says what they are for, so they follow it at once.
+            self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.set_apart(ANSWER)
+        return shown
+
+    def rest(self) -> list[str]:
+        """Return the rows of what is not settled, when nothing more will come."""
+        unfinished = [row for row in (self._unfinished or "").split("\n") if row]
+        work = self._running(0.0, MOST_ROWS)
+        work += [row for line in self._lines.values() for row in unsettled.unsent_line(line, self.place)]
+        self._calls.clear()
+        self._lines.clear()
+        self._retries.clear()
+        return self._shown([*self._unheld(), (ANSWER, unfinished), (WORK, work)])
+
+    @property
+    def tail(self) -> str:
+        """What may still change, as it was at the last event."""
+        return self.tail_at(self._now)
+
+    def tail_at(self, now: float) -> str:
+        """Return what may still change: the end of a reply or a thought, what is at work, and the lines that wait."""
+        unfinished = self._unfinished
+        # Of a child that asks again its own row says so.
+        mine = self._retries.get(MAIN)
+        waiting = [] if mine is None else [unsettled.countdown(mine.last, self.place, now)]
+        most = MOST_ROWS - LEAST_ROWS - len(waiting)
+        waiting += unsettled.waiting_lines(list(self._lines.values()), self.place, most)
+        most = MOST_ROWS - len(waiting)
+        running = self._running(now, max(most - len(self._contexts.working), most // 2))
+        thinking = []
+        if self._thinks_since is not None:
+            thinking = self._dim([f"thinking {duration(now - self._thinks_since, whole=True)}"])
+        return self._spacing.preview(
+            [
+                (ANSWER if self._thought is None else THINKING, unfinished.split("\n") if unfinished else []),
+                (THINKING, thinking),
+                (WORK, [*self._hint[1], *self._working(most, running), *waiting]),
+            ]
+        )
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether ``tail_at`` changes as time passes."""
+        return super().is_timed or bool(self._calls or self._retries)
+
+    def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
+        """Show in the tail how to answer a question that is open. Return the question's rows."""
+        self._hint = (event.id, super().hint(event, by_key=by_key))
+        return self._shown(self._unheld())
+
+    def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
+        """Return the rows of an answer to what was typed, which is repeated above it; ``rows`` come below it."""
+        found = super().answer(command, text, rows)
+        self._spacing.set_apart(COMMAND)
+        return found
+
+    def _shown(self, parts: Iterable[Part]) -> list[str]:
+        return self._spacing.rows(parts)
+
+    def _running(self, now: float, most: int) -> list[str]:
+        """Return at most so many rows of the calls that run, but for those that an agent at work does."""
+        return unsettled.running_calls(
+            [call.event for call in self._calls.values() if not call.agent], self.place, now, most
+        )
+
+    def _unheld(self, event: Event | None = None) -> list[Part]:
+        """Return the question that was held back, if the event does not answer it at once."""
+        held, self._held = self._held, None
+        if held is None or (isinstance(event, events.Answer) and event.id == held[0].id and event.by != "user"):
+            return []
+        question, place = held
+        return self._work(rows(question, place, Context()), place)
+
+    def _ended_retries(self, event: Event, place: RowPlace) -> list[str]:
+        """Return the row of retries that this event ends."""
+        if not isinstance(event, (*_GOES_ON, events.Result, events.Error)):
+            return []
+        done = self._retries.pop(event.agent, None)
+        took = 0.0 if done is None else event.time - done.since
+        if done is None or (done.count == 1 and took <= SHORT_S):
+            return []
+        ended = "went on" if isinstance(event, _GOES_ON) else "given up"
+        if isinstance(event, events.Result) and phrases.was_stopped(event.status):
+            ended = "stopped"
+        return [unsettled.ended_retries(done.last, done.count, ended, took, place)]
+
+    def _parts(self, event: Event, context: Context) -> list[Part]:
+        if isinstance(event, events.Answer) and event.id == self._hint[0]:
+            self._hint = ("", [])
+        place = self.place.below(context.depth, context.agent)
+        question = self._unheld(event)
+        retries = self._work(self._ended_retries(event, place), place)
+        return [*question, *retries, *super()._parts(event, context)]
+
+    def _rows(self, event: Event, place: RowPlace, context: Context) -> list[str]:
+        is_own = not context.depth
+        match event:
+            case events.IterationStarted():
+                return []
+            case events.ToolCall() if is_own:
+                self._calls[event.id] = _RunningCall(event)
+                return []
+            case events.ToolResult() if is_own:
+                return self._result(event, place, context)
+            case events.Question():
+                self._held = event, place
+                self._questions[event.id] = event
+                return []
+            case events.Answer() if self._is_said_elsewhere(event, is_own=is_own):
+                return []
+            case events.AgentStarted():
+                if (call := self._calls.get(event.parent_id)) is not None:
+                    call.agent = event.name
+            case events.AgentEnded():
+                self._retries.pop(event.name, None)
+                was_stopped = phrases.was_stopped(event.status)
+                if (call := self._calls.get(event.parent_id)) is not None:
+                    call.agent, call.was_stopped = "", call.was_stopped or was_stopped
+                if was_stopped:
+                    return [unsettled.stopped_agent(event, place)]
+            case events.LineQueued():
+                self._lines[event.id] = event
+                return []
+            case events.UserInterruption():
+                lines = [line for id in event.ids if (line := self._lines.pop(id, None)) is not None]
+                return unsettled.landed_lines(event, lines, place)
+            case events.Receipt() if event.state != "queued" and self._lines.pop(event.id, None) is not None:
+                return unsettled.settled_line(event, place)
+            case events.Retry():
+                before = self._retries.get(event.agent)
+                if before is None:
+                    self._retries[event.agent] = _RetrySeries(event.time, event)
+                else:
+                    before.last, before.count = event, before.count + 1
+                return []
+            case events.PlanChanged():
+                for call in self._calls.values():
+                    call.is_said = call.is_said or (call.event.name.startswith(PLAN) and event.by == call.event.agent)
+                tasks, self._tasks = self._tasks, event.tasks
+                changed = [task for task in event.tasks if task not in tasks]
+                if len(changed) == 1 and len(event.tasks) >= len(tasks):
+                    return [unsettled.changed_task(event, changed[0], place)]
+            case events.RunStarted() if is_own:
+                self._lines.pop(event.id, None)
+                event = replace(event, query=user_lines.folded(event.query, place.room))
+            case _:
+                pass
+        return super()._rows(event, place, context)
+
+    def _result(self, event: events.ToolResult, place: RowPlace, context: Context) -> list[str]:
+        call, note = self._calls.pop(event.id, None), self._notes.pop(event.id, "")
+        said = self._end_progress(event, context, place)
+        if refused := self._refused.pop(event.id, ""):
+            settled = [place.signed("✗", f"{refused} {place.sign('·')} {flat(note)}", "yellow")]
+        elif call is not None and (call.was_stopped if event.is_error else call.is_said):
+            settled = []
+        else:
+            about = call_rows.subject(event.name, event.input if call is None else call.event.input)
+            settled = call_rows.settled_call(event, about, [note] if note else [], place)
+        # What is said in the row below is not said twice.
+        is_twice = bool(said) and any(flat(said[-1]) in row for row in settled)
+        return [*progress_rows(said[:-1] if is_twice else said, place), *settled]
+
+    def _is_said_elsewhere(self, event: events.Answer, *, is_own: bool) -> bool:
+        """Return whether an answer needs no row. Whether an approval was given is said in the row of its call."""
+        question = self._questions.pop(event.id, None)
+        if question is None:
+            return False
+        call, is_users, words = question.tool_call_id, event.by == "user", phrases.answered(event)
+        if question.kind == "choice":
+            if event.decision == "answered" and call in self._calls:
+                self._calls[call].is_said = True
+            return False
+        if not is_own or call in self._calls:
+            # What a call that runs asked for is said after whether it may run.
+            note = self._notes.get(call, "")
+            if is_own and event.decision == "allowed" and not is_users and words not in note:
+                self._notes[call] = f"{note}, {words}" if note else words
+            return not is_users
+        if event.decision == "allowed":
+            self._notes[call] = f"{event.id} {words}" if is_users else words
+        elif event.decision == "refused" and is_users:  # else its result says why, and what would allow it
+            self._notes[call] = words
+            self._refused[call] = call_rows.head(question.name, flat(question.subject))
+        return event.decision in ("allowed", "refused")
