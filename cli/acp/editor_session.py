@@ -81,8 +81,10 @@ class EditorSession:
         self.workspace = chain.workspace
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
-        self.closing: list[IncomingCall] = []
-        """The requests for that."""
+        self.closing: IncomingCall | None = None
+        """The request for that, if there was one."""
+        self.ended = trio.Event()
+        """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()
         """Those that the editor gave it."""
         self._wire = wire
@@ -106,21 +108,22 @@ class EditorSession:
                     for event in batch:
                         await self._on_event(event, nursery)
                 nursery.cancel_scope.cancel()
-        self.fail_prompts()
 
     async def tell_past(self, past: Iterable[events.Event]) -> None:
         """Send updates for the events of a session that is loaded."""
         for event in past:
             await self._update(self._teller.updates(event))
 
-    def fail_prompts(self) -> None:
-        """Answer all prompts, since no run will."""
+    def end(self) -> None:
+        """Answer all requests that have no answer yet, since no run will."""
         self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
         for said in self._answers:
             if said.call is not None:
                 said.call.answer(said.result)
-        self._answers.clear()
+        if self.closing is not None:
+            self.closing.answer({})
+        self.ended.set()
 
     def prompt(self, call: IncomingCall, text: str, images: Images) -> None:
         """Submit a prompt, which is answered when its run ends, or carry out a command.
