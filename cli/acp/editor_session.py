@@ -40,27 +40,11 @@ class EditorFeatures:
 
 @dataclass(frozen=True, slots=True)
 class _PendingAnswer:
-    """An answer that needs no run, told with the receipt of its ``line``, or with its ``notice`` if it has no line."""
+    """The answer to a line that needs no run: a text for the editor, and then the result of its request."""
 
-    line: str
-    notice: events.Notice
+    text: str
     call: IncomingCall | None
     result: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A prompt, or a line of steering, that is submitted when a run has ended."""
-
-    call: IncomingCall
-    submit: Callable[[], None]
-
-    def withdraw(self) -> None:
-        """Answer it without submitting its line."""
-        if self.call.method == "session/prompt":
-            self.call.answer(cancelled(""))
-        else:
-            self.call.fail(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
 
 
 class EditorSession:
@@ -93,10 +77,12 @@ class EditorSession:
         self._teller = UpdateBuilder(chain.workspace, kinds)
         self._turns = Turns()
         self._feed = chain.feed()
-        self._answers: list[_PendingAnswer] = []
+        self._answers: dict[str | int, _PendingAnswer] = {}
+        """Sent when the receipt of the line comes, by its id, or else a notice, by ``id(notice)``."""
         self._ending: float | None = None
         """The run that was interrupted or stopped last, which may be over by now."""
-        self._held: list[_Held] = []
+        self._held: dict[IncomingCall, Callable[[], None]] = {}
+        """Functions that submit the lines which wait until the active run has ended, oldest first."""
         self._asking: dict[str, trio.CancelScope] = {}
         """The requests that ask the user and have no answer yet, by the ids of the questions."""
 
@@ -118,7 +104,7 @@ class EditorSession:
         """Answer all requests that have no answer yet, since no run will."""
         self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
-        for said in self._answers:
+        for said in self._answers.values():
             if said.call is not None:
                 said.call.answer(said.result)
         if self.closing is not None:
@@ -133,7 +119,7 @@ class EditorSession:
         if self.offer.has(text):
             self._carry_out(call, text)
         elif not self._starts_prompt(call, text):
-            self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
+            self._submit_after_end(call, lambda: self._prompt(call, text, images))
 
     def steer(self, call: IncomingCall, text: str, images: Images, *, needs_turn: bool) -> None:
         """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
@@ -143,7 +129,7 @@ class EditorSession:
         if self.offer.has(text):
             self._carry_out(call, text)
             return
-        self._when_it_has_ended(call, lambda: self._steer(call, text, images))
+        self._submit_after_end(call, lambda: self._steer(call, text, images))
 
     @property
     def is_busy(self) -> bool:
@@ -157,10 +143,8 @@ class EditorSession:
 
     def cancel_prompt(self, call: IncomingCall) -> bool:
         """Drop the line of a prompt if it still waits, else interrupt its run. Whether the prompt is this session's."""
-        held = next((each for each in self._held if each.call is call), None)
-        if held is not None:
-            self._held.remove(held)
-            held.withdraw()
+        if call in self._held:
+            self._withdraw(call)
             return True
         prompt = self._turns.find(call)
         if prompt is None:
@@ -199,25 +183,34 @@ class EditorSession:
         last = next(receipt for receipt in self.chain.receipts if receipt.id == line)
         return last.state == "queued" or last.time >= run
 
-    def _when_it_has_ended(self, call: IncomingCall, submit: Callable[[], None]) -> None:
-        """Submit a line, after a run that is ending and the lines held for its end: that run would return it."""
+    def _submit_after_end(self, call: IncomingCall, submit: Callable[[], None]) -> None:
+        """Submit a line now, or after the run that is ending, which would return it, and the lines held for its end."""
         if self._held or self._is_ending:
-            self._held.append(_Held(call, submit))
+            self._held[call] = submit
         else:
             submit()
 
+    def _withdraw(self, call: IncomingCall) -> None:
+        """Answer a request without submitting its line."""
+        del self._held[call]
+        if call.method == "session/prompt":
+            call.answer(cancelled(""))
+        else:
+            call.fail(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
+
     def _withdraw_held(self) -> None:
-        while self._held:
-            self._held.pop(0).withdraw()
+        for call in [*self._held]:
+            self._withdraw(call)
 
     def _submit_held(self) -> None:
-        """Submit the lines that are held, unless an earlier run has ended, or the session is being closed."""
+        """Submit the lines that are held, unless the run that ended was an earlier one, or the session closes."""
         while self._held and not self._is_ending and not self.leaving.is_set():
-            held = self._held.pop(0)
+            call = next(iter(self._held))
+            submit = self._held.pop(call)
             try:
-                held.submit()
+                submit()
             except RpcError as error:
-                held.call.fail(error)
+                call.fail(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
         """Carry out a command at once. Its prompt is answered after its text, or by the run that it begins."""
@@ -277,7 +270,7 @@ class EditorSession:
         """Tell the answer to a line that needs no run, after the changes that it made, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
         notice = events.Notice(message=answer.message)
-        self._answers.append(_PendingAnswer(answer.id, notice, call, result))
+        self._answers[answer.id or id(notice)] = _PendingAnswer(answer.message, call, result)
         if not answer.id:
             self._feed.put(notice)
 
@@ -306,13 +299,11 @@ class EditorSession:
 
     async def _answer(self, event: events.Event) -> bool:
         """Tell the answer that waits for this event. Whether there was one."""
-        at = event.id if isinstance(event, events.Receipt) else None
-        said = next((each for each in self._answers if each.notice is event or (each.line and each.line == at)), None)
+        said = self._answers.pop(event.id if isinstance(event, events.Receipt) else id(event), None)
         if said is None:
             return False
-        self._answers.remove(said)
-        if said.notice.message:
-            await self._update([self._teller.say(said.notice.message)])
+        if said.text:
+            await self._update([self._teller.say(said.text)])
         if said.call is not None:
             said.call.answer(said.result)
         return True

@@ -34,11 +34,10 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 class PendingPrompt:
     """A prompt that has no answer yet.
 
-    ``line`` is empty for one that stops the run, though its line could not be accepted, or that is a command which has
-    begun one. ``run`` is when the run of a command began, as an earlier one may still be told of; else 0.
+    ``line`` is empty for a stop that could not be recorded, and for a command that started a run. ``run`` is the time
+    when that run began, since the result of an earlier run may still follow; else 0.
     """
 
-    call: IncomingCall
     line: str
     state: events.State
     run: float
@@ -48,69 +47,69 @@ class PendingPrompt:
 class Turns:
     """The prompts of a session that have no answer yet."""
 
-    _prompts: list[PendingPrompt] = field(default_factory=list)
+    _prompts: dict[IncomingCall, PendingPrompt] = field(default_factory=dict)
 
     def add(self, call: IncomingCall, line: str, *, run: float = 0.0) -> None:
         """Add a prompt. The run of its line answers it; without a line the next result does, or that of ``run``."""
-        self._prompts.append(PendingPrompt(call, line, "queued" if line else "handled", run))
+        self._prompts[call] = PendingPrompt(line, "queued" if line else "handled", run)
 
     def find(self, call: IncomingCall) -> PendingPrompt | None:
-        """The prompt that is this call, if it still waits."""
-        return next((prompt for prompt in self._prompts if prompt.call is call), None)
+        """Return the prompt of this request if it has no answer yet."""
+        return self._prompts.get(call)
 
     @property
     def are_over(self) -> bool:
         """Whether the next result will answer a prompt."""
-        return any(prompt.state not in ("queued", "returned") for prompt in self._prompts)
+        return any(prompt.state not in ("queued", "returned") for prompt in self._prompts.values())
 
     def on_event(self, event: events.Event) -> None:
-        """Take note of an event, and answer the prompts that it ends."""
-        if isinstance(event, events.Result):
-            self._end(event)
-        if not isinstance(event, events.Receipt) or not event.id:
-            return
-        prompt = next((prompt for prompt in self._prompts if prompt.line == event.id), None)
-        if prompt is not None and event.state == "dropped":
-            self._prompts.remove(prompt)
-            prompt.call.answer(cancelled(prompt.line, "dropped"))  # no result need follow
-        elif prompt is not None and prompt.state != "delivered":
-            prompt.state = event.state  # a refused reply gives back what was delivered: the result says what it came to
+        """Update the prompts by an event, and answer those that it ends."""
+        for call, prompt in [*self._prompts.items()]:
+            match event:
+                case events.Receipt(id=id, state=state) if id and id == prompt.line:
+                    if state == "dropped":
+                        self._answer(call, cancelled(id, state))  # no result need follow
+                    elif prompt.state != "delivered":
+                        prompt.state = state  # what a refused reply gives back was delivered; the result says more
+                case events.Result() if prompt.state == "returned":
+                    self._answer(call, cancelled(prompt.line))
+                case events.Result() if prompt.state != "queued" and prompt.run <= event.time:
+                    self._answer(call, _outcome(event, prompt.line))
+                case _:
+                    pass
 
     def fail_all(self, error: RpcError) -> None:
-        """Answer all: the session has ended without a result."""
-        for prompt in self._prompts:
-            prompt.call.fail(error)
-        self._prompts.clear()
+        """Fail all prompts, since the session has ended without a result."""
+        for call in [*self._prompts]:
+            self._answer(call, error)
 
-    def _end(self, result: events.Result) -> None:
-        ended = [prompt for prompt in self._prompts if prompt.state != "queued" and prompt.run <= result.time]
-        self._prompts = [prompt for prompt in self._prompts if prompt not in ended]
-        for prompt in ended:
-            if prompt.state == "returned":
-                prompt.call.answer(cancelled(prompt.line))
-            else:
-                _settle(prompt.call, result, {"lineId": prompt.line} if prompt.line else {})
+    def _answer(self, call: IncomingCall, answer: Mapping[str, Any] | RpcError) -> None:
+        del self._prompts[call]
+        if isinstance(answer, RpcError):
+            call.fail(answer)
+        else:
+            call.answer(answer)
 
 
 def end_turn(line: str) -> Mapping[str, Any]:
-    """The answer to a prompt that needed no run."""
+    """Return the answer to a prompt that needed no run."""
     return _answer("end_turn", {"lineId": line} if line else {})
 
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
-    """The answer to a prompt whose line came to nothing."""
+    """Return the answer to a prompt whose line was not used."""
     return _answer("cancelled", {"lineId": line, "state": state} if line else {})
 
 
-def _settle(call: IncomingCall, result: events.Result, more: Mapping[str, Any]) -> None:
+def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
     reason = STOP_REASONS.get(result.status)
     if reason is None:
         message = result.result or f"the run ended: {result.status}"
-        call.fail(RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}}))
-        return
+        return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
-    call.answer(_answer(reason, {**more, "status": result.status, "iterations": result.iterations, "usage": usage}))
+    about = {"status": result.status, "iterations": result.iterations, "usage": usage}
+    return _answer(reason, {**({"lineId": line} if line else {}), **about})
 
 
 def _answer(reason: StopReason, chain: Mapping[str, Any]) -> Mapping[str, Any]:
