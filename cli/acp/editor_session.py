@@ -196,7 +196,7 @@ class EditorSession:
         if call.method == "session/prompt":
             call.answer(cancelled(""))
         else:
-            call.fail(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
+            call.answer(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
 
     def _withdraw_held(self) -> None:
         for call in [*self._held]:
@@ -210,7 +210,7 @@ class EditorSession:
             try:
                 submit()
             except RpcError as error:
-                call.fail(error)
+                call.answer(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
         """Carry out a command at once. Its prompt is answered after its text, or by the run that it begins."""
@@ -237,7 +237,7 @@ class EditorSession:
                 self._turns.add(call, answer.id)
 
         def failed(why: str) -> None:
-            call.fail(RpcError(INTERNAL_ERROR, why))
+            call.answer(RpcError(INTERNAL_ERROR, why))
 
         return self.offer.start_prompt(text, begin, failed)
 

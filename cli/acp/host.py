@@ -186,14 +186,14 @@ class Host:
         try:
             await work(call)
         except RpcError as error:
-            call.fail(error)
+            call.answer(error)
         except UserError as error:
-            call.fail(RpcError(INTERNAL_ERROR, str(error)))
+            call.answer(RpcError(INTERNAL_ERROR, str(error)))
         except Exception:  # noqa: BLE001 - a bug in one session must not end the others
             self._notify(traceback.format_exc())
-            call.fail(RpcError(INTERNAL_ERROR, BUG))
+            call.answer(RpcError(INTERNAL_ERROR, BUG))
         finally:
-            call.fail(RpcError(CANCELLED, "the program ends"))
+            call.answer(RpcError(CANCELLED, "the program ends"))
 
     async def _keep(
         self,

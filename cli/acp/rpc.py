@@ -139,10 +139,12 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-def error_response_row(id: Id, error: RpcError) -> bytes:
-    """The row of an answer that is an error."""
-    data = {} if error.data is None else {"data": error.data}
-    return message_row(id=id, error={"code": error.code, "message": error.message, **data})
+def response_row(id: Id, result: Mapping[str, Any] | RpcError) -> bytes:
+    """Return the row of an answer."""
+    if not isinstance(result, RpcError):
+        return message_row(id=id, result=result)
+    data = {} if result.data is None else {"data": result.data}
+    return message_row(id=id, error={"code": result.code, "message": result.message, **data})
 
 
 def message_row(**fields: object) -> bytes:

@@ -42,6 +42,22 @@ class PendingPrompt:
     state: events.State
     run: float
 
+    def answer_by(self, event: events.Event) -> Mapping[str, Any] | RpcError | None:
+        """Update the state by an event. Return the answer if the event ends the prompt."""
+        match event:
+            case events.Receipt(id=id, state=state) if id and id == self.line:
+                if state == "dropped":
+                    return cancelled(id, state)  # a result need not follow
+                if self.state != "delivered":  # a refused reply gives back what was delivered; its result answers
+                    self.state = state
+            case events.Result() if self.state == "returned":
+                return cancelled(self.line)
+            case events.Result() if self.state != "queued" and self.run <= event.time:
+                return _outcome(event, self.line)
+            case _:
+                pass
+        return None
+
 
 @dataclass(slots=True)
 class Turns:
@@ -65,30 +81,15 @@ class Turns:
     def on_event(self, event: events.Event) -> None:
         """Update the prompts by an event, and answer those that it ends."""
         for call, prompt in [*self._prompts.items()]:
-            match event:
-                case events.Receipt(id=id, state=state) if id and id == prompt.line:
-                    if state == "dropped":
-                        self._answer(call, cancelled(id, state))  # no result need follow
-                    elif prompt.state != "delivered":
-                        prompt.state = state  # what a refused reply gives back was delivered; the result says more
-                case events.Result() if prompt.state == "returned":
-                    self._answer(call, cancelled(prompt.line))
-                case events.Result() if prompt.state != "queued" and prompt.run <= event.time:
-                    self._answer(call, _outcome(event, prompt.line))
-                case _:
-                    pass
+            if (answer := prompt.answer_by(event)) is not None:
+                del self._prompts[call]
+                call.answer(answer)
 
     def fail_all(self, error: RpcError) -> None:
         """Fail all prompts, since the session has ended without a result."""
-        for call in [*self._prompts]:
-            self._answer(call, error)
-
-    def _answer(self, call: IncomingCall, answer: Mapping[str, Any] | RpcError) -> None:
-        del self._prompts[call]
-        if isinstance(answer, RpcError):
-            call.fail(answer)
-        else:
-            call.answer(answer)
+        for call in self._prompts:
+            call.answer(error)
+        self._prompts.clear()
 
 
 def end_turn(line: str) -> Mapping[str, Any]:

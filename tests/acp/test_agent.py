@@ -29,8 +29,8 @@ from cli.acp.rpc import (
     NOT_FOUND,
     RpcError,
 )
-from cli.acp.wire import ROOM
 from cli.door import sockets
+from cli.outbox import ROOM
 
 RULES = r"""
 rules:

@@ -114,7 +114,7 @@ def test_what_is_written_is_read_again(value: object) -> None:
 
 
 def test_half_of_a_pair_can_be_written() -> None:
-    row = rpc.error_response_row(None, RpcError(1, "half \ud800 \x9b2J"))
+    row = rpc.response_row(None, RpcError(1, "half \ud800 \x9b2J"))
     assert row.isascii()
     found = read_message(row.decode())
     assert isinstance(found, Response)
