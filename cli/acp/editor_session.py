@@ -331,10 +331,6 @@ class EditorSession:
         method = "elicitation/create" if is_form else "session/request_permission"
         asked = choice_form(question) if is_form else permission_request(question, shown)
         with scope:
-            result: object
-            try:
-                result = await self._wire.request(method, {"sessionId": self.id, **asked})
-            except RpcError as error:
-                result = error
+            result = await self._wire.request(method, {"sessionId": self.id, **asked})
             answer = form_answer(question, result) if is_form else permission_answer(question, result)
             self.chain.answer(question.id, answer, origin="acp")

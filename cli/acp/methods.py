@@ -91,7 +91,7 @@ class EditorAgent:
         if type(call.params.get("protocolVersion")) is not int:
             raise params.wrong("protocolVersion must be a whole number")
         self._is_initialized = True
-        elicitation = params.mapping(params.mapping(call.params, "clientCapabilities"), "elicitation")
+        elicitation = params.mapping(call.params, "clientCapabilities", "elicitation")
         self._host.features = EditorFeatures(
             receipts=params.mapping(call.params, "_meta").get("receipts") is True,
             forms=isinstance(elicitation.get("form"), dict),
@@ -147,8 +147,7 @@ class EditorAgent:
 
     def _steer(self, call: IncomingCall) -> None:
         session = self._session(call)
-        steering = params.mapping(params.mapping(call.params, "_meta"), "steering")
-        behavior = steering.get("idleBehavior")
+        behavior = params.mapping(call.params, "_meta", "steering").get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
             raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
         session.steer(call, *_read_prompt(call, session), needs_turn=behavior == "promptRequired")

@@ -1,7 +1,7 @@
-"""Messages of JSON-RPC 2.0, one a row: what a row of the other side is, and how ours are written. Pure.
+"""JSON-RPC 2.0 messages, one per row: parsing those of the peer, and encoding ours. Pure.
 
-Whatever a row holds, reading it gives one of the types below. What the other side sends is bounded here: the depth by
-what ``json`` reads, numbers by 64 bits, ids by ``MAX_ID``; the length of a row by whoever reads it.
+Parsing accepts any row. Depth is bounded by ``json``, numbers by 64 bits, ids by ``MAX_ID``, and the length of a row by
+its reader.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcRequest:
-    """The other side asks for something, and waits for the answer with this id."""
+    """A request of the peer, which waits for the answer with this id."""
 
     id: Id
     method: str
@@ -55,7 +55,7 @@ class RpcRequest:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """The other side says something, and never gets an answer."""
+    """A notification of the peer, which gets no answer."""
 
     method: str
     params: object
@@ -63,16 +63,15 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a request of ours: a result, or an error."""
+    """The answer to a request of ours: a result, or an ``RpcError``."""
 
     id: Id
-    result: object = None
-    error: RpcError | None = None
+    result: object
 
 
 @dataclass(frozen=True, slots=True)
 class BadMessage:
-    """A row that is none of these: the error to answer it with, and its id if that can be known."""
+    """A row that is none of these: the error to answer with, and its id if that is known."""
 
     error: RpcError
     id: Id = None
@@ -82,7 +81,7 @@ Incoming: TypeAlias = RpcRequest | Notification | Response | BadMessage
 
 
 def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> Incoming:
-    """The message in a row. One that ``is_cut`` had more than ``most`` bytes, of which only the beginning is there."""
+    """Parse a row. If it ``is_cut``, it had more than ``most`` bytes, and the text is its beginning."""
     if is_cut:
         begun = _BEGINNING.match(text)
         id = json.loads(begun[1]) if begun else None
@@ -116,7 +115,7 @@ def _read_object(found: Mapping[str, Any]) -> Incoming:
     if "method" in found:
         return BadMessage(RpcError(INVALID_REQUEST, "method must be a string"), id)
     if has_id and ("result" in found) != ("error" in found):
-        return Response(id, found["result"]) if "result" in found else Response(id, error=_error(found["error"]))
+        return Response(id, found["result"] if "result" in found else _error(found["error"]))
     return BadMessage(RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error"), id)
 
 
@@ -148,6 +147,6 @@ def response_row(id: Id, result: Mapping[str, Any] | RpcError) -> bytes:
 
 
 def message_row(**fields: object) -> bytes:
-    """The row of a message of ours."""
-    # ASCII: half of a surrogate pair, which JSON can express and UTF-8 cannot, is an escape like any other character.
+    """Return the row of a message of ours."""
+    # ASCII only: UTF-8 cannot express half of a surrogate pair, which JSON can.
     return json.dumps({"jsonrpc": "2.0", **fields}, separators=(",", ":")).encode() + b"\n"

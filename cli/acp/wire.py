@@ -23,25 +23,25 @@ MAX_ROW = 16 * 1024 * 1024
 5 MB, which base64 makes 7 MB; so one that is too long is still read, and is refused with its id and the reason."""
 
 MAX_REQUESTS = 100
-"""Requests of the other side that may be in work: one for each session, and a prompt for each line that can wait."""
+"""Unanswered requests of the peer: one for each session, and a prompt for each line that can wait."""
 
 
 class Server(Protocol):
-    """Serves the requests of the other side. No method may block; all may start tasks that do."""
+    """Serves the requests of the peer. No method may block; all may start tasks that do."""
 
     def on_request(self, call: IncomingCall) -> None:
-        """Serve a request, now or later. Raises ``RpcError``, which is the answer then."""
+        """Serve a request, now or later. Raise ``RpcError`` to answer with it."""
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """Handle a notification; one that is not known is ignored."""
 
     def on_cancel(self, call: IncomingCall) -> None:
-        """The other side has cancelled a request that is in work; it is answered all the same."""
+        """Handle the cancellation of a request without an answer. It still gets one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IncomingCall:
-    """A request of the other side that is in work, until it is answered."""
+    """A request of the peer that needs an answer."""
 
     wire: Wire
     id: Id
@@ -49,7 +49,7 @@ class IncomingCall:
     params: Mapping[str, Any]
 
     def answer(self, result: Mapping[str, Any] | RpcError) -> None:
-        """Answer it, unless it has an answer."""
+        """Answer the request, unless it has an answer."""
         if self.wire.calls.get(self.id) is self:
             del self.wire.calls[self.id]
             self.wire.respond(self.id, result)
@@ -63,7 +63,7 @@ class Wire:
         """The requests of the peer that have no answer yet."""
         self._next_row = next_row
         self._outbox = outbox
-        self._asked: dict[Id, trio.MemorySendChannel[Response]] = {}
+        self._asked: dict[Id, trio.MemorySendChannel[object]] = {}
         self._last_id = 0
 
     async def run(self, server: Server) -> None:
@@ -78,19 +78,16 @@ class Wire:
         self._outbox.put(rpc.message_row(method=method, params=params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
-        """Send a request and wait for its result; a cancellation withdraws it. Raises ``RpcError``."""
+        """Send a request, and return its result or the ``RpcError`` that answers it. Withdraw it if cancelled."""
         self._last_id += 1
         id = self._last_id
-        self._asked[id], answer = trio.open_memory_channel[Response](1)
+        self._asked[id], answer = trio.open_memory_channel[object](1)
         self._outbox.put(rpc.message_row(id=id, method=method, params=params))
         try:
-            response = await answer.receive()
+            return await answer.receive()
         finally:
             if self._asked.pop(id, None) is not None:
                 self._outbox.put(rpc.message_row(method="$/cancel_request", params={"requestId": id}))
-        if response.error is not None:
-            raise response.error
-        return response.result
 
     def respond(self, id: Id, result: Mapping[str, Any] | RpcError) -> None:
         """Send an answer."""
@@ -102,10 +99,10 @@ class Wire:
             case Notification(method, params):
                 self._hear(method, params, server)
                 return
-            case Response(id):
+            case Response(id, result):
                 # An answer that is not waited for came too late: its request was withdrawn.
                 if (asked := self._asked.pop(id, None)) is not None:
-                    asked.send_nowait(message)
+                    asked.send_nowait(result)
                 return
             case RpcRequest():
                 self._begin(message, server)
