@@ -1,7 +1,7 @@
-"""One session of an editor: its prompts go into its chain, and what happens there goes out as updates.
+"""One session of an editor: submits its prompts to a chain, and sends the chain's events as updates.
 
-One task tells the events, in order, and waits where the editor is slow to read; the chain's feed joins running text
-meanwhile. A prompt is answered by that task as well, so its answer comes behind all updates of its run.
+One task sends the updates in order. It waits while the editor is slow to read, and the chain's feed joins running text
+meanwhile. The same task answers prompts, so an answer follows all updates of its run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
 
 Images: TypeAlias = Sequence[tuple[str, bytes]]
-"""What goes along with a line: names and contents."""
+"""The images of a line: names and contents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,8 @@ class EditorFeatures:
     forms: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingAnswer:
-    """The answer to a line that needs no run: a text for the editor, and then the result of its request."""
-
-    text: str
-    call: IncomingCall | None
-    result: Mapping[str, Any]
-
-
 class EditorSession:
-    """An open session. All of its methods are called in trio's thread."""
+    """An open session. Call its methods in trio's thread."""
 
     def __init__(
         self,
@@ -70,21 +61,23 @@ class EditorSession:
         self.ended = trio.Event()
         """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()
-        """Those that the editor gave it."""
+        """The servers that the editor named."""
         self._wire = wire
         self._notify = notify
         self._features = features
         self._teller = UpdateBuilder(chain.workspace, kinds)
         self._turns = Turns()
         self._feed = chain.feed()
-        self._answers: dict[str | int, _PendingAnswer] = {}
-        """Sent when the receipt of the line comes, by its id, or else a notice, by ``id(notice)``."""
+        self._answers: dict[str | int, tuple[str, IncomingCall, Mapping[str, Any]]] = {}
+        """A text, and then the result of a request, by the id of the receipt or the ``id()`` of the notice to wait for.
+
+        They answer lines that need no run."""
         self._ending: float | None = None
-        """The run that was interrupted or stopped last, which may be over by now."""
-        self._held: dict[IncomingCall, Callable[[], None]] = {}
-        """Functions that submit the lines which wait until the active run has ended, oldest first."""
+        """The run that was interrupted or stopped last. It may have ended."""
+        self._held: dict[IncomingCall, tuple[str, Images]] = {}
+        """Lines to submit when the active run has ended, oldest first."""
         self._asking: dict[str, trio.CancelScope] = {}
-        """The requests that ask the user and have no answer yet, by the ids of the questions."""
+        """The requests that wait for an answer of the user, by the ids of their questions."""
 
     async def tell(self) -> None:
         """Send updates for the chain's events until it is closed."""
@@ -104,32 +97,29 @@ class EditorSession:
         """Answer all requests that have no answer yet, since no run will."""
         self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
-        for said in self._answers.values():
-            if said.call is not None:
-                said.call.answer(said.result)
+        for _, call, result in self._answers.values():
+            call.answer(result)
         if self.closing is not None:
             self.closing.answer({})
         self.ended.set()
 
-    def prompt(self, call: IncomingCall, text: str, images: Images) -> None:
-        """Submit a prompt, which is answered when its run ends, or carry out a command.
+    def submit(self, call: IncomingCall, text: str, images: Images) -> None:
+        """Submit a prompt or a line of steering, or carry out a command. Raise ``RpcError`` if it is refused.
 
-        Raises ``RpcError`` for a line that is refused.
+        A prompt is answered when its run ends.
         """
         if self.offer.has(text):
             self._carry_out(call, text)
-        elif not self._starts_prompt(call, text):
-            self._submit_after_end(call, lambda: self._prompt(call, text, images))
+        elif not (_is_prompt(call) and self._starts_prompt(call, text)):
+            if self._held or self._is_ending:
+                self._held[call] = text, images  # a run that is ending would return it
+            else:
+                self._submit(call, text, images)
 
-    def steer(self, call: IncomingCall, text: str, images: Images, *, needs_turn: bool) -> None:
-        """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
-        if needs_turn and (self._is_ending or self._run is None):
-            call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
-            return
-        if self.offer.has(text):
-            self._carry_out(call, text)
-            return
-        self._submit_after_end(call, lambda: self._steer(call, text, images))
+    @property
+    def has_turn(self) -> bool:
+        """Whether a run is active that is not about to end."""
+        return self._run is not None and not self._is_ending
 
     @property
     def is_busy(self) -> bool:
@@ -142,7 +132,7 @@ class EditorSession:
         self._interrupt()
 
     def cancel_prompt(self, call: IncomingCall) -> bool:
-        """Drop the line of a prompt if it still waits, else interrupt its run. Whether the prompt is this session's."""
+        """Drop the line of a prompt if it still waits, else interrupt its run. Return whether this session has it."""
         if call in self._held:
             self._withdraw(call)
             return True
@@ -162,7 +152,7 @@ class EditorSession:
 
     @property
     def _run(self) -> float | None:
-        """When the active run began, which identifies it. Events lag: they may still tell of an earlier run."""
+        """When the active run began, which identifies it. The events of an earlier run may still follow."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
@@ -174,26 +164,19 @@ class EditorSession:
             self._ending = self._run
 
     def _is_of_active_run(self, line: str) -> bool:
-        """Whether a line that cannot be dropped is in the active run: its own may be over, its end still to be told."""
+        """Return whether the active run has a line that cannot be dropped. The line's run may have ended already."""
         run = self._run
         if run is None:
             return False
-        if not line:  # it has stopped a run, and could not be accepted
+        if not line:  # a stop that could not be recorded
             return self._is_ending
         last = next(receipt for receipt in self.chain.receipts if receipt.id == line)
         return last.state == "queued" or last.time >= run
 
-    def _submit_after_end(self, call: IncomingCall, submit: Callable[[], None]) -> None:
-        """Submit a line now, or after the run that is ending, which would return it, and the lines held for its end."""
-        if self._held or self._is_ending:
-            self._held[call] = submit
-        else:
-            submit()
-
     def _withdraw(self, call: IncomingCall) -> None:
         """Answer a request without submitting its line."""
         del self._held[call]
-        if call.method == "session/prompt":
+        if _is_prompt(call):
             call.answer(cancelled(""))
         else:
             call.answer(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
@@ -206,27 +189,26 @@ class EditorSession:
         """Submit the lines that are held, unless the run that ended was an earlier one, or the session closes."""
         while self._held and not self._is_ending and not self.leaving.is_set():
             call = next(iter(self._held))
-            submit = self._held.pop(call)
+            text, images = self._held.pop(call)
             try:
-                submit()
+                self._submit(call, text, images)
             except RpcError as error:
                 call.answer(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
-        """Carry out a command at once. Its prompt is answered after its text, or by the run that it begins."""
+        """Carry out a command at once. Its prompt is answered after its text, or by the run that it starts."""
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
         begun = None if was_running else self._run
-        if call.method != "session/prompt":
-            outcome = "injected" if begun is None else "startedNewTurn"
-            call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": "", "state": "handled"}}})
+        if not _is_prompt(call):
+            _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
         elif begun is not None:
             self._turns.add(call, "", run=begun)
         if begun is None:
             self._say(Submitted("handled", message=said), call)
 
     def _starts_prompt(self, call: IncomingCall, text: str) -> bool:
-        """Start the prompt of a server, if a text names one: its run answers the call. Whether it does."""
+        """Start the prompt of a server, if a text names one. Return whether it does; its run answers the call."""
 
         def begin(text: str) -> None:
             answer = self.chain.start(text, origin="acp", names_files=False)
@@ -241,21 +223,7 @@ class EditorSession:
 
         return self.offer.start_prompt(text, begin, failed)
 
-    def _prompt(self, call: IncomingCall, text: str, images: Images) -> None:
-        answer = self._submit(text, images)
-        if answer.what in ("started", "queued", "stopping"):
-            self._turns.add(call, answer.id)
-        else:
-            self._say(answer, call)
-
-    def _steer(self, call: IncomingCall, text: str, images: Images) -> None:
-        answer = self._submit(text, images)
-        if answer.message:
-            self._say(answer)
-        outcome = "startedNewTurn" if answer.what == "started" else "injected"
-        call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
-
-    def _submit(self, text: str, images: Images) -> Submitted:
+    def _submit(self, call: IncomingCall, text: str, images: Images) -> None:
         to, line = split_address(text)
         answer = self.chain.submit(line, local=False, origin="acp", to=to, images=images)
         if answer.what == "refused":
@@ -264,13 +232,20 @@ class EditorSession:
             self._teller.expect(answer.id)
         if answer.what == "stopping":
             self._ending = self._run
-        return answer
+        if not _is_prompt(call):
+            _answer_steering(call, answer.id, "startedNewTurn" if answer.what == "started" else "injected", answer.what)
+            if answer.message:
+                self._say(answer, call)
+        elif answer.what in ("started", "queued", "stopping"):
+            self._turns.add(call, answer.id)
+        else:
+            self._say(answer, call)
 
-    def _say(self, answer: Submitted, call: IncomingCall | None = None) -> None:
-        """Tell the answer to a line that needs no run, after the changes that it made, and then answer its prompt."""
+    def _say(self, answer: Submitted, call: IncomingCall) -> None:
+        """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
         notice = events.Notice(message=answer.message)
-        self._answers[answer.id or id(notice)] = _PendingAnswer(answer.message, call, result)
+        self._answers[answer.id or id(notice)] = answer.message, call, result
         if not answer.id:
             self._feed.put(notice)
 
@@ -298,15 +273,14 @@ class EditorSession:
             self._submit_held()
 
     async def _answer(self, event: events.Event) -> bool:
-        """Tell the answer that waits for this event. Whether there was one."""
-        said = self._answers.pop(event.id if isinstance(event, events.Receipt) else id(event), None)
-        if said is None:
-            return False
-        if said.text:
-            await self._update([self._teller.say(said.text)])
-        if said.call is not None:
-            said.call.answer(said.result)
-        return True
+        """Send the answer that waits for this event. Return whether there was one."""
+        key = event.id if isinstance(event, events.Receipt) else id(event)
+        text, call, result = self._answers.pop(key, ("", None, {}))
+        if text:
+            await self._update([self._teller.say(text)])
+        if call is not None:
+            call.answer(result)
+        return call is not None
 
     async def _update(self, updates: Sequence[Update]) -> None:
         for update in updates:
@@ -321,7 +295,7 @@ class EditorSession:
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
         updates = self._teller.updates(question)
         await self._update(updates)
-        # One that the configuration answers is told, and never opens; another may have been answered meanwhile.
+        # The configuration may have answered it, so that it never opens, or somebody else meanwhile.
         if self.chain.open_question == question.id:
             scope = self._asking[question.id] = trio.CancelScope()
             nursery.start_soon(self._request, question, updates[0], scope)
@@ -334,3 +308,11 @@ class EditorSession:
             result = await self._wire.request(method, {"sessionId": self.id, **asked})
             answer = form_answer(question, result) if is_form else permission_answer(question, result)
             self.chain.answer(question.id, answer, origin="acp")
+
+
+def _is_prompt(call: IncomingCall) -> bool:
+    return call.method == "session/prompt"
+
+
+def _answer_steering(call: IncomingCall, line: str, outcome: str, state: str) -> None:
+    call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": line, "state": state}}})

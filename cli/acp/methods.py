@@ -143,14 +143,18 @@ class EditorAgent:
 
     def _prompt(self, call: IncomingCall) -> None:
         session = self._session(call)
-        session.prompt(call, *_read_prompt(call, session))
+        session.submit(call, *_read_prompt(call, session))
 
     def _steer(self, call: IncomingCall) -> None:
         session = self._session(call)
         behavior = params.mapping(call.params, "_meta", "steering").get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
             raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
-        session.steer(call, *_read_prompt(call, session), needs_turn=behavior == "promptRequired")
+        prompt = _read_prompt(call, session)
+        if behavior == "promptRequired" and not session.has_turn:
+            call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
+        else:
+            session.submit(call, *prompt)
 
 
 def _read_prompt(call: IncomingCall, session: EditorSession) -> tuple[str, Images]:
