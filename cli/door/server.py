@@ -91,8 +91,7 @@ class Door:
         self._over: set[str] = set()
         """The ids of their lines that have a last receipt, unless they come back."""
         self._feed = chain.feed()
-        self._feed.close()
-        self._has_clients = Signal()
+        self._feed.take()  # its init, which each client gets when it comes
         self._is_closing = False
         self._left = Signal()
 
@@ -123,12 +122,7 @@ class Door:
             client.tell_error(problem)
             client.close_when_told()
         else:
-            if self._clients:
-                self._flush()
-            else:
-                self._feed = self._chain.feed()
-                self._feed.take()  # its init, which is sent to each client
-                self._has_clients.set()
+            self._flush()
             self._clients.add(client)
             client.tell(self._chain.init)
         nursery.start_soon(self._serve, client)
@@ -141,8 +135,6 @@ class Door:
                 group.discard(client)
             self._owners = {key: owner for key, owner in self._owners.items() if owner is not client}
             self._over &= {id for kind, id in self._owners if kind == "line"}
-            if not self._clients:
-                self._feed.close()
             self._left.set()
 
     async def close(self) -> None:
@@ -219,10 +211,8 @@ class Door:
             client.answerer = None
 
     async def _send_events(self) -> None:
-        while True:
-            await self._has_clients.wait()
-            while batch := await self._feed.batch():
-                self._send(batch)
+        while batch := await self._feed.batch():
+            self._send(batch)
 
     def _flush(self, sender: Connection | None = None) -> None:
         """Send the events that wait. Refusals among them are those of ``sender``, whose row was carried out."""
@@ -236,7 +226,7 @@ class Door:
                     client.put(data)
 
     def _concerned(self, event: events.Event, sender: Connection | None) -> set[Connection]:
-        """Return the clients that get an event even if they do not watch."""
+        """Return the clients that get an event even if they do not watch. Forget owners that get no further event."""
         match event:
             case events.LineQueued() | events.LineRefused() | events.Receipt():
                 if _is_refusal(event):
