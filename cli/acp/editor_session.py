@@ -21,7 +21,7 @@ from chain.session.event_json import to_json
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request
-from cli.acp.turns import Turns, cancelled, end_turn
+from cli.acp.turns import PendingPrompt, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
@@ -66,7 +66,7 @@ class EditorSession:
         self._notify = notify
         self._features = features
         self._teller = UpdateBuilder(chain.workspace, kinds)
-        self._turns = Turns()
+        self._prompts: dict[IncomingCall, PendingPrompt] = {}
         self._feed = chain.feed()
         self._answers: dict[str | int, tuple[str, IncomingCall, Mapping[str, Any]]] = {}
         """A text, and then the result of a request, by the id of the receipt or the ``id()`` of the notice to wait for.
@@ -95,7 +95,8 @@ class EditorSession:
 
     def end(self) -> None:
         """Answer all requests that have no answer yet, since no run will."""
-        self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
+        for call in self._prompts:
+            call.answer(RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
         for _, call, result in self._answers.values():
             call.answer(result)
@@ -136,7 +137,7 @@ class EditorSession:
         if call in self._held:
             self._withdraw(call)
             return True
-        prompt = self._turns.find(call)
+        prompt = self._prompts.get(call)
         if prompt is None:
             return False
         if prompt.run:
@@ -203,7 +204,7 @@ class EditorSession:
         if not _is_prompt(call):
             _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
         elif begun is not None:
-            self._turns.add(call, "", run=begun)
+            self._prompts[call] = PendingPrompt("", begun)
         if begun is None:
             self._say(Submitted("handled", message=said), call)
 
@@ -216,7 +217,7 @@ class EditorSession:
                 failed(answer.message)
             else:
                 self._teller.expect(answer.id)
-                self._turns.add(call, answer.id)
+                self._prompts[call] = PendingPrompt(answer.id)
 
         def failed(why: str) -> None:
             call.answer(RpcError(INTERNAL_ERROR, why))
@@ -237,7 +238,7 @@ class EditorSession:
             if answer.message:
                 self._say(answer, call)
         elif answer.what in ("started", "queued", "stopping"):
-            self._turns.add(call, answer.id)
+            self._prompts[call] = PendingPrompt(answer.id)
         else:
             self._say(answer, call)
 
@@ -253,7 +254,8 @@ class EditorSession:
         await self._update(self.offer.changes())
         match event:
             case events.Result():
-                await self._update(self._teller.updates(event, tells_errors=not self._turns.are_over))
+                answers_prompt = any(prompt.ends_with_run for prompt in self._prompts.values())
+                await self._update(self._teller.updates(event, tells_errors=not answers_prompt))
             case events.Question():
                 await self._ask(event, nursery)
             case events.Answer(id=id):
@@ -268,7 +270,10 @@ class EditorSession:
             case _:
                 await self._update(self._teller.updates(event))
         # After the updates: the answer to a prompt comes last.
-        self._turns.on_event(event)
+        for call, prompt in [*self._prompts.items()]:
+            if (answer := prompt.answer_by(event)) is not None:
+                del self._prompts[call]
+                call.answer(answer)
         if isinstance(event, events.Result):
             self._submit_held()
 

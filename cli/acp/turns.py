@@ -1,18 +1,17 @@
-"""Answers prompts when their runs end. Pure.
+"""The answers to prompts. Pure.
 
-A prompt is a line, and the result of the run that got it answers it. Events tell both in order: what was submitted
-between a run's end and the event of that end belongs to a later run, though the chain says that it is idle.
+A prompt is a line, and the result of the run that got the line answers it. Events give both in order. A line submitted
+between a run's end and the event of that end belongs to a later run, although the chain is idle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from chain import events
 from cli.acp.rpc import INTERNAL_ERROR, RpcError
-from cli.acp.wire import IncomingCall
 
 StopReason: TypeAlias = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 
@@ -27,7 +26,7 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
     "refused": "refusal",
     "interrupted": "cancelled",
 }
-"""How a run ended, as the protocol says it; a status that is not here is an error."""
+"""The protocol's word for the status of a run. Any other status is an error."""
 
 
 @dataclass(slots=True)
@@ -39,8 +38,18 @@ class PendingPrompt:
     """
 
     line: str
-    state: events.State
-    run: float
+    run: float = 0.0
+    state: events.State = "queued"
+
+    def __post_init__(self) -> None:
+        """Mark a prompt without a line as done."""
+        if not self.line:
+            self.state = "handled"
+
+    @property
+    def ends_with_run(self) -> bool:
+        """Whether the result of a run that ends now answers the prompt."""
+        return self.state not in ("queued", "returned")
 
     def answer_by(self, event: events.Event) -> Mapping[str, Any] | RpcError | None:
         """Update the state by an event. Return the answer if the event ends the prompt."""
@@ -52,44 +61,11 @@ class PendingPrompt:
                     self.state = state
             case events.Result() if self.state == "returned":
                 return cancelled(self.line)
-            case events.Result() if self.state != "queued" and self.run <= event.time:
+            case events.Result() if self.ends_with_run and self.run <= event.time:
                 return _outcome(event, self.line)
             case _:
                 pass
         return None
-
-
-@dataclass(slots=True)
-class Turns:
-    """The prompts of a session that have no answer yet."""
-
-    _prompts: dict[IncomingCall, PendingPrompt] = field(default_factory=dict)
-
-    def add(self, call: IncomingCall, line: str, *, run: float = 0.0) -> None:
-        """Add a prompt. The run of its line answers it; without a line the next result does, or that of ``run``."""
-        self._prompts[call] = PendingPrompt(line, "queued" if line else "handled", run)
-
-    def find(self, call: IncomingCall) -> PendingPrompt | None:
-        """Return the prompt of this request if it has no answer yet."""
-        return self._prompts.get(call)
-
-    @property
-    def are_over(self) -> bool:
-        """Whether the next result will answer a prompt."""
-        return any(prompt.state not in ("queued", "returned") for prompt in self._prompts.values())
-
-    def on_event(self, event: events.Event) -> None:
-        """Update the prompts by an event, and answer those that it ends."""
-        for call, prompt in [*self._prompts.items()]:
-            if (answer := prompt.answer_by(event)) is not None:
-                del self._prompts[call]
-                call.answer(answer)
-
-    def fail_all(self, error: RpcError) -> None:
-        """Fail all prompts, since the session has ended without a result."""
-        for call in self._prompts:
-            call.answer(error)
-        self._prompts.clear()
 
 
 def end_turn(line: str) -> Mapping[str, Any]:
