@@ -20,7 +20,7 @@ from chain.errors import UserError
 from chain.session.event_json import to_json
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
-from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request
+from cli.acp.shown_calls import question_answer, question_request
 from cli.acp.turns import PendingPrompt, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
@@ -306,12 +306,10 @@ class EditorSession:
             nursery.start_soon(self._request, question, updates[0], scope)
 
     async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
-        is_form = self._features.forms and question.kind == "choice"
-        method = "elicitation/create" if is_form else "session/request_permission"
-        asked = choice_form(question) if is_form else permission_request(question, shown)
+        method, asked = question_request(question, shown, has_forms=self._features.forms)
         with scope:
             result = await self._wire.request(method, {"sessionId": self.id, **asked})
-            answer = form_answer(question, result) if is_form else permission_answer(question, result)
+            answer = question_answer(question, result)
             self.chain.answer(question.id, answer, origin="acp")
 
 
