@@ -32,7 +32,7 @@ Images: TypeAlias = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class EditorFeatures:
-    """Optional features that an editor has declared: it wants ``receipts``, it can show ``forms``."""
+    """Optional features of an editor: it asked for ``receipts``, and it can show ``forms``."""
 
     receipts: bool = False
     forms: bool = False
@@ -57,7 +57,7 @@ class EditorSession:
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
         self.closing: IncomingCall | None = None
-        """The request for that, if there was one."""
+        """The request that closes it, if there is one."""
         self.ended = trio.Event()
         """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()

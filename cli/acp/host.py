@@ -1,4 +1,4 @@
-"""The sessions of an editor: opening, keeping and closing them, and the list of those on disk.
+"""The sessions of an editor: opens, closes, deletes and lists them.
 
 Each open session has two tasks: one keeps its chain open, and one sends its updates until the chain is closed.
 """
@@ -37,25 +37,25 @@ from cli.acp.wire import IncomingCall, Wire
 from cli.door.server import side_door
 
 MAX_SESSIONS = 50
-"""Sessions that may be open: each has files, tasks and, once it runs a command, processes."""
+"""Open sessions. Each has files, tasks and, after its first command, processes."""
 
 GRACE_S = 1.0
-"""How long the last updates may take once the chains are closed: perhaps nobody reads them any more."""
+"""Seconds for the last updates after the chains are closed. The editor may not read them."""
 
 PAGE = 50
-"""Kept sessions of one answer."""
+"""Stored sessions in one answer."""
 
 _THREADS = Threads("editors")
-"""For what reads files: a slow disk holds up nobody but who asks."""
+"""For work that reads files, so that a slow disk delays only the request that needs it."""
 
 BUG = "this is a mistake in chain; standard error has its traceback"
 
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """How the sessions of one process are opened. ``read_settings`` reads the configuration for a folder.
+    """The parameters for opening the sessions of one process. ``read_settings`` reads the configuration for a folder.
 
-    ``address`` is that of a Redis that keeps them, if it is not the folder ``state``.
+    ``address`` is that of the Redis that stores the sessions. If it is empty, the folder ``state`` stores them.
     """
 
     read_settings: Callable[[Path], Settings]
@@ -67,11 +67,11 @@ class Opener:
 
     @property
     def store(self) -> sessions.Store:
-        """Where sessions are kept."""
+        """The store of the sessions."""
         return sessions.open_store(self.state, self.address)
 
     def settings_for(self, workspace: Path, id: str | None) -> Settings:
-        """What a session is opened with, a new one or a kept one by its ``id``. Raises ``RpcError``, ``UserError``."""
+        """Return the settings for a new session, or for a stored one. Raise ``RpcError`` and ``UserError``."""
         if id is not None:
             _check_kept(self.store, id, workspace)
         settings = self.read_settings(workspace)
@@ -290,17 +290,17 @@ def _check_chain(settings: Settings, tools: Sequence[Tool]) -> None:
 
 
 def _delete_kept(store: sessions.Store, id: str) -> None:
-    """Remove the session with exactly this id, if there is one. Raises ``SessionError``."""
+    """Delete the session with exactly this id, if there is one. Raise ``SessionError``."""
     try:
         is_kept = store.whole_id(id) == id
     except SessionError:
         is_kept = False
-    if is_kept:  # the protocol wants no error for one that is gone already, or never was
+    if is_kept:  # the protocol wants no error for a session that does not exist
         store.delete(id)
 
 
 def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
-    """The kept sessions of a workspace or of all, the latest first, from the ``cursor``-th on. Raises ``RpcError``."""
+    """Return a page of the stored sessions, or of those of a workspace, the latest first. Raise ``RpcError``."""
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
         raise params.wrong("cursor is none of those that were given")
     begin = int(cursor or 0)
@@ -316,7 +316,7 @@ def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, 
 
 
 def _check_kept(store: sessions.Store, id: str, workspace: Path) -> None:
-    """Raise ``RpcError`` unless there is a session with exactly this id, which works in this folder."""
+    """Raise ``RpcError`` unless there is a session with exactly this id whose workspace is this folder."""
     try:
         found = store.find(id)
     except SessionError as error:

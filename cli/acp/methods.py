@@ -1,7 +1,7 @@
 """The agent's side of the Agent Client Protocol, version 1: its methods.
 
-What changes a run (prompt, steering, cancel) is done in the step in which it is read, so that their order counts. What
-takes time (opening, loading, listing, closing) is done in tasks.
+Methods that change a run (prompt, steering, cancel) are served in the step in which they are read, so that they keep
+their order. Methods that take time (open, load, list, close) are served in tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 
 
 class EditorAgent:
-    """Serves one editor."""
+    """The server of one editor."""
 
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self._wire = wire
@@ -59,7 +59,7 @@ class EditorAgent:
         await self._host.run(self._read)
 
     def leave(self) -> None:
-        """Read no more, and end."""
+        """Stop reading, and end."""
         self._reading.cancel()
 
     async def _read(self) -> None:
@@ -67,7 +67,7 @@ class EditorAgent:
             await self._wire.run(self)
 
     def on_request(self, call: IncomingCall) -> None:
-        """Serve a request. Raises ``RpcError``."""
+        """Serve a request. Raise ``RpcError``."""
         method = self._methods.get(call.method)
         if method is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method!r:.200}")
@@ -76,13 +76,13 @@ class EditorAgent:
         method(call)
 
     def on_notification(self, method: str, given: Mapping[str, Any]) -> None:
-        """Handle a notification; one that is not known is ignored."""
+        """Handle a notification. Ignore an unknown one."""
         id = given.get("sessionId")
         if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
             self._host.sessions[id].cancel()
 
     def on_cancel(self, call: IncomingCall) -> None:
-        """Cancel a prompt. All other requests are answered soon in any case."""
+        """Cancel a prompt. All other requests are answered soon anyway."""
         any(session.cancel_prompt(call) for session in self._host.sessions.values())
 
     def _initialize(self, call: IncomingCall) -> None:

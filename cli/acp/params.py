@@ -17,13 +17,13 @@ from chain.text.wording import FILE_BEGIN
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
-"""Characters of a path, and of an id: the system's own bound."""
+"""Characters of a path, and of an id. The system has the same limit for paths."""
 
 MAX_NAME = 100
 """Characters of the name of an image."""
 
 MAX_BLOCKS = 1_000
-"""Blocks of a prompt; what they hold together is bounded by the length of a line."""
+"""Blocks of a prompt. The length of a line limits their text."""
 
 
 def wrong(message: str) -> RpcError:

@@ -18,18 +18,18 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 CANCELLED = -32800
-"""The other side has cancelled the request (Agent Client Protocol, "Cancellation")."""
+"""The request was cancelled (Agent Client Protocol, "Cancellation")."""
 NOT_FOUND = -32002
-"""A session or a file that is not there (Agent Client Protocol, "ErrorCode")."""
+"""The session or file does not exist (Agent Client Protocol, "ErrorCode")."""
 
 MAX_ID = 200
-"""Characters of an id: it is kept as long as its request is in work, and is sent back."""
+"""Characters of an id. It is stored until its request is answered."""
 
 _INTEGERS = range(-(2**63), 2**63)
-"""The numbers that the protocol's schema has for ids."""
+"""The numbers that the protocol's schema allows as ids."""
 
 _BEGINNING = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
-"""How a request begins as all libraries write it: so the id of one that was cut off is known."""
+"""The beginning of a request as all libraries write it. It gives the id of a request that was cut off."""
 
 Id: TypeAlias = int | str | None
 

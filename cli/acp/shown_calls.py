@@ -21,18 +21,18 @@ from cli.show.question_rows import visible
 Content: TypeAlias = Mapping[str, Any]
 
 LONGEST_TITLE = 200
-"""Characters of a title; the input has all of it."""
+"""Characters of a title. The input is shown in full."""
 
 WIRE_KINDS = {"plan": "think", "delegate": "think", "ask": "other"}
-"""The protocol's names for kinds of tools, where they are not ours."""
+"""The protocol's names for kinds of tools, where they differ from ours."""
 
 _TITLED_BY = ("command", "path", "pattern", "topic", "question", "task")
-"""The inputs of which the first that there is stands in the title."""
+"""The inputs to show in a title, the most important first."""
 
 _TICKS = re.compile(r"`{3,}")
 
 _NONE = "none"
-"""The option of a choice by which the user chooses nothing."""
+"""The id of the option that chooses nothing."""
 
 _APPROVAL = (
     ("y", "Allow", "allow_once"),
@@ -42,19 +42,19 @@ _APPROVAL = (
 
 
 def title_of(name: str, input: Mapping[str, Any]) -> str:
-    """The name of a tool and what it is about, on one row."""
+    """Return the name of a tool and its most important input, on one row."""
     about = next((value for key in _TITLED_BY if isinstance(value := input.get(key), str) and value.strip()), "")
     return as_title(f"{name}: {about}" if about else name)
 
 
 def as_title(text: str) -> str:
-    """A text as a title."""
+    """Return a text as a title."""
     row = " ".join(visible(text).split())
     return row if len(row) <= LONGEST_TITLE else f"{row[:LONGEST_TITLE]}…"
 
 
 def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[str, Any]]:
-    """The file that a call is about."""
+    """Return the file that a call names, if any."""
     path = input.get("path")
     if not isinstance(path, str) or not path.strip() or "\0" in path:
         return []
@@ -64,24 +64,24 @@ def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[
 
 
 def text_block(text: str) -> Mapping[str, Any]:
-    """A text as a content block."""
+    """Return a text as a content block."""
     return {"type": "text", "text": text}
 
 
 def text_content(text: str, *, is_markdown: bool = False) -> Content:
-    """A text as content; unless it is Markdown it is shown as it is."""
+    """Return a text as content. Fence it unless it is Markdown."""
     return {"type": "content", "content": text_block(text if is_markdown else in_fence(text))}
 
 
 def in_fence(text: str) -> str:
-    """The text in a Markdown fence that is longer than any in it."""
+    """Return the text in a Markdown fence that is longer than any fence in the text."""
     ticks = "`" * max((len(found) + 1 for found in _TICKS.findall(text)), default=3)
     end = "" if text.endswith("\n") else "\n"
     return f"{ticks}\n{text}{end}{ticks}"
 
 
 def preview_content(diff: FileDiff | None, preview: str, workspace: Path) -> tuple[Content, ...]:
-    """What a question shows of a call: the hunks of an edit, else the text."""
+    """Return the content of a question's call: the hunks of an edit, else the preview."""
     if diff is not None and diff.hunks:
         return tuple(_content_of(hunk, str(workspace / diff.path)) for hunk in diff.hunks)
     shown = visible(preview)

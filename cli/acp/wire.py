@@ -19,8 +19,8 @@ from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
 
 MAX_ROW = 16 * 1024 * 1024
-"""Bytes of a row. A prompt has at most 100,000 characters, each in JSON at most twelve bytes, and images of at most
-5 MB, which base64 makes 7 MB; so one that is too long is still read, and is refused with its id and the reason."""
+"""Bytes of a row. A prompt has at most 100,000 characters, each of at most twelve bytes in JSON, and images of 5 MB,
+which are 7 MB in base64. So a prompt that is too long is still read, and refused with its id and the reason."""
 
 MAX_REQUESTS = 100
 """Unanswered requests of the peer: one for each session, and a prompt for each line that can wait."""
@@ -33,7 +33,7 @@ class Server(Protocol):
         """Serve a request, now or later. Raise ``RpcError`` to answer with it."""
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """Handle a notification; one that is not known is ignored."""
+        """Handle a notification. Ignore an unknown one."""
 
     def on_cancel(self, call: IncomingCall) -> None:
         """Handle the cancellation of a request without an answer. It still gets one."""
@@ -73,7 +73,7 @@ class Wire:
                 await self._receive(raw, server)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification, once there is room for it."""
+        """Send a notification when the outbox has room for it."""
         await self._outbox.wait_for_room()
         self._outbox.put(rpc.message_row(method=method, params=params))
 

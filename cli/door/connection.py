@@ -21,9 +21,9 @@ from cli.outbox import Outbox
 MAX_BEHIND = 8 * 1024 * 1024
 """Bytes that may wait behind the first row."""
 STALL_S = 10.0
-"""How long a client may read nothing while something waits for it."""
+"""Seconds that a client may read nothing while rows wait for it."""
 LINGER_S = 0.2
-"""How long a client may take to close its end when it was told the last."""
+"""Seconds for a client to close its end after the last row."""
 _CHUNK = 65_536
 
 
@@ -109,5 +109,5 @@ class Connection:
 
 
 def error_row(why: str, id: str = "") -> str:
-    """The row of an error."""
+    """Return the row of an error."""
     return json_row(events.Error(message=why, kind="door"), id=id)

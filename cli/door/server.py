@@ -28,13 +28,13 @@ from cli.event_rows import json_row
 from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
 
 MAX_CLIENTS = 250
-"""Clients at the same time; each holds a descriptor."""
+"""Clients at the same time. Each uses a descriptor."""
 MAX_TURNED_AWAY = 50
-"""Others at the same time that may take a moment to hear why they are not let in; each holds a descriptor, too."""
+"""Refused clients at the same time that are still to read why. Each uses a descriptor, too."""
 PAUSE_S = 1.0
-"""How long nobody is let in when no descriptor is left."""
+"""Seconds without accepting when no descriptor is left."""
 LAST_S = 1.0
-"""How long clients may take to read the rest when the door closes."""
+"""Seconds for the clients to read the rest when the door closes."""
 
 TOO_MANY = f"the side door has {MAX_CLIENTS} clients already; try again later"
 NOT_ASKED = 'a client that answers says so first: {"type":"hello","answers":true}'
@@ -44,7 +44,7 @@ IDLE = "Nothing is running."
 
 @asynccontextmanager
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Let other programs reach a chain inside the block, and wind it down at the end. Yields why they cannot."""
+    """Open a chain's side door for the block, and wind the chain down at the end. Yield why it is not open, if so."""
     try:
         listening, path = sockets.listen(state, environ, chain.session_id)
     except UserError as error:
@@ -52,7 +52,7 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
         return
     about = os.stat(path)
     door = Door(chain)
-    # Clients hear of the end, also if the block is cancelled.
+    # Clients get the last events even if the block is cancelled.
     serving = trio.CancelScope(shield=True)
 
     async def serve() -> None:
@@ -89,14 +89,14 @@ class Door:
         self._owners: dict[tuple[Literal["line", "answer"], str], Connection] = {}
         """Who sent the lines and answers whose events may still come, by their ids."""
         self._over: set[str] = set()
-        """The ids of their lines that have a last receipt, unless they come back."""
+        """The ids of their lines that have a last receipt, unless the line is returned later."""
         self._feed = chain.feed()
         self._feed.take()  # its init, which each client gets when it comes
         self._is_closing = False
         self._left = Signal()
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
-        """Let clients in."""
+        """Accept clients."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_events)
             while True:
@@ -138,7 +138,7 @@ class Door:
             self._left.set()
 
     async def close(self) -> None:
-        """Let no more clients in, and wait until those that are there have read the rest."""
+        """Accept no more clients, and wait until the present ones have read the rest."""
         self._is_closing = True
         self._flush()
         for client in self._clients:
