@@ -47,9 +47,10 @@ class Connection:
         """Read its rows and write those for it, until it is gone or is cut off."""
         try:
             with self._scope, suppress(trio.TooSlowError):
-                async with during(self._read), during(self._outbox.run):
-                    await self._leaving.wait()
-                    await self._outbox.wait_empty()
+                async with during(self._read):
+                    async with during(self._outbox.run):  # ended before the stream is: it may get another row
+                        await self._leaving.wait()
+                        await self._outbox.wait_empty()
                     with suppress(trio.BrokenResourceError):
                         await self._stream.send_eof()
                     # Closing with unread input would reset the connection, and the client would lose the last rows.
