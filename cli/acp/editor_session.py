@@ -26,6 +26,9 @@ from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
 
+STEERING = "_session/steering"
+"""The method that adds a line to the active run. Its requests are answered at once, those of prompts by a run."""
+
 Images: TypeAlias = Sequence[tuple[str, bytes]]
 """The images of a line: names and contents."""
 
@@ -111,7 +114,7 @@ class EditorSession:
         """
         if self.offer.has(text):
             self._carry_out(call, text)
-        elif not (_is_prompt(call) and self._starts_prompt(call, text)):
+        elif call.method == STEERING or not self._starts_prompt(call, text):
             if self._held or self._is_ending:
                 self._held[call] = text, images  # a run that is ending would return it
             else:
@@ -177,10 +180,8 @@ class EditorSession:
     def _withdraw(self, call: IncomingCall) -> None:
         """Answer a request without submitting its line."""
         del self._held[call]
-        if _is_prompt(call):
-            call.answer(cancelled(""))
-        else:
-            call.answer(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
+        withdrawn = RpcError(CANCELLED, "the run was cancelled before this line was submitted")
+        call.answer(withdrawn if call.method == STEERING else cancelled(""))
 
     def _withdraw_held(self) -> None:
         for call in [*self._held]:
@@ -201,7 +202,7 @@ class EditorSession:
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
         begun = None if was_running else self._run
-        if not _is_prompt(call):
+        if call.method == STEERING:
             _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
         elif begun is not None:
             self._prompts[call] = PendingPrompt("", begun)
@@ -233,7 +234,7 @@ class EditorSession:
             self._teller.expect(answer.id)
         if answer.what == "stopping":
             self._ending = self._run
-        if not _is_prompt(call):
+        if call.method == STEERING:
             _answer_steering(call, answer.id, "startedNewTurn" if answer.what == "started" else "injected", answer.what)
             if answer.message:
                 self._say(answer, call)
@@ -311,10 +312,6 @@ class EditorSession:
             result = await self._wire.request(method, {"sessionId": self.id, **asked})
             answer = question_answer(question, result)
             self.chain.answer(question.id, answer, origin="acp")
-
-
-def _is_prompt(call: IncomingCall) -> bool:
-    return call.method == "session/prompt"
 
 
 def _answer_steering(call: IncomingCall, line: str, outcome: str, state: str) -> None:

@@ -16,7 +16,7 @@ from chain.config.servers import editor_servers
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL
-from cli.acp.editor_session import EditorFeatures, EditorSession, Images
+from cli.acp.editor_session import STEERING, EditorFeatures, EditorSession
 from cli.acp.host import Host, Opener
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
@@ -50,8 +50,8 @@ class EditorAgent:
             "session/close": lambda call: self._host.close(self._session(call), call),
             "session/delete": lambda call: self._host.start(self._delete, call),
             "session/set_config_option": self._set_option,
-            "session/prompt": self._prompt,
-            "_session/steering": self._steer,
+            "session/prompt": self._submit,
+            STEERING: self._submit,
         }
 
     async def run(self) -> None:
@@ -141,21 +141,14 @@ class EditorAgent:
     def _session(self, call: IncomingCall) -> EditorSession:
         return self._host.find(params.text(call.params, "sessionId"))
 
-    def _prompt(self, call: IncomingCall) -> None:
+    def _submit(self, call: IncomingCall) -> None:
         session = self._session(call)
-        session.submit(call, *_read_prompt(call, session))
-
-    def _steer(self, call: IncomingCall) -> None:
-        session = self._session(call)
-        behavior = params.mapping(call.params, "_meta", "steering").get("idleBehavior")
+        steering = params.mapping(call.params, "_meta", "steering") if call.method == STEERING else {}
+        behavior = steering.get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
             raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
-        prompt = _read_prompt(call, session)
+        text, images = params.read_prompt(params.array(call.params, "prompt"), session.workspace)
         if behavior == "promptRequired" and not session.has_turn:
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
         else:
-            session.submit(call, *prompt)
-
-
-def _read_prompt(call: IncomingCall, session: EditorSession) -> tuple[str, Images]:
-    return params.read_prompt(params.array(call.params, "prompt"), session.workspace)
+            session.submit(call, text, images)
