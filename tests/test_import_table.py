@@ -21,7 +21,7 @@ chain.redis
 chain.app.sessions
 chain.app
 chain
-cli.options cli.writing cli.event_rows
+cli.options cli.writing cli.event_rows cli.outbox
 cli.input
 cli.door cli.show
 cli.screen

@@ -1,4 +1,4 @@
-"""The options of a session that an editor can set, and the commands that it is offered, in the protocol's form.
+"""The options of a session that an editor can set, and the commands that it can use, in the protocol's form.
 
 The commands are those of a terminal that need none. Whatever is added to them (``Commands.anywhere``) is told to the
 editor at the next event, and is carried out like the others.
@@ -24,7 +24,7 @@ MODEL, CHAIN = "model", "chain"
 
 
 class EditorOffer:
-    """The options and commands of one session; ``settings`` are those that its chain was opened with."""
+    """The options and commands of one session. Its chain was opened with ``settings``."""
 
     def __init__(self, chain: Chain, settings: Settings) -> None:
         self.settings = settings
@@ -35,7 +35,7 @@ class EditorOffer:
 
     @property
     def options(self) -> Sequence[Mapping[str, Any]]:
-        """The options with their present values: the model, and the chain where there are several."""
+        """The options with their values: the model, and the chain if there are several."""
         settings = self.settings
         known = [(name, about) for name, _, about in models(settings)]
         found = [_select(MODEL, "Model", "model", "Answers from the next prompt on", self._commands.model, known)]
@@ -46,7 +46,7 @@ class EditorOffer:
         return found
 
     def set_model(self, name: str) -> None:
-        """Ask another model from the next run on. Raises ``RpcError``."""
+        """Use another model from the next run on. Raise ``RpcError``."""
         try:
             self._commands.use(name)
         except UserError as error:
@@ -56,11 +56,14 @@ class EditorOffer:
         self._told_model = self._commands.model  # by the answer
 
     def has(self, text: str) -> bool:
-        """Whether a text is one of the commands; any other that begins with a slash is a line."""
+        """Return whether a text is one of the commands. Any other text that begins with a slash is a line."""
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.anywhere}
 
     def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
-        """Start the prompt of a server, if a text names one; ``then`` gets its text. Raises ``RpcError``."""
+        """Start the prompt of a server if a text names one; ``then`` gets its text. Return whether it does.
+
+        Raise ``RpcError`` if it cannot be started.
+        """
         name, *words = text.split() or [""]
         if name not in dict(self._commands.prompts):
             return False
@@ -72,11 +75,11 @@ class EditorOffer:
         return True
 
     def carry_out(self, command: str) -> str:
-        """Carry out a command, and return its answer."""
+        """Run a command, and return its answer."""
         return in_fence(self._commands.run(command).text or "Done.")
 
     def changes(self) -> list[Update]:
-        """Updates for the options and commands that have changed since they were last told."""
+        """Return updates for the options and commands that changed since the last call."""
         found: list[Update] = []
         if self._told_model != self._commands.model:
             self._told_model = self._commands.model

@@ -1,7 +1,7 @@
-"""One session of an editor: its prompts go into its chain, and what happens there goes out as updates.
+"""One session of an editor: submits its prompts to a chain, and sends the chain's events as updates.
 
-One task tells the events, in order, and waits where the editor is slow to read; the chain's feed joins running text
-meanwhile. A prompt is answered by that task as well, so its answer comes behind all updates of its run.
+One task sends the updates in order. It waits while the editor is slow to read, and the chain's feed joins running text
+meanwhile. The same task answers prompts, so an answer follows all updates of its run.
 """
 
 from __future__ import annotations
@@ -20,51 +20,29 @@ from chain.errors import UserError
 from chain.session.event_json import to_json
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
-from cli.acp.shown_calls import choice_form, form_answer, permission_answer, permission_request
-from cli.acp.turns import Turns, cancelled, end_turn
+from cli.acp.shown_calls import question_answer, question_request
+from cli.acp.turns import PendingPrompt, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
 
+STEERING = "_session/steering"
+"""The method that adds a line to the active run. Its requests are answered at once, those of prompts by a run."""
+
 Images: TypeAlias = Sequence[tuple[str, bytes]]
-"""What goes along with a line: names and contents."""
+"""The images of a line: names and contents."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditorFeatures:
-    """Optional features that an editor has declared: it wants ``receipts``, it can show ``forms``."""
+    """Optional features of an editor: it asked for ``receipts``, and it can show ``forms``."""
 
     receipts: bool = False
     forms: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingAnswer:
-    """An answer that needs no run, told with the receipt of its ``line``, or with its ``notice`` if it has no line."""
-
-    line: str
-    notice: events.Notice
-    call: IncomingCall | None
-    result: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A prompt, or a line of steering, that is submitted when a run has ended."""
-
-    call: IncomingCall
-    submit: Callable[[], None]
-
-    def withdraw(self) -> None:
-        """Answer it without submitting its line."""
-        if self.call.method == "session/prompt":
-            self.call.answer(cancelled(""))
-        else:
-            self.call.fail(RpcError(CANCELLED, "the run was cancelled before this line was submitted"))
-
-
 class EditorSession:
-    """An open session. All of its methods are called in trio's thread."""
+    """An open session. Call its methods in trio's thread."""
 
     def __init__(
         self,
@@ -81,22 +59,28 @@ class EditorSession:
         self.workspace = chain.workspace
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
-        self.closing: list[IncomingCall] = []
-        """The requests for that."""
+        self.closing: IncomingCall | None = None
+        """The request that closes it, if there is one."""
+        self.ended = trio.Event()
+        """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()
-        """Those that the editor gave it."""
+        """The servers that the editor named."""
         self._wire = wire
         self._notify = notify
         self._features = features
         self._teller = UpdateBuilder(chain.workspace, kinds)
-        self._turns = Turns()
+        self._prompts: dict[IncomingCall, PendingPrompt] = {}
         self._feed = chain.feed()
-        self._answers: list[_PendingAnswer] = []
+        self._answers: dict[str | int, tuple[str, IncomingCall, Mapping[str, Any]]] = {}
+        """A text, and then the result of a request, by the id of the receipt or the ``id()`` of the notice to wait for.
+
+        They answer lines that need no run."""
         self._ending: float | None = None
-        """The run that was interrupted or stopped last, which may be over by now."""
-        self._held: list[_Held] = []
+        """The run that was interrupted or stopped last. It may have ended."""
+        self._held: dict[IncomingCall, tuple[str, Images]] = {}
+        """Lines to submit when the active run has ended, oldest first."""
         self._asking: dict[str, trio.CancelScope] = {}
-        """The requests that ask the user and have no answer yet, by the ids of the questions."""
+        """The requests that wait for an answer of the user, by the ids of their questions."""
 
     async def tell(self) -> None:
         """Send updates for the chain's events until it is closed."""
@@ -106,41 +90,40 @@ class EditorSession:
                     for event in batch:
                         await self._on_event(event, nursery)
                 nursery.cancel_scope.cancel()
-        self.fail_prompts()
 
     async def tell_past(self, past: Iterable[events.Event]) -> None:
         """Send updates for the events of a session that is loaded."""
         for event in past:
             await self._update(self._teller.updates(event))
 
-    def fail_prompts(self) -> None:
-        """Answer all prompts, since no run will."""
-        self._turns.fail_all(RpcError(INTERNAL_ERROR, "the session has ended"))
+    def end(self) -> None:
+        """Answer all requests that have no answer yet, since no run will."""
+        for call in self._prompts:
+            call.answer(RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
-        for said in self._answers:
-            if said.call is not None:
-                said.call.answer(said.result)
-        self._answers.clear()
+        for _, call, result in self._answers.values():
+            call.answer(result)
+        if self.closing is not None:
+            self.closing.answer({})
+        self.ended.set()
 
-    def prompt(self, call: IncomingCall, text: str, images: Images) -> None:
-        """Submit a prompt, which is answered when its run ends, or carry out a command.
+    def submit(self, call: IncomingCall, text: str, images: Images) -> None:
+        """Submit a prompt or a line of steering, or carry out a command. Raise ``RpcError`` if it is refused.
 
-        Raises ``RpcError`` for a line that is refused.
+        A prompt is answered when its run ends.
         """
         if self.offer.has(text):
             self._carry_out(call, text)
-        elif not self._starts_prompt(call, text):
-            self._when_it_has_ended(call, lambda: self._prompt(call, text, images))
+        elif call.method == STEERING or not self._starts_prompt(call, text):
+            if self._held or self._is_ending:
+                self._held[call] = text, images  # a run that is ending would return it
+            else:
+                self._submit(call, text, images)
 
-    def steer(self, call: IncomingCall, text: str, images: Images, *, needs_turn: bool) -> None:
-        """Submit a line; without a run it starts one, unless it ``needs_turn``. Raises ``RpcError`` if refused."""
-        if needs_turn and (self._is_ending or self._run is None):
-            call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
-            return
-        if self.offer.has(text):
-            self._carry_out(call, text)
-            return
-        self._when_it_has_ended(call, lambda: self._steer(call, text, images))
+    @property
+    def has_turn(self) -> bool:
+        """Whether a run is active that is not about to end."""
+        return self._run is not None and not self._is_ending
 
     @property
     def is_busy(self) -> bool:
@@ -153,13 +136,11 @@ class EditorSession:
         self._interrupt()
 
     def cancel_prompt(self, call: IncomingCall) -> bool:
-        """Drop the line of a prompt if it still waits, else interrupt its run. Whether the prompt is this session's."""
-        held = next((each for each in self._held if each.call is call), None)
-        if held is not None:
-            self._held.remove(held)
-            held.withdraw()
+        """Drop the line of a prompt if it still waits, else interrupt its run. Return whether this session has it."""
+        if call in self._held:
+            self._withdraw(call)
             return True
-        prompt = self._turns.find(call)
+        prompt = self._prompts.get(call)
         if prompt is None:
             return False
         if prompt.run:
@@ -175,7 +156,7 @@ class EditorSession:
 
     @property
     def _run(self) -> float | None:
-        """When the active run began, which identifies it. Events lag: they may still tell of an earlier run."""
+        """When the active run began, which identifies it. The events of an earlier run may still follow."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
@@ -187,50 +168,49 @@ class EditorSession:
             self._ending = self._run
 
     def _is_of_active_run(self, line: str) -> bool:
-        """Whether a line that cannot be dropped is in the active run: its own may be over, its end still to be told."""
+        """Return whether the active run has a line that cannot be dropped. The line's run may have ended already."""
         run = self._run
         if run is None:
             return False
-        if not line:  # it has stopped a run, and could not be accepted
+        if not line:  # a stop that could not be recorded
             return self._is_ending
         last = next(receipt for receipt in self.chain.lines.receipts if receipt.id == line)
         return last.state == "queued" or last.time >= run
 
-    def _when_it_has_ended(self, call: IncomingCall, submit: Callable[[], None]) -> None:
-        """Submit a line, after a run that is ending and the lines held for its end: that run would return it."""
-        if self._held or self._is_ending:
-            self._held.append(_Held(call, submit))
-        else:
-            submit()
+    def _withdraw(self, call: IncomingCall) -> None:
+        """Answer a request without submitting its line."""
+        del self._held[call]
+        withdrawn = RpcError(CANCELLED, "the run was cancelled before this line was submitted")
+        call.answer(withdrawn if call.method == STEERING else cancelled(""))
 
     def _withdraw_held(self) -> None:
-        while self._held:
-            self._held.pop(0).withdraw()
+        for call in [*self._held]:
+            self._withdraw(call)
 
     def _submit_held(self) -> None:
-        """Submit the lines that are held, unless an earlier run has ended, or the session is being closed."""
+        """Submit the lines that are held, unless the run that ended was an earlier one, or the session closes."""
         while self._held and not self._is_ending and not self.leaving.is_set():
-            held = self._held.pop(0)
+            call = next(iter(self._held))
+            text, images = self._held.pop(call)
             try:
-                held.submit()
+                self._submit(call, text, images)
             except RpcError as error:
-                held.call.fail(error)
+                call.answer(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
-        """Carry out a command at once. Its prompt is answered after its text, or by the run that it begins."""
+        """Carry out a command at once. Its prompt is answered after its text, or by the run that it starts."""
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
         begun = None if was_running else self._run
-        if call.method != "session/prompt":
-            outcome = "injected" if begun is None else "startedNewTurn"
-            call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": "", "state": "handled"}}})
+        if call.method == STEERING:
+            _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
         elif begun is not None:
-            self._turns.add(call, "", run=begun)
+            self._prompts[call] = PendingPrompt("", begun)
         if begun is None:
             self._say(Submitted("handled", message=said), call)
 
     def _starts_prompt(self, call: IncomingCall, text: str) -> bool:
-        """Start the prompt of a server, if a text names one: its run answers the call. Whether it does."""
+        """Start the prompt of a server, if a text names one. Return whether it does; its run answers the call."""
 
         def begin(text: str) -> None:
             answer = self.chain.start(text, origin="acp", names_files=False)
@@ -238,28 +218,14 @@ class EditorSession:
                 failed(answer.message)
             else:
                 self._teller.expect(answer.id)
-                self._turns.add(call, answer.id)
+                self._prompts[call] = PendingPrompt(answer.id)
 
         def failed(why: str) -> None:
-            call.fail(RpcError(INTERNAL_ERROR, why))
+            call.answer(RpcError(INTERNAL_ERROR, why))
 
         return self.offer.start_prompt(text, begin, failed)
 
-    def _prompt(self, call: IncomingCall, text: str, images: Images) -> None:
-        answer = self._submit(text, images)
-        if answer.what in ("started", "queued", "stopping"):
-            self._turns.add(call, answer.id)
-        else:
-            self._say(answer, call)
-
-    def _steer(self, call: IncomingCall, text: str, images: Images) -> None:
-        answer = self._submit(text, images)
-        if answer.message:
-            self._say(answer)
-        outcome = "startedNewTurn" if answer.what == "started" else "injected"
-        call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": answer.id, "state": answer.what}}})
-
-    def _submit(self, text: str, images: Images) -> Submitted:
+    def _submit(self, call: IncomingCall, text: str, images: Images) -> None:
         to, line = split_address(text)
         answer = self.chain.submit(line, local=False, origin="acp", to=to, images=images)
         if answer.what == "refused":
@@ -268,13 +234,20 @@ class EditorSession:
             self._teller.expect(answer.id)
         if answer.what == "stopping":
             self._ending = self._run
-        return answer
+        if call.method == STEERING:
+            _answer_steering(call, answer.id, "startedNewTurn" if answer.what == "started" else "injected", answer.what)
+            if answer.message:
+                self._say(answer, call)
+        elif answer.what in ("started", "queued", "stopping"):
+            self._prompts[call] = PendingPrompt(answer.id)
+        else:
+            self._say(answer, call)
 
-    def _say(self, answer: Submitted, call: IncomingCall | None = None) -> None:
-        """Tell the answer to a line that needs no run, after the changes that it made, and then answer its prompt."""
+    def _say(self, answer: Submitted, call: IncomingCall) -> None:
+        """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
         notice = events.Notice(message=answer.message)
-        self._answers.append(_PendingAnswer(answer.id, notice, call, result))
+        self._answers[answer.id or id(notice)] = answer.message, call, result
         if not answer.id:
             self._feed.put(notice)
 
@@ -282,7 +255,8 @@ class EditorSession:
         await self._update(self.offer.changes())
         match event:
             case events.Result():
-                await self._update(self._teller.updates(event, tells_errors=not self._turns.are_over))
+                answers_prompt = any(prompt.ends_with_run for prompt in self._prompts.values())
+                await self._update(self._teller.updates(event, tells_errors=not answers_prompt))
             case events.Question():
                 await self._ask(event, nursery)
             case events.Answer(id=id):
@@ -297,22 +271,22 @@ class EditorSession:
             case _:
                 await self._update(self._teller.updates(event))
         # After the updates: the answer to a prompt comes last.
-        self._turns.on_event(event)
+        for call, prompt in [*self._prompts.items()]:
+            if (answer := prompt.answer_by(event)) is not None:
+                del self._prompts[call]
+                call.answer(answer)
         if isinstance(event, events.Result):
             self._submit_held()
 
     async def _answer(self, event: events.Event) -> bool:
-        """Tell the answer that waits for this event. Whether there was one."""
-        at = event.id if isinstance(event, events.Receipt) else None
-        said = next((each for each in self._answers if each.notice is event or (each.line and each.line == at)), None)
-        if said is None:
-            return False
-        self._answers.remove(said)
-        if said.notice.message:
-            await self._update([self._teller.say(said.notice.message)])
-        if said.call is not None:
-            said.call.answer(said.result)
-        return True
+        """Send the answer that waits for this event. Return whether there was one."""
+        key = event.id if isinstance(event, events.Receipt) else id(event)
+        text, call, result = self._answers.pop(key, ("", None, {}))
+        if text:
+            await self._update([self._teller.say(text)])
+        if call is not None:
+            call.answer(result)
+        return call is not None
 
     async def _update(self, updates: Sequence[Update]) -> None:
         for update in updates:
@@ -327,20 +301,18 @@ class EditorSession:
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
         updates = self._teller.updates(question)
         await self._update(updates)
-        # One that the configuration answers is told, and never opens; another may have been answered meanwhile.
+        # The configuration may have answered it, so that it never opens, or somebody else meanwhile.
         if self.chain.questions.open_id == question.id:
             scope = self._asking[question.id] = trio.CancelScope()
             nursery.start_soon(self._request, question, updates[0], scope)
 
     async def _request(self, question: events.Question, shown: Mapping[str, Any], scope: trio.CancelScope) -> None:
-        is_form = self._features.forms and question.kind == "choice"
-        method = "elicitation/create" if is_form else "session/request_permission"
-        asked = choice_form(question) if is_form else permission_request(question, shown)
+        method, asked = question_request(question, shown, has_forms=self._features.forms)
         with scope:
-            result: object
-            try:
-                result = await self._wire.request(method, {"sessionId": self.id, **asked})
-            except RpcError as error:
-                result = error
-            answer = form_answer(question, result) if is_form else permission_answer(question, result)
+            result = await self._wire.request(method, {"sessionId": self.id, **asked})
+            answer = question_answer(question, result)
             self.chain.answer(question.id, answer, origin="acp")
+
+
+def _answer_steering(call: IncomingCall, line: str, outcome: str, state: str) -> None:
+    call.answer({"outcome": outcome, "_meta": {"chain": {"lineId": line, "state": state}}})

@@ -1,7 +1,6 @@
-"""The sessions of an editor: opening, keeping and closing them, and the list of those on disk.
+"""The sessions of an editor: opens, closes, deletes and lists them.
 
-Each that is open is a task of its own, from the request that opens it to its end. Its chain is closed before the task
-that tells its events ends, so the editor hears how an interrupted run ended.
+Each open session has two tasks: one keeps its chain open, and one sends its updates until the chain is closed.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -39,25 +37,25 @@ from cli.acp.wire import IncomingCall, Wire
 from cli.door.server import side_door
 
 MAX_SESSIONS = 50
-"""Sessions that may be open: each has files, tasks and, once it runs a command, processes."""
+"""Open sessions. Each has files, tasks and, after its first command, processes."""
 
 GRACE_S = 1.0
-"""How long the last updates may take once the chains are closed: perhaps nobody reads them any more."""
+"""Seconds for the last updates after the chains are closed. The editor may not read them."""
 
 PAGE = 50
-"""Kept sessions of one answer."""
+"""Stored sessions in one answer."""
 
 _THREADS = Threads("editors")
-"""For what reads files: a slow disk holds up nobody but who asks."""
+"""For work that reads files, so that a slow disk delays only the request that needs it."""
 
 BUG = "this is a mistake in chain; standard error has its traceback"
 
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """How the sessions of one process are opened. ``read_settings`` reads the configuration for a folder.
+    """The parameters for opening the sessions of one process. ``read_settings`` reads the configuration for a folder.
 
-    ``address`` is that of a Redis that keeps them, if it is not the folder ``state``.
+    ``address`` is that of the Redis that stores the sessions. If it is empty, the folder ``state`` stores them.
     """
 
     read_settings: Callable[[Path], Settings]
@@ -69,11 +67,11 @@ class Opener:
 
     @property
     def store(self) -> sessions.Store:
-        """Where sessions are kept."""
+        """The store of the sessions."""
         return sessions.open_store(self.state, self.address)
 
     def settings_for(self, workspace: Path, id: str | None) -> Settings:
-        """What a session is opened with, a new one or a kept one by its ``id``. Raises ``RpcError``, ``UserError``."""
+        """Return the settings for a new session, or for a stored one. Raise ``RpcError`` and ``UserError``."""
         if id is not None:
             _check_kept(self.store, id, workspace)
         settings = self.read_settings(workspace)
@@ -86,35 +84,31 @@ class Opener:
 
 
 class Host:
-    """Opens sessions, and closes all of them when it is left."""
+    """The sessions of an editor. All of them are closed when ``run`` ends."""
 
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self.sessions: dict[str, EditorSession] = {}
+        """The sessions that have not ended, by their ids; ``leaving`` is set in those that are being closed."""
         self.features = EditorFeatures()
         self._wire = wire
         self._opener = opener
         self._notify = notify
+        self._opening: dict[IncomingCall, str | None] = {}
+        """The requests that open a session, with its id if it is a stored one."""
         self._tasks: trio.Nursery | None = None
-        self._opening: dict[str, IncomingCall] = {}
-        """Who asked for the sessions that are kept and about to be opened, by their ids."""
-        self._ends: dict[str, trio.Event] = {}
-        """Set when a session has ended, for those that are open or being closed."""
-        self._chains = 0
-        """How many are open, or about to be."""
-        self._all_closed = trio.Event()
+        self._updates: trio.Nursery | None = None
         self._is_leaving = False
 
     async def run(self, serve: Callable[[], Awaitable[None]]) -> None:
-        """Keep sessions as long as ``serve`` runs; then close them."""
-        async with trio.open_nursery() as self._tasks:
-            await serve()
-            self._is_leaving = True
-            for session in self.sessions.values():
-                session.leaving.set()
-            if self._chains:
-                with trio.move_on_after(CLOSING_S + GRACE_S):
-                    await self._all_closed.wait()
-            self._tasks.cancel_scope.deadline = trio.current_time() + GRACE_S
+        """Run ``serve``, then close the sessions."""
+        async with trio.open_nursery() as self._updates:
+            async with trio.open_nursery() as self._tasks:
+                await serve()
+                self._is_leaving = True
+                for session in self.sessions.values():
+                    session.leaving.set()
+                self._tasks.cancel_scope.deadline = trio.current_time() + CLOSING_S + GRACE_S
+            self._updates.cancel_scope.deadline = trio.current_time() + GRACE_S
 
     def start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
         """Serve a request in a task."""
@@ -124,23 +118,20 @@ class Host:
     def open(
         self, call: IncomingCall, workspace: Path, id: str | None, notes: Sequence[str], servers: Sequence[ToolServer]
     ) -> None:
-        """Open the kept session with this ``id``, or a new one, with servers of the editor. Raises ``RpcError``."""
-        if self._chains >= MAX_SESSIONS:
+        """Open the stored session with this ``id``, or a new one, with servers of the editor. Raise ``RpcError``."""
+        if len(self.sessions) + len(self._opening) >= MAX_SESSIONS:
             raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
         if id is not None:
-            session = self.sessions.get(id)
-            if id in self._opening:
-                raise RpcError(INVALID_REQUEST, f"the session {id} is being opened here already")
-            if session is not None and not session.leaving.is_set():
+            self._check_not_opening(id, " here already")
+            if id in self.sessions and not self.sessions[id].leaving.is_set():
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
-            self._opening[id] = call
-        self._chains += 1
+        self._opening[call] = id
         self.start(lambda call: self._keep(call, workspace, id, notes, servers), call)
 
     async def switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
-        """Go on with a session in the chain of this name. Raises ``RpcError``, and ``UserError``.
+        """Continue a session in the chain of this name. Raise ``RpcError`` and ``UserError``.
 
-        The tools and the prompt of a chain are there from its beginning, so the session is closed and resumed.
+        A chain's tools and prompt are fixed when a session opens, so the session is closed and resumed.
         """
         if name not in session.offer.settings.chain_names:
             known = ", ".join(session.offer.settings.chain_names)
@@ -149,65 +140,60 @@ class Host:
             call.answer({"configOptions": session.offer.options})
             return
         settings = replace(session.offer.settings, default_chain=name)
-        # What can be wrong with the configuration is found while the session is open.
+        # Faults of the configuration are found while the session is still open.
         await _THREADS.run(partial(_check_chain, settings, self._opener.tools))
         if session.is_busy or session.leaving.is_set():
             raise RpcError(INVALID_REQUEST, "a run is active; the chain can be changed when it has ended")
-        self._opening[session.id] = call
-        self._chains += 1
-        self._leave(session)
+        self._opening[call] = session.id
+        session.leaving.set()
         try:
             await self._keep(call, session.workspace, session.id, (), session.servers, settings)
         except UserError as error:
             raise SessionError(f"{error}; the session is closed now") from None
 
     async def delete(self, id: str, call: IncomingCall) -> None:
-        """Remove a session for good; one that is open here is closed first. Raises ``RpcError`` and ``UserError``."""
-        if id in self._opening:
-            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened here")
+        """Delete a session; close it first if it is open here. Raise ``RpcError`` and ``UserError``."""
+        self._check_not_opening(id, " here")
         if (session := self.sessions.get(id)) is not None:
-            self._leave(session)
-        if (end := self._ends.get(id)) is not None:
-            await end.wait()
+            session.leaving.set()
+            await session.ended.wait()
         await _THREADS.run(partial(_delete_kept, self._opener.store, id))
         call.answer({})
 
     async def list(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
-        """A page of the sessions that are kept. Raises ``RpcError``."""
+        """Return a page of the stored sessions. Raise ``RpcError``."""
         return await _THREADS.run(partial(_page, self._opener.store, workspace, cursor))
 
     def find(self, id: str) -> EditorSession:
-        """The open session with this id. Raises ``RpcError``."""
+        """Return the open session with this id. Raise ``RpcError``."""
+        self._check_not_opening(id, "; wait for the answer")
         session = self.sessions.get(id)
-        if session is None and id in self._opening:
-            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened; wait for the answer")
-        if session is None:
+        if session is None or session.leaving.is_set():
             raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
         return session
 
     def close(self, session: EditorSession, call: IncomingCall) -> None:
-        """Close a session, and answer then."""
-        session.closing.append(call)
+        """Close a session, and answer when it has ended."""
+        session.closing = call
         session.leaving.set()
 
-    def _leave(self, session: EditorSession) -> None:
-        """Let a session end, without further prompts."""
-        del self.sessions[session.id]
-        session.leaving.set()
+    def _check_not_opening(self, id: str, hint: str) -> None:
+        if id in self._opening.values():
+            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
 
     async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request. Whatever is raised is its answer, and the other requests go on."""
+        """Serve a request. Answer it with what is raised, and let the other requests continue."""
         try:
             await work(call)
         except RpcError as error:
-            call.fail(error)
+            call.answer(error)
         except UserError as error:
-            call.fail(RpcError(INTERNAL_ERROR, str(error)))
-        except Exception:  # noqa: BLE001 - a mistake of ours in one session must not end the others
+            call.answer(RpcError(INTERNAL_ERROR, str(error)))
+        except Exception:  # noqa: BLE001 - a bug in one session must not end the others
             self._notify(traceback.format_exc())
-            call.fail(RpcError(INTERNAL_ERROR, BUG))
+            call.answer(RpcError(INTERNAL_ERROR, BUG))
         finally:
-            call.fail(RpcError(CANCELLED, "the program ends"))
+            call.answer(RpcError(CANCELLED, "the program ends"))
 
     async def _keep(
         self,
@@ -218,86 +204,70 @@ class Host:
         servers: Sequence[ToolServer],
         chosen: Settings | None = None,
     ) -> None:
-        """Keep a session until it is closed or fails. Raises ``RpcError`` and ``UserError``.
+        """Open a session, and keep it open until it is closed or fails. Raise ``RpcError`` and ``UserError``.
 
-        ``servers`` are the editor's. ``chosen`` are the settings to open it with, if not those of its folder.
+        ``servers`` are the editor's. ``chosen`` are the settings to use instead of those of the folder.
         """
-        problem: UserError | RpcError | None = None
-        with ExitStack() as afterwards:
-            async with trio.open_nursery() as nursery:
-                try:
-                    if id is not None and (end := self._ends.get(id)) is not None:
-                        await end.wait()  # it is being closed
-                    opener = self._opener
-                    settings = chosen
-                    if settings is None:
-                        settings = await _THREADS.run(partial(opener.settings_for, workspace, id))
-                    found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
-                    own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
-                    notes = [*notes, *found.notes_unattended]
-                    async with (
-                        open_chain(
-                            settings,
-                            workspace=workspace,
-                            state=opener.state,
-                            store=opener.store,
-                            tools=opener.tools,
-                            resume=id or "",
-                            interactive=True,
-                            traces=opener.traces,
-                            whereabouts=whereabouts,
-                            instructions=True,
-                            servers=[*servers, *own],
-                        ) as chain,
-                        side_door(chain, opener.state, opener.environ) as doorless,
-                    ):
-                        kinds = tool_kinds(settings, opener.tools)
-                        session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
-                        afterwards.callback(self._end, session)
-                        session.servers = servers
-                        if call.method == "session/load":
-                            await session.tell_past(sessions.told_again(opener.store, session.id))
-                        self._admit(session, call, [*notes, doorless, *_notes(settings, session)])
-                        nursery.start_soon(session.tell)
-                        await session.leaving.wait()
-                        self.sessions.pop(session.id, None)
-                except (UserError, RpcError) as error:
-                    problem = error  # raised outside the nursery, which would wrap it in a group
-                finally:
-                    self._chains -= 1
-                    if not self._chains and self._is_leaving:
-                        self._all_closed.set()
-                    if id is not None and self._opening.get(id) is call:
-                        del self._opening[id]
-            if problem is not None:
-                raise problem
+        opener = self._opener
+        try:
+            if id is not None and id in self.sessions:
+                await self.sessions[id].ended.wait()
+            settings = chosen
+            if settings is None:
+                settings = await _THREADS.run(partial(opener.settings_for, workspace, id))
+            found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
+            own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
+            async with (
+                open_chain(
+                    settings,
+                    workspace=workspace,
+                    state=opener.state,
+                    store=opener.store,
+                    tools=opener.tools,
+                    resume=id or "",
+                    interactive=True,
+                    traces=opener.traces,
+                    whereabouts=whereabouts,
+                    instructions=True,
+                    servers=[*servers, *own],
+                ) as chain,
+                side_door(chain, opener.state, opener.environ) as doorless,
+            ):
+                kinds = tool_kinds(settings, opener.tools)
+                session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
+                session.servers = servers
+                if call.method == "session/load":
+                    await session.tell_past(sessions.told_again(opener.store, session.id))
+                self._admit(session, call, [*notes, *found.notes_unattended, doorless, *_notes(settings, session)])
+                await session.leaving.wait()
+        finally:
+            self._opening.pop(call, None)
 
     def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
-        """Answer the request for a session that is open; from then on it gets prompts."""
+        """Answer the request for a session that is open, and accept prompts for it."""
+        assert self._updates is not None
         notes = [note for note in notes if note]
         for note in notes:
             self._notify(f"{session.id}: {note}")
+        del self._opening[call]
         self.sessions[session.id] = session
-        self._ends[session.id] = trio.Event()
-        self._opening.pop(session.id, None)
-        result: Mapping[str, object] = {"sessionId": session.id} if call.method == "session/new" else {}
-        call.answer(
-            {
-                **result,
-                "configOptions": session.offer.options,
-                **({"_meta": {"chain": {"notices": notes}}} if notes else {}),
-            }
-        )
+        self._updates.start_soon(self._tell, session)
+        about = {"_meta": {"chain": {"notices": notes}}} if notes else {}
+        new = {"sessionId": session.id} if call.method == "session/new" else {}
+        call.answer({**new, "configOptions": session.offer.options, **about})
         if self._is_leaving:
             session.leaving.set()
 
-    def _end(self, session: EditorSession) -> None:
-        self.sessions.pop(session.id, None)
-        session.fail_prompts()
-        for call in session.closing:
-            call.answer({})
-        if (end := self._ends.pop(session.id, None)) is not None:
-            end.set()
+    async def _tell(self, session: EditorSession) -> None:
+        """Send a session's updates until its chain is closed, so that the editor hears how an interrupted run ended."""
+        try:
+            await session.tell()
+        except Exception:  # noqa: BLE001 - a bug in one session must not end the others
+            self._notify(traceback.format_exc())
+            session.leaving.set()
+        finally:
+            del self.sessions[session.id]
+            session.end()
 
 
 def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
@@ -320,17 +290,17 @@ def _check_chain(settings: Settings, tools: Sequence[Tool]) -> None:
 
 
 def _delete_kept(store: sessions.Store, id: str) -> None:
-    """Remove the session with exactly this id, if there is one. Raises ``SessionError``."""
+    """Delete the session with exactly this id, if there is one. Raise ``SessionError``."""
     try:
         is_kept = store.whole_id(id) == id
     except SessionError:
         is_kept = False
-    if is_kept:  # the protocol wants no error for one that is gone already, or never was
+    if is_kept:  # the protocol wants no error for a session that does not exist
         store.delete(id)
 
 
 def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, Any]:
-    """The kept sessions of a workspace or of all, the latest first, from the ``cursor``-th on. Raises ``RpcError``."""
+    """Return a page of the stored sessions, or of those of a workspace, the latest first. Raise ``RpcError``."""
     if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
         raise params.wrong("cursor is none of those that were given")
     begin = int(cursor or 0)
@@ -346,7 +316,7 @@ def _page(store: sessions.Store, cwd: Path | None, cursor: str) -> Mapping[str, 
 
 
 def _check_kept(store: sessions.Store, id: str, workspace: Path) -> None:
-    """Raise ``RpcError`` unless there is a session with exactly this id, which works in this folder."""
+    """Raise ``RpcError`` unless there is a session with exactly this id whose workspace is this folder."""
     try:
         found = store.find(id)
     except SessionError as error:

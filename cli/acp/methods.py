@@ -1,7 +1,7 @@
 """The agent's side of the Agent Client Protocol, version 1: its methods.
 
-What changes a run (prompt, steering, cancel) is done in the step in which it is read, so that their order counts. What
-takes time (opening, loading, listing, closing) is done in tasks.
+Methods that change a run (prompt, steering, cancel) are served in the step in which they are read, so that they keep
+their order. Methods that take time (open, load, list, close) are served in tasks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from chain.config.servers import editor_servers
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL
-from cli.acp.editor_session import EditorFeatures, EditorSession, Images
+from cli.acp.editor_session import STEERING, EditorFeatures, EditorSession
 from cli.acp.host import Host, Opener
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
@@ -33,7 +33,7 @@ _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 
 
 class EditorAgent:
-    """Serves one editor."""
+    """The server of one editor."""
 
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self._wire = wire
@@ -50,8 +50,8 @@ class EditorAgent:
             "session/close": lambda call: self._host.close(self._session(call), call),
             "session/delete": lambda call: self._host.start(self._delete, call),
             "session/set_config_option": self._set_option,
-            "session/prompt": self._prompt,
-            "_session/steering": self._steer,
+            "session/prompt": self._submit,
+            STEERING: self._submit,
         }
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class EditorAgent:
         await self._host.run(self._read)
 
     def leave(self) -> None:
-        """Read no more, and end."""
+        """Stop reading, and end."""
         self._reading.cancel()
 
     async def _read(self) -> None:
@@ -67,7 +67,7 @@ class EditorAgent:
             await self._wire.run(self)
 
     def on_request(self, call: IncomingCall) -> None:
-        """Serve a request. Raises ``RpcError``."""
+        """Serve a request. Raise ``RpcError``."""
         method = self._methods.get(call.method)
         if method is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method!r:.200}")
@@ -76,13 +76,13 @@ class EditorAgent:
         method(call)
 
     def on_notification(self, method: str, given: Mapping[str, Any]) -> None:
-        """Handle a notification; one that is not known is ignored."""
+        """Handle a notification. Ignore an unknown one."""
         id = given.get("sessionId")
         if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
             self._host.sessions[id].cancel()
 
     def on_cancel(self, call: IncomingCall) -> None:
-        """Cancel a prompt. All other requests are answered soon in any case."""
+        """Cancel a prompt. All other requests are answered soon anyway."""
         any(session.cancel_prompt(call) for session in self._host.sessions.values())
 
     def _initialize(self, call: IncomingCall) -> None:
@@ -91,7 +91,7 @@ class EditorAgent:
         if type(call.params.get("protocolVersion")) is not int:
             raise params.wrong("protocolVersion must be a whole number")
         self._is_initialized = True
-        elicitation = params.mapping(params.mapping(call.params, "clientCapabilities"), "elicitation")
+        elicitation = params.mapping(call.params, "clientCapabilities", "elicitation")
         self._host.features = EditorFeatures(
             receipts=params.mapping(call.params, "_meta").get("receipts") is True,
             forms=isinstance(elicitation.get("form"), dict),
@@ -141,18 +141,14 @@ class EditorAgent:
     def _session(self, call: IncomingCall) -> EditorSession:
         return self._host.find(params.text(call.params, "sessionId"))
 
-    def _prompt(self, call: IncomingCall) -> None:
+    def _submit(self, call: IncomingCall) -> None:
         session = self._session(call)
-        session.prompt(call, *_read_prompt(call, session))
-
-    def _steer(self, call: IncomingCall) -> None:
-        session = self._session(call)
-        steering = params.mapping(params.mapping(call.params, "_meta"), "steering")
+        steering = params.mapping(call.params, "_meta", "steering") if call.method == STEERING else {}
         behavior = steering.get("idleBehavior")
         if behavior not in (None, "startNewTurn", "promptRequired"):
             raise params.wrong("_meta.steering.idleBehavior must be startNewTurn or promptRequired")
-        session.steer(call, *_read_prompt(call, session), needs_turn=behavior == "promptRequired")
-
-
-def _read_prompt(call: IncomingCall, session: EditorSession) -> tuple[str, Images]:
-    return params.read_prompt(params.array(call.params, "prompt"), session.workspace)
+        text, images = params.read_prompt(params.array(call.params, "prompt"), session.workspace)
+        if behavior == "promptRequired" and not session.has_turn:
+            call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
+        else:
+            session.submit(call, text, images)

@@ -1,7 +1,7 @@
-"""The parameters of a request, read with their types; an error names the one that is wrong. Pure but for folders.
+"""Reads the parameters of a request. An error names the parameter that is wrong. Pure.
 
-In a prompt a link stands in the text where the user put it. What an editor sends along with a link stands behind the
-text, so that a sentence is not torn apart.
+In a prompt, a link stays where the user put it. The text of an embedded file follows the text of all blocks, so that no
+sentence is torn apart.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from chain.text.wording import FILE_BEGIN
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
-"""Characters of a path, and of an id: the system's own bound."""
+"""Characters of a path, and of an id. The system has the same limit for paths."""
 
 MAX_NAME = 100
 """Characters of the name of an image."""
 
 MAX_BLOCKS = 1_000
-"""Blocks of a prompt; what they hold together is bounded by the length of a line."""
+"""Blocks of a prompt. The length of a line limits their text."""
 
 
 def wrong(message: str) -> RpcError:
-    """The error for parameters that cannot be used."""
+    """Return the error for parameters that cannot be used."""
     return RpcError(INVALID_PARAMS, message)
 
 
 def text(params: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
-    """A string. Raises ``RpcError`` if it is missing and has no default, is of another type, or is too long."""
+    """Return a string. Raise ``RpcError`` if it is missing without a default, has another type, or is too long."""
     value = params.get(name)
     if value is None:
         value = default
@@ -44,27 +44,27 @@ def text(params: Mapping[str, Any], name: str, *, default: str | None = None) ->
 
 
 def array(params: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """An array, empty if it is missing. Raises ``RpcError``."""
+    """Return an array, empty if it is missing. Raise ``RpcError`` for another type."""
     value = params.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
+    if value is not None and not isinstance(value, list):
         raise wrong(f"{name} must be an array")
-    return value
+    return value or ()
 
 
-def mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """An object, empty if it is missing or of another type: all that it holds is optional."""
-    value = params.get(name)
-    return value if isinstance(value, dict) else {}
+def mapping(params: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """Return a nested object; an empty one if it is missing or has another type, since it holds only options."""
+    for name in names:
+        value = params.get(name)
+        params = value if isinstance(value, dict) else {}
+    return params
 
 
 def absolute(params: Mapping[str, Any], name: str) -> Path:
-    """An absolute path. Raises ``RpcError``."""
+    """Return an absolute path. Raise ``RpcError``."""
     path = Path(text(params, name))
     try:
         is_possible = b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can say
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can express
         is_possible = False
     if not is_possible:
         raise wrong(f"{name} has a character that no path can have: {str(path)!r:.200}")
@@ -74,9 +74,9 @@ def absolute(params: Mapping[str, Any], name: str) -> Path:
 
 
 def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[tuple[str, bytes]]]:
-    """The text of a prompt, and its images with the names by which the text speaks of them.
+    """Return the text of a prompt, and its images with their names in that text.
 
-    Raises ``RpcError`` that names the block which cannot be used.
+    Raise ``RpcError`` that names the block which cannot be used.
     """
     if not blocks:
         raise wrong("prompt has no content blocks")
@@ -88,61 +88,52 @@ def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[t
     was_text = False
     for number, block in enumerate(blocks):
         here = f"prompt[{number}]"
-        type = _field(block, "type", here)
-        holder, place, data = block, here, "data"
-        if type == "resource":
-            holder, place, data = block.get("resource"), f"{here}.resource", "blob"
-        if type == "text":
-            pieces.append(("\n" if was_text else "") + _field(block, "text", here))
-        elif type == "resource_link":
-            pieces.append(_mention(_path(_field(block, "uri", here), workspace)))
-        elif type == "image" or (type == "resource" and _is_image(holder)):
-            images.append((_image_name(holder, number), _content(holder, data, place)))
-            pieces.append(f"[{images[-1][0]}]")
-        elif type == "resource":
-            if isinstance(holder, dict) and "blob" in holder and "text" not in holder:
-                raise wrong(f"{place}: only text and images can be embedded, not another blob")
-            path = _path(_field(holder, "uri", place), workspace)
-            pieces.append(path)
-            attached.append(f'{FILE_BEGIN.strip()}{path}">\n{_field(holder, "text", place)}\n</file>')
-        elif type == "audio":
-            raise wrong(f"{here}: {type} blocks are not supported, as promptCapabilities says")
-        else:
-            raise wrong(f"{here}.type is unknown: {type!r:.60}")
-        was_text = type == "text"
+        match block:
+            case {"type": "text"}:
+                pieces.append(("\n" if was_text else "") + _field(block, "text", here))
+            case {"type": "resource_link"}:
+                pieces.append(_mention(_path(_field(block, "uri", here), workspace)))
+            case {"type": "image"}:
+                images.append(_image(block, "data", here, number))
+                pieces.append(f"[{images[-1][0]}]")
+            case {"type": "resource", "resource": {"blob": _, **about} as resource} if "text" not in about:
+                if not str(about.get("mimeType")).startswith("image/"):
+                    raise wrong(f"{here}.resource: only text and images can be embedded, not another blob")
+                images.append(_image(resource, "blob", f"{here}.resource", number))
+                pieces.append(f"[{images[-1][0]}]")
+            case {"type": "resource"}:
+                resource = block.get("resource")
+                path = _path(_field(resource, "uri", f"{here}.resource"), workspace)
+                pieces.append(path)
+                content = _field(resource, "text", f"{here}.resource")
+                attached.append(f'{FILE_BEGIN.strip()}{path}">\n{content}\n</file>')
+            case {"type": "audio"}:
+                raise wrong(f"{here}: audio blocks are not supported, as promptCapabilities says")
+            case _:
+                raise wrong(f"{here}.type is unknown: {_field(block, 'type', here)!r:.60}")
+        was_text = block["type"] == "text"
     text = "\n\n".join(["".join(pieces), *attached])
     if not text.strip():
         raise wrong("prompt has no text")
     return text, images
 
 
-def _is_image(resource: object) -> bool:
-    match resource:
-        case {"blob": _, "mimeType": str(kind)}:
-            return kind.startswith("image/")
-        case _:
-            return False
-
-
-def _content(holder: object, key: str, here: str) -> bytes:
+def _image(holder: Mapping[str, Any], key: str, here: str, number: int) -> tuple[str, bytes]:
+    """Return an image with the name of its file, or else its place in the prompt, counted from 1."""
     try:
-        return b64decode(_field(holder, key, here), validate=True)
+        content = b64decode(_field(holder, key, here), validate=True)
     except ValueError:
         raise wrong(f"{here}.{key} is not base64") from None
-
-
-def _image_name(holder: Mapping[str, Any], number: int) -> str:
-    """The name of an image's file, or its place in the prompt, counted from 1."""
     uri = holder.get("uri")
     try:
         name = unquote(urlsplit(uri).path).rpartition("/")[2] if isinstance(uri, str) else ""
     except ValueError:
         name = ""
-    return name[:MAX_NAME] if name.isprintable() and name else f"image {number + 1}"
+    return (name[:MAX_NAME] if name.isprintable() and name else f"image {number + 1}"), content
 
 
 def _mention(place: str) -> str:
-    """A file of the workspace as a line names it; anything else as it is."""
+    """Return a file of the workspace as a line names it; anything else unchanged."""
     if place.startswith("/") or "://" in place or '"' in place:
         return place
     return f'@"{place}"' if " " in place else f"@{place}"
@@ -158,7 +149,7 @@ def _field(block: object, name: str, here: str) -> str:
 
 
 def _path(uri: str, workspace: Path) -> str:
-    """A file of the workspace by its relative path, as the tools take it; anything else as it is."""
+    """Return the path of a file, relative if it is in the workspace; any other address unchanged."""
     try:
         parts = urlsplit(uri)
     except ValueError:

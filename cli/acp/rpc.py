@@ -1,7 +1,7 @@
-"""Messages of JSON-RPC 2.0, one a row: what a row of the other side is, and how ours are written. Pure.
+"""JSON-RPC 2.0 messages, one per row: parsing those of the peer, and encoding ours. Pure.
 
-Whatever a row holds, reading it gives one of the types below. What the other side sends is bounded here: the depth by
-what ``json`` reads, numbers by 64 bits, ids by ``MAX_ID``; the length of a row by whoever reads it.
+Parsing accepts any row. Depth is bounded by ``json``, numbers by 64 bits, ids by ``MAX_ID``, and the length of a row by
+its reader.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 CANCELLED = -32800
-"""The other side has cancelled the request (Agent Client Protocol, "Cancellation")."""
+"""The request was cancelled (Agent Client Protocol, "Cancellation")."""
 NOT_FOUND = -32002
-"""A session or a file that is not there (Agent Client Protocol, "ErrorCode")."""
+"""The session or file does not exist (Agent Client Protocol, "ErrorCode")."""
 
 MAX_ID = 200
-"""Characters of an id: it is kept as long as its request is in work, and is sent back."""
+"""Characters of an id. It is stored until its request is answered."""
 
 _INTEGERS = range(-(2**63), 2**63)
-"""The numbers that the protocol's schema has for ids."""
+"""The numbers that the protocol's schema allows as ids."""
 
 _BEGINNING = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
-"""How a request begins as all libraries write it: so the id of one that was cut off is known."""
+"""The beginning of a request as all libraries write it. It gives the id of a request that was cut off."""
 
 Id: TypeAlias = int | str | None
 
@@ -46,7 +46,7 @@ class RpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcRequest:
-    """The other side asks for something, and waits for the answer with this id."""
+    """A request of the peer, which waits for the answer with this id."""
 
     id: Id
     method: str
@@ -55,7 +55,7 @@ class RpcRequest:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """The other side says something, and never gets an answer."""
+    """A notification of the peer, which gets no answer."""
 
     method: str
     params: object
@@ -63,16 +63,15 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a request of ours: a result, or an error."""
+    """The answer to a request of ours: a result, or an ``RpcError``."""
 
     id: Id
-    result: object = None
-    error: RpcError | None = None
+    result: object
 
 
 @dataclass(frozen=True, slots=True)
 class BadMessage:
-    """A row that is none of these: the error to answer it with, and its id if that can be known."""
+    """A row that is none of these: the error to answer with, and its id if that is known."""
 
     error: RpcError
     id: Id = None
@@ -82,7 +81,7 @@ Incoming: TypeAlias = RpcRequest | Notification | Response | BadMessage
 
 
 def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> Incoming:
-    """The message in a row. One that ``is_cut`` had more than ``most`` bytes, of which only the beginning is there."""
+    """Parse a row. If it ``is_cut``, it had more than ``most`` bytes, and the text is its beginning."""
     if is_cut:
         begun = _BEGINNING.match(text)
         id = json.loads(begun[1]) if begun else None
@@ -116,7 +115,7 @@ def _read_object(found: Mapping[str, Any]) -> Incoming:
     if "method" in found:
         return BadMessage(RpcError(INVALID_REQUEST, "method must be a string"), id)
     if has_id and ("result" in found) != ("error" in found):
-        return Response(id, found["result"]) if "result" in found else Response(id, error=_error(found["error"]))
+        return Response(id, found["result"] if "result" in found else _error(found["error"]))
     return BadMessage(RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error"), id)
 
 
@@ -139,13 +138,15 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-def error_response_row(id: Id, error: RpcError) -> bytes:
-    """The row of an answer that is an error."""
-    data = {} if error.data is None else {"data": error.data}
-    return message_row(id=id, error={"code": error.code, "message": error.message, **data})
+def response_row(id: Id, result: Mapping[str, Any] | RpcError) -> bytes:
+    """Return the row of an answer."""
+    if not isinstance(result, RpcError):
+        return message_row(id=id, result=result)
+    data = {} if result.data is None else {"data": result.data}
+    return message_row(id=id, error={"code": result.code, "message": result.message, **data})
 
 
 def message_row(**fields: object) -> bytes:
-    """The row of a message of ours."""
-    # ASCII: half of a surrogate pair, which JSON can express and UTF-8 cannot, is an escape like any other character.
+    """Return the row of a message of ours."""
+    # ASCII only: UTF-8 cannot express half of a surrogate pair, which JSON can.
     return json.dumps({"jsonrpc": "2.0", **fields}, separators=(",", ":")).encode() + b"\n"

@@ -1,7 +1,7 @@
 """Tool calls and questions as editors show them, and the answers of editors to questions. Pure.
 
-What a question shows is what the user approves, so nothing in it is left out silently: characters that nobody can see
-are shown as escapes, as at a terminal, and texts are fenced, since editors render Markdown.
+The user approves what a question shows, so it omits nothing silently: invisible characters are escaped, as at a
+terminal, and texts are fenced, since editors render Markdown.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from cli.show.question_rows import visible
 Content: TypeAlias = Mapping[str, Any]
 
 LONGEST_TITLE = 200
-"""Characters of a title; the input has all of it."""
+"""Characters of a title. The input is shown in full."""
 
 WIRE_KINDS = {"plan": "think", "delegate": "think", "ask": "other"}
-"""The protocol's names for kinds of tools, where they are not ours."""
+"""The protocol's names for kinds of tools, where they differ from ours."""
 
 _TITLED_BY = ("command", "path", "pattern", "topic", "question", "task")
-"""The inputs of which the first that there is stands in the title."""
+"""The inputs to show in a title, the most important first."""
 
 _TICKS = re.compile(r"`{3,}")
 
 _NONE = "none"
-"""The option of a choice by which the user chooses nothing."""
+"""The id of the option that chooses nothing."""
 
 _APPROVAL = (
     ("y", "Allow", "allow_once"),
@@ -42,19 +42,19 @@ _APPROVAL = (
 
 
 def title_of(name: str, input: Mapping[str, Any]) -> str:
-    """The name of a tool and what it is about, on one row."""
+    """Return the name of a tool and its most important input, on one row."""
     about = next((value for key in _TITLED_BY if isinstance(value := input.get(key), str) and value.strip()), "")
     return as_title(f"{name}: {about}" if about else name)
 
 
 def as_title(text: str) -> str:
-    """A text as a title."""
+    """Return a text as a title."""
     row = " ".join(visible(text).split())
     return row if len(row) <= LONGEST_TITLE else f"{row[:LONGEST_TITLE]}…"
 
 
 def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[str, Any]]:
-    """The file that a call is about."""
+    """Return the file that a call names, if any."""
     path = input.get("path")
     if not isinstance(path, str) or not path.strip() or "\0" in path:
         return []
@@ -64,24 +64,24 @@ def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[
 
 
 def text_block(text: str) -> Mapping[str, Any]:
-    """A text as a content block."""
+    """Return a text as a content block."""
     return {"type": "text", "text": text}
 
 
 def text_content(text: str, *, is_markdown: bool = False) -> Content:
-    """A text as content; unless it is Markdown it is shown as it is."""
+    """Return a text as content. Fence it unless it is Markdown."""
     return {"type": "content", "content": text_block(text if is_markdown else in_fence(text))}
 
 
 def in_fence(text: str) -> str:
-    """The text in a Markdown fence that is longer than any in it."""
+    """Return the text in a Markdown fence that is longer than any fence in the text."""
     ticks = "`" * max((len(found) + 1 for found in _TICKS.findall(text)), default=3)
     end = "" if text.endswith("\n") else "\n"
     return f"{ticks}\n{text}{end}{ticks}"
 
 
 def preview_content(diff: FileDiff | None, preview: str, workspace: Path) -> tuple[Content, ...]:
-    """What a question shows of a call: the hunks of an edit, else the text."""
+    """Return the content of a question's call: the hunks of an edit, else the preview."""
     if diff is not None and diff.hunks:
         return tuple(_content_of(hunk, str(workspace / diff.path)) for hunk in diff.hunks)
     shown = visible(preview)
@@ -99,70 +99,65 @@ def _content_of(hunk: Hunk, path: str) -> Content:
     }
 
 
-def permission_request(question: events.Question, shown: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters that ask a question, without the session; ``shown`` is the update that announced the call."""
+def question_request(
+    question: events.Question, shown: Mapping[str, Any], *, has_forms: bool
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the method that asks a question, and its parameters without the session.
+
+    ``shown`` is the update that announced the call. If the editor ``has_forms``, a choice is a form with an option or
+    words of the user's own.
+    """
+    about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
+    if has_forms and question.kind == "choice":
+        options = [{"const": id, "title": as_title(option)} for id, option in _numbered(question)]
+        fields = {
+            "choice": {"type": "string", "title": "Choose", "oneOf": options},
+            "other": {"type": "string", "title": "Or answer something else", "maxLength": MAX_LINE},
+        }
+        return "elicitation/create", {
+            "mode": "form",
+            "toolCallId": question.tool_call_id,
+            "message": visible(question.text),
+            "requestedSchema": {"type": "object", "properties": fields},
+            "_meta": {"chain": about},
+        }
     call: dict[str, Any] = {"toolCallId": question.tool_call_id, "status": "pending", "title": as_title(question.text)}
     call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
+    offered: Sequence[tuple[str, str, str]] = _APPROVAL
     if question.kind == "choice":
         call |= {"kind": "other", "content": [text_content(visible(question.text), is_markdown=True)]}
-    about = _asked(question)
+        numbered = ((id, as_title(option), "allow_once") for id, option in _numbered(question))
+        offered = (*numbered, (_NONE, "None of these", "reject_once"))
     if question.protections:
         about["protections"] = list(question.protections)
         fence = text_content(f"Fenced in: {', '.join(question.protections)}", is_markdown=True)
         call["content"] = [*call.get("content", ()), fence]
-    return {"toolCall": call, "options": _options(question), "_meta": {"chain": about}}
+    options = [{"optionId": id, "name": name, "kind": kind} for id, name, kind in offered]
+    return "session/request_permission", {"toolCall": call, "options": options, "_meta": {"chain": about}}
 
 
-def permission_answer(question: events.Question, result: object) -> str:
-    """The answer to a question. An error, and all that is not one of the options, refuses."""
-    if isinstance(result, RpcError) and question.kind != "choice":
-        return f"the editor could not ask: {result.message:.500}"
-    outcome = result.get("outcome") if isinstance(result, dict) else None
-    chosen = outcome.get("optionId") if isinstance(outcome, dict) and outcome.get("outcome") == "selected" else None
-    if chosen != _NONE and any(chosen == option["optionId"] for option in _options(question)):
-        return str(chosen)
-    return NOBODY_CHOOSES if question.kind == "choice" else "n"
-
-
-def choice_form(question: events.Question) -> Mapping[str, Any]:
-    """The parameters that ask a choice by a form, without the session: an option, or words of the user's own."""
-    # By its number, as below.
-    options = [{"const": str(n), "title": as_title(option)} for n, option in enumerate(question.options, 1)]
-    fields = {
-        "choice": {"type": "string", "title": "Choose", "oneOf": options},
-        "other": {"type": "string", "title": "Or answer something else", "maxLength": MAX_LINE},
-    }
-    return {
-        "mode": "form",
-        "toolCallId": question.tool_call_id,
-        "message": visible(question.text),
-        "requestedSchema": {"type": "object", "properties": fields},
-        "_meta": {"chain": _asked(question)},
-    }
-
-
-def form_answer(question: events.Question, result: object) -> str:
-    """The answer to a form. An error, or a form that was declined or left empty, chooses nothing."""
+def question_answer(question: events.Question, result: object) -> str:
+    """Return the answer to a question. An error, and anything that was not offered, refuses or chooses nothing."""
+    if question.kind == "approval":
+        match result:
+            case RpcError():
+                return f"the editor could not ask: {result.message:.500}"
+            case {"outcome": {"outcome": "selected", "optionId": "y" | "a" as chosen}}:
+                return str(chosen)
+            case _:
+                return "n"
+    ids = {id for id, _ in _numbered(question)}
     match result:
         case {"action": "accept", "content": {"other": str(text)}} if text.strip() and len(text) <= MAX_LINE:
             return text
-        case {"action": "accept", "content": {"choice": str(chosen)}}:
-            numbers = {str(n) for n in range(1, len(question.options) + 1)}
-            return chosen if chosen in numbers else NOBODY_CHOOSES
+        case {"action": "accept", "content": {"choice": str(chosen)}} if chosen in ids:
+            return chosen
+        case {"outcome": {"outcome": "selected", "optionId": str(chosen)}} if chosen in ids:
+            return chosen
         case _:
             return NOBODY_CHOOSES
 
 
-def _asked(question: events.Question) -> dict[str, Any]:
-    return {"questionId": question.id, "agent": question.agent}
-
-
-def _options(question: events.Question) -> Sequence[Mapping[str, str]]:
-    if question.kind == "approval":
-        return [{"optionId": id, "name": name, "kind": kind} for id, name, kind in _APPROVAL]
-    # By its number, since the text of an option may be a stop phrase.
-    numbered = [
-        {"optionId": str(n), "name": as_title(option), "kind": "allow_once"}
-        for n, option in enumerate(question.options, 1)
-    ]
-    return [*numbered, {"optionId": _NONE, "name": "None of these", "kind": "reject_once"}]
+def _numbered(question: events.Question) -> Sequence[tuple[str, str]]:
+    """Return the options of a choice with their numbers. They are chosen by number: a text may be a stop phrase."""
+    return [(str(n), option) for n, option in enumerate(question.options, 1)]

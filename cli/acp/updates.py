@@ -1,15 +1,15 @@
-"""Events as updates of a session. Pure, but for what was told before.
+"""Converts events to session updates. Pure, except that it remembers earlier events.
 
-The model's text and reasoning are chunks of messages, a call goes from pending to its end, and the plan is told whole.
-What a child says is reasoning of the call that started it: its answer is that call's result. The protocol has no
-nesting, so ``_meta.chain`` of what a child does names the child and the call.
+The model's text and reasoning become message chunks, and a plan is sent whole. A child agent's text becomes reasoning,
+since its answer is the result of the call that started it. The protocol has no nesting, so ``_meta.chain`` of a child's
+updates names the child and the call.
 """
 
 from __future__ import annotations
 
-import itertools
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -25,45 +25,43 @@ Update: TypeAlias = Mapping[str, Any]
 Voice: TypeAlias = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
 
 MAX_PROGRESS = 4_000
-"""Characters of a running tool's output that are shown: each update repeats them, and the result says more."""
+"""Characters of a running tool's output that are shown: each update repeats them, and the result has more."""
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
 _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
-"""Statuses whose text is a reply, or an error, or says no more than the answer to the prompt."""
+"""Statuses whose text is a reply or an error, or is already in the answer to the prompt."""
 
 
 @dataclass(slots=True)
 class _AnnouncedCall:
-    kind: str
     content: tuple[Content, ...] = ()
     progress: str = ""
 
 
 @dataclass(slots=True)
 class UpdateBuilder:
-    """Makes updates of the events of one session; ``kinds`` are those of its tools, by name."""
+    """Converts the events of one session; ``kinds`` are those of its tools, by name."""
 
     workspace: Path
     kinds: Mapping[str, str]
     _calls: dict[str, _AnnouncedCall] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
     """The calls that started the agents, by the agents' names."""
-    _messages: dict[tuple[str, Voice], str] = field(default_factory=dict)
-    """The ids of the messages that are not at their end, by agent and voice."""
+    _messages: Counter[str] = field(default_factory=Counter)
+    """The number of finished messages of each agent."""
     _shown: list[str] = field(default_factory=list)
     """The pieces of the main agent's text since its last message."""
     _own: set[str] = field(default_factory=set)
     _window: int = 0
-    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     """Makes the ids of messages differ from those of an earlier process."""
 
     def expect(self, line: str) -> None:
-        """Leave out this line when it starts a run: the editor has sent it as a prompt, and shows it already."""
+        """Omit this line when it starts a run. The editor sent it as a prompt, and shows it already."""
         self._own.add(line)
 
     def updates(self, event: events.Event, *, tells_errors: bool = True) -> Sequence[Update]:
-        """The updates for an event; with ``tells_errors`` also the error of a run that failed."""
+        """Return the updates for an event. Without ``tells_errors``, omit the error of a failed run."""
         match event:
             case events.TextDelta(agent=agent, text=text):
                 if agent == MAIN:
@@ -84,8 +82,16 @@ class UpdateBuilder:
                 is_filled = event.state == "ended" and self._window
                 filled = [_filled(event.tokens_after, self._window)] if is_filled else []
                 return [self._whole("agent_thought_chunk", f"{phrases.compacted(event)}.", event), *filled]
-            case events.RunStarted(query=text) | events.UserInterruption(message=text):
-                return self._lines_in(text, event)
+            case events.RunStarted(id=id, query=text):
+                self._end_messages(event.agent)
+                is_shown = id in self._own
+                self._own.discard(id)
+                return [] if is_shown or not text else [self._whole("user_message_chunk", text, event)]
+            case events.UserInterruption(message=text) if text:
+                update = self._whole("user_message_chunk", text, event)
+                fields = to_json(event)
+                about = {name: fields[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
+                return [{**update, "_meta": {"chain": {**self._of(event.agent), **about}}}]
             case events.Question():
                 return [self._announce(event)]
             case events.ToolCall():
@@ -105,18 +111,15 @@ class UpdateBuilder:
                 return []
 
     def say(self, text: str) -> Update:
-        """The update for the answer to a prompt that needs no model."""
+        """Return the update for the answer to a prompt that needs no model."""
         return self._whole("agent_message_chunk", text, events.TextDelta(text=text))
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
-        key = (event.agent, voice)
-        id = self._messages.get(key)
-        if id is None:
-            id = self._messages[key] = f"{self._prefix}-{next(self._numbers)}"
+        id = f"{self._prefix}-{event.agent}-{self._messages[event.agent]}-{voice}"
         return {"sessionUpdate": voice, "messageId": id, "content": text_block(text), **self._meta(event.agent)}
 
     def _end_messages(self, agent: str) -> None:
-        self._messages = {key: id for key, id in self._messages.items() if key[0] != agent}
+        self._messages[agent] += 1
         if agent == MAIN:
             self._shown.clear()
 
@@ -125,20 +128,6 @@ class UpdateBuilder:
         update = self._chunk(voice, text, event)
         self._end_messages(event.agent)
         return update
-
-    def _lines_in(self, text: str, event: events.Event) -> Sequence[Update]:
-        """The updates for lines of the user: those delivered, and one that starts a run unless it was a prompt."""
-        self._end_messages(event.agent)
-        if isinstance(event, events.RunStarted) and event.id in self._own:
-            self._own.discard(event.id)
-            return []
-        if not text:
-            return []
-        update = self._whole("user_message_chunk", text, event)
-        if isinstance(event, events.RunStarted):
-            return [update]
-        told = {name: to_json(event)[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
-        return [{**update, "_meta": {"chain": {**self._of(event.agent), **told}}}]
 
     def _result(self, event: events.Result, *, tells_errors: bool) -> Sequence[Update]:
         shown = "".join(self._shown).strip()
@@ -151,35 +140,35 @@ class UpdateBuilder:
         return [self.say(rest)] if rest else []
 
     def _announce(self, event: events.Question) -> Update:
-        """The update for a question's call, which is pending where it has not started: an approval comes before."""
+        """Return the update for a question's call. An approval is asked before its call starts, so that is pending."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
             return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
-        call = known or _AnnouncedCall(self._kind_of(event.name))
+        call = self._calls.setdefault(event.tool_call_id, _AnnouncedCall())
         diff = event.diff
         call.content = shown_calls.preview_content(diff, event.preview, self.workspace)
-        self._calls[event.tool_call_id] = call
-        fields = {
-            "title": as_title(event.text),
-            "kind": call.kind,
-            "status": "in_progress" if known else "pending",
-            "content": list(call.content),
-            "locations": locations_of({} if diff is None else {"path": diff.path}, self.workspace),
-        }
-        return self._of_call(event.tool_call_id, event.agent, is_new=known is None, **fields)
+        return self._of_call(
+            event.tool_call_id,
+            event.agent,
+            is_new=known is None,
+            title=as_title(event.text),
+            kind=self._kind_of(event.name),
+            status="pending" if known is None else "in_progress",
+            content=list(call.content),
+            locations=locations_of({} if diff is None else {"path": diff.path}, self.workspace),
+        )
 
     def _start(self, event: events.ToolCall) -> Update:
-        known = self._calls.get(event.id)
-        call = self._calls[event.id] = known or _AnnouncedCall(self._kind_of(event.name))
-        input = to_json(event)["input"]
-        fields = {
-            "title": shown_calls.title_of(event.name, event.input),
-            "kind": call.kind,
-            "status": "in_progress",
-            "locations": locations_of(event.input, self.workspace),
-            "rawInput": input,
-        }
-        return self._of_call(event.id, event.agent, is_new=known is None, **fields)
+        is_new = event.id not in self._calls
+        self._calls.setdefault(event.id, _AnnouncedCall())
+        return self._of_call(
+            event.id,
+            event.agent,
+            is_new=is_new,
+            status="in_progress",
+            rawInput=to_json(event)["input"],
+            **self._description(event.name, event.input),
+        )
 
     def _report(self, event: events.ToolProgress) -> Sequence[Update]:
         call = self._calls.get(event.id)
@@ -190,17 +179,21 @@ class UpdateBuilder:
         return [self._of_call(event.id, event.agent, content=[*call.content, text_content(call.progress)])]
 
     def _end(self, event: events.ToolResult) -> Update:
-        known = self._calls.pop(event.id, None)
-        call = known or _AnnouncedCall(self._kind_of(event.name))
+        call = self._calls.pop(event.id, None)
         result = text_content(event.text, is_markdown=self.kinds.get(event.name) == "delegate")
-        fields: dict[str, Any] = {
-            "status": "failed" if event.is_error else "completed",
-            "content": [*call.content, *([result] if event.text.strip() else [])],
-        }
-        if known is None:
-            title = shown_calls.title_of(event.name or "a tool", event.input)
-            fields |= {"title": title, "kind": call.kind, "locations": locations_of(event.input, self.workspace)}
-        return self._of_call(event.id, event.agent, is_new=known is None, **fields)
+        return self._of_call(
+            event.id,
+            event.agent,
+            is_new=call is None,
+            status="failed" if event.is_error else "completed",
+            content=[*(call.content if call else ()), *([result] if event.text.strip() else [])],
+            **({} if call else self._description(event.name or "a tool", event.input)),
+        )
+
+    def _description(self, name: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what an editor shows of a call before its result."""
+        title = shown_calls.title_of(name, input)
+        return {"title": title, "kind": self._kind_of(name), "locations": locations_of(input, self.workspace)}
 
     def _kind_of(self, name: str) -> str:
         kind = self.kinds.get(name, "other")
@@ -215,7 +208,7 @@ class UpdateBuilder:
         return {"_meta": {"chain": about}} if about else {}
 
     def _of(self, agent: str) -> Mapping[str, Any]:
-        """The agent that did something, and the call that started it; nothing for the main agent."""
+        """Return an agent and the call that started it; nothing for the main agent."""
         if agent == MAIN:
             return {}
         parent = self._parents.get(agent, ROOT)

@@ -1,12 +1,10 @@
-"""One connection at the side door: its rows in, and what it is told out.
+"""One connection at the side door: the rows that it sends, and the rows for it.
 
-What it is told waits in a queue of its own, so that nobody waits for who does not read. One that is too far behind, or
-reads nothing for too long, is cut off.
+A client that is too far behind, or that reads nothing for too long, is cut off. Nothing waits for it.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -14,18 +12,18 @@ import trio
 
 from chain import events
 from chain.chain import Answerer
-from chain.concurrency.signal import Signal
 from chain.concurrency.tasks import during
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter
+from cli.outbox import Outbox
 
 MAX_BEHIND = 8 * 1024 * 1024
-"""Bytes that may wait behind what waits first: a single row may be as long as it is."""
+"""Bytes that may wait behind the first row."""
 STALL_S = 10.0
-"""How long a client may read nothing while something waits for it."""
+"""Seconds that a client may read nothing while rows wait for it."""
 LINGER_S = 0.2
-"""How long a client may take to close its end when it was told the last."""
+"""Seconds for a client to close its end after the last row."""
 _CHUNK = 65_536
 
 
@@ -34,34 +32,34 @@ class Connection:
 
     def __init__(self, stream: trio.SocketStream, do: Callable[[Connection, JsonRow], None]) -> None:
         self.answerer: Answerer | None = None
-        """What promises its answers, if it said that it gives them."""
+        """Its promise to answer questions, if it made one."""
         self._stream = stream
         self._do = do
-        self._behind: deque[bytes] = deque()
-        self._size = 0
-        self._news = Signal()
+        self._outbox = Outbox(self._write)
         self._scope = trio.CancelScope()
         self._is_closing = False
+        self._leaving = trio.Event()
+        """Set when the connection ends as soon as the queue is written."""
         self._has_ended = trio.Event()
         """Set when the client has closed its end."""
 
     async def serve(self) -> None:
-        """Read its rows and write its queue, until it is gone or does not read."""
+        """Read its rows and write those for it, until it is gone or is cut off."""
         try:
-            with self._scope:
+            with self._scope, suppress(trio.TooSlowError):
                 async with during(self._read):
-                    with suppress(trio.TooSlowError):
-                        with suppress(trio.BrokenResourceError):  # it is gone
-                            await self._write()
-                            await self._stream.send_eof()
-                        # What it has sent and nobody has read would be lost, and make its end fail before it has read
-                        # the rest.
-                        with trio.move_on_after(LINGER_S):
-                            await self._has_ended.wait()
+                    async with during(self._outbox.run):  # ended before the stream is: it may get another row
+                        await self._leaving.wait()
+                        await self._outbox.wait_empty()
+                    with suppress(trio.BrokenResourceError):
+                        await self._stream.send_eof()
+                    # Closing with unread input would reset the connection, and the client would lose the last rows.
+                    with trio.move_on_after(LINGER_S):
+                        await self._has_ended.wait()
         finally:
             if self.answerer is not None:
                 self.answerer.close()
-            # Closes the descriptor alone, which waits for nobody.
+            # Closes the descriptor alone, without waiting.
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(self._stream)
 
@@ -74,17 +72,15 @@ class Connection:
         self.put(error_row(why, id).encode())
 
     def put(self, data: bytes) -> None:
-        """Queue whole rows; a client that is too far behind is cut off."""
-        self._behind.append(data)
-        self._size += len(data)
-        self._news.set()
-        if self._size - len(self._behind[0]) > MAX_BEHIND:
+        """Queue whole rows. Cut the client off if it is too far behind."""
+        self._outbox.put(data)
+        if self._outbox.excess > MAX_BEHIND:
             self._scope.cancel()
 
     def close_when_told(self) -> None:
-        """Close when the queue is written, and ignore what it still asks for."""
+        """Close when the queue is written, and ignore further rows of the client."""
         self._is_closing = True
-        self._news.set()
+        self._leaving.set()
 
     async def _read(self) -> None:
         splitter = Splitter(JSON_BYTES)
@@ -96,26 +92,23 @@ class Connection:
                         if raw.notice:
                             self.tell(events.Notice(message=raw.notice))
                         self._do(self, row)
-                    # Many rows may come at once, and others want their turn.
+                    # Many rows may come at once, and other tasks want their turn.
                     await trio.lowlevel.checkpoint()
-        # A row without its end was not sent: who leaves in the middle of it takes it along.
+        # A last row without its end is ignored: the client left while it sent it.
         self.close_when_told()
         self._has_ended.set()
 
-    async def _write(self) -> None:
-        while True:
-            while self._behind:
-                data = memoryview(b"".join(self._behind))
-                self._behind.clear()
-                self._size = 0
-                for start in range(0, len(data), _CHUNK):
-                    with trio.fail_after(STALL_S):
-                        await self._stream.send_all(data[start : start + _CHUNK])
-            if self._is_closing:
-                return
-            await self._news.wait()
+    async def _write(self, rows: bytes) -> None:
+        data = memoryview(rows)
+        try:
+            for start in range(0, len(data), _CHUNK):
+                with trio.fail_after(STALL_S):
+                    await self._stream.send_all(data[start : start + _CHUNK])
+        except trio.BrokenResourceError:  # it is gone; rows that it sent before are still read
+            self._outbox.close()
+            self._leaving.set()
 
 
 def error_row(why: str, id: str = "") -> str:
-    """The row of an error."""
+    """Return the row of an error."""
     return json_row(events.Error(message=why, kind="door"), id=id)

@@ -21,10 +21,10 @@ _SO_PEERPIDFD = 77
 _CREDENTIALS = struct.Struct("3i")
 
 GUARD = b"/chain/tools/processes/guard.py"
-"""How the path of the program ends that guards, and keepers, are."""
+"""The end of the path of the program that guards and keepers run."""
 
 LOOKS = 3
-"""How often the ancestors are looked for: one may end meanwhile, and its children then have another."""
+"""Attempts to walk the ancestors. One of them may end meanwhile, and its children then get another parent."""
 
 OTHER_USER = "the side door is for its own user alone"
 OWN_COMMAND = "what the chain itself has started cannot use its side door"
@@ -32,7 +32,7 @@ GONE = "it cannot be seen any more who has connected; stay until you are answere
 
 
 def problem_with(peer: socket | trio.socket.SocketType) -> str:
-    """Why a peer is not let in; empty if it is. Raises ``OSError`` when that cannot be found out."""
+    """Return why a peer is refused; empty if it is accepted. Raise ``OSError`` if that cannot be determined."""
     pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
     if uid != os.getuid():
         return OTHER_USER
@@ -55,7 +55,7 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
 
 
 def _problem_of_origin(pid: int) -> str:
-    """Why a process is not let in: a tool of a chain started it, or its origin is unknown; empty if it is let in."""
+    """Return why a process is refused: a chain's tool started it, or its origin is unknown. Empty if it is accepted."""
     if pid == 0:
         return GONE  # outside of what can be seen from here
     me = os.getpid()
@@ -96,7 +96,7 @@ def _is_visible(pid: int) -> bool:
 
 
 def _parent(pid: int) -> int | None:
-    """The parent of a process; ``None`` if it has ended."""
+    """Return the parent of a process; ``None`` if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[1])

@@ -1,24 +1,24 @@
-"""The inner end of the side door: lets clients in, does what their rows ask for, and tells them what happens.
+"""The chain's end of the side door: accepts clients, carries out their rows, and sends them events.
 
-Nothing a client does holds anything up: a row is done in one step in trio's thread, as what is typed is.
+A client never blocks anything: a row is carried out in one step in trio's thread, like a typed line.
 
-A client is told ``init``, then the answers to its own rows and the receipts of its own lines. One that said that it
-answers hears of the questions too, and one that watches of everything.
+A client gets ``init``, then the answers to its own rows and the receipts of its own lines. A client that promised to
+answer gets the questions too, and one that watches gets everything.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias, assert_never
+from typing import Literal, assert_never
 
 import trio
 
 from chain import events
-from chain.chain import CLOSING_S, Chain, Submitted
+from chain.chain import CLOSING_S, Chain
 from chain.concurrency.signal import Signal
 from chain.errors import UserError
 from chain.lines.parse import parse_line
@@ -28,25 +28,23 @@ from cli.event_rows import json_row
 from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
 
 MAX_CLIENTS = 250
-"""Clients at the same time; each holds a descriptor."""
+"""Clients at the same time. Each uses a descriptor."""
 MAX_TURNED_AWAY = 50
-"""Others at the same time that may take a moment to hear why they are not let in; each holds a descriptor, too."""
+"""Refused clients at the same time that are still to read why. Each uses a descriptor, too."""
 PAUSE_S = 1.0
-"""How long nobody is let in when no descriptor is left."""
+"""Seconds without accepting when no descriptor is left."""
 LAST_S = 1.0
-"""How long clients may take to read the rest when the door closes."""
+"""Seconds for the clients to read the rest when the door closes."""
 
 TOO_MANY = f"the side door has {MAX_CLIENTS} clients already; try again later"
 NOT_ASKED = 'a client that answers says so first: {"type":"hello","answers":true}'
 CLOSING = "the chain is closing"
 IDLE = "Nothing is running."
 
-_OfLine: TypeAlias = events.LineQueued | events.LineRefused | events.Receipt
-
 
 @asynccontextmanager
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Let other programs reach a chain inside the block, and wind it down at the end. Yields why they cannot."""
+    """Open a chain's side door for the block, and wind the chain down at the end. Yield why it is not open, if so."""
     try:
         listening, path = sockets.listen(state, environ, chain.session_id)
     except UserError as error:
@@ -54,7 +52,7 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
         return
     about = os.stat(path)
     door = Door(chain)
-    # Clients hear of the end, also if the block is cancelled.
+    # Clients get the last events even if the block is cancelled.
     serving = trio.CancelScope(shield=True)
 
     async def serve() -> None:
@@ -87,26 +85,20 @@ class Door:
         self._chain = chain
         self._clients: set[Connection] = set()
         self._turned_away: set[Connection] = set()
-        self._senders: dict[str, Connection] = {}
-        """Who sent the lines that can still be told of, by their ids."""
-        self._deciders: dict[str, Connection] = {}
-        """Who answered the questions whose answers are not told yet, by their ids; a line may have the same."""
         self._watchers: set[Connection] = set()
-        self._feed = chain.feed()
-        self._feed.close()
-        self._has_watchers = Signal()
+        self._owners: dict[tuple[Literal["line", "answer"], str], Connection] = {}
+        """Who sent the lines and answers whose events may still come, by their ids."""
         self._over: set[str] = set()
-        """The ids of their lines that have their last receipt, unless they come back."""
-        self._during: list[_OfLine] | None = None
-        """What is told of lines in the step in which a row is done."""
+        """The ids of their lines that have a last receipt, unless the line is returned later."""
+        self._feed = chain.feed()
+        self._feed.take()  # its init, which each client gets when it comes
         self._is_closing = False
         self._left = Signal()
-        chain.listen(self._hear)
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
-        """Let clients in."""
+        """Accept clients."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._tell_watchers)
+            nursery.start_soon(self._send_events)
             while True:
                 try:
                     peer, _ = await listening.accept()
@@ -130,6 +122,7 @@ class Door:
             client.tell_error(problem)
             client.close_when_told()
         else:
+            self._flush()
             self._clients.add(client)
             client.tell(self._chain.init)
         nursery.start_soon(self._serve, client)
@@ -140,24 +133,22 @@ class Door:
         finally:
             for group in (self._clients, self._turned_away, self._watchers):
                 group.discard(client)
-            for of in (self._senders, self._deciders):
-                for id in [id for id, sender in of.items() if sender is client]:
-                    del of[id]
-            self._over &= self._senders.keys()
-            if not self._watchers:
-                self._feed.close()
+            self._owners = {key: owner for key, owner in self._owners.items() if owner is not client}
+            self._over &= {id for kind, id in self._owners if kind == "line"}
             self._left.set()
 
     async def close(self) -> None:
-        """Let no more clients in, and wait until those that are there have read the rest."""
+        """Accept no more clients, and wait until the present ones have read the rest."""
         self._is_closing = True
-        self._pass_on(self._feed.take())
+        self._flush()
         for client in self._clients:
             client.close_when_told()
         while self._clients:
             await self._left.wait()
 
     def _do(self, client: Connection, row: JsonRow) -> None:
+        """Carry out a row of a client, between the events before it and those of this step."""
+        self._flush()
         match row:
             case JsonLine():
                 self._submit(client, row)
@@ -171,18 +162,22 @@ class Door:
             case Hello(answers):
                 self._let_answer(client, answers)
             case Watch():
-                self._watch(client)
+                if client not in self._watchers:
+                    self._watchers.add(client)
+                    for event in self._chain.standing:
+                        client.tell(event)
             case Malformed(_, id, why):
                 client.tell_error(why, id)
             case _:
                 assert_never(row)
+        self._flush(client)
 
     def _submit(self, client: Connection, row: JsonLine) -> None:
-        said = self._in_one_step(
-            client,
-            lambda: self._chain.submit(row.text, urgency=row.urgency, id=row.id, local=False, origin="door", to=row.to),
-            self._senders,
-        )
+        said = self._chain.submit(row.text, urgency=row.urgency, id=row.id, local=False, origin="door", to=row.to)
+        if said.what != "refused" and said.id:
+            self._owners["line", said.id] = client
+        if said.what == "handled" and said.message:
+            client.tell(events.Notice(message=said.message))
         if said.what == "nothing":  # no event says so
             kind = parse_line(row.text).kind
             client.tell(events.Receipt(id=row.id, text=row.text, state="handled", reason=said.message, kind=kind))
@@ -190,29 +185,12 @@ class Door:
     def _answer(self, client: Connection, id: str, text: str) -> None:
         if client.answerer is None:
             client.tell_error(NOT_ASKED, id)
-        else:
-            self._in_one_step(client, lambda: self._chain.answer(id, text, origin="door"), self._deciders)
-
-    def _in_one_step(
-        self, client: Connection, act: Callable[[], Submitted], owners: dict[str, Connection]
-    ) -> Submitted:
-        """Do what a client asks, tell it the events of that step, and note who owns the line or answer."""
-        during = self._during = list[_OfLine]()
-        try:
-            said = act()
-        finally:
-            self._during = None
-        if said.what != "refused" and said.id:
-            owners[said.id] = client
-        if said.what == "handled" and said.message:
-            client.tell(events.Notice(message=said.message))  # what was asked for, and is there at once
-        for event in during:
-            self._tell_of_line(event, client if _is_refusal(event) else self._senders.get(event.id))
-        return said
+        elif self._chain.answer(id, text, origin="door").what != "refused":
+            self._owners["answer", id] = client
 
     def _drop(self, client: Connection, id: str) -> None:
         try:
-            sender = self._senders.get(self._chain.lines.find(id).id)
+            sender = self._owners.get(("line", self._chain.lines.find(id).id))
             self._chain.lines.drop(id)
         except UserError as error:
             client.tell_error(str(error), id)
@@ -221,7 +199,7 @@ class Door:
             client.tell(events.Notice(message=f"{id} was dropped."))  # the receipt is its sender's
 
     def _let_answer(self, client: Connection, answers: bool) -> None:
-        """Let a client answer questions, or no longer; it is told the one that is open."""
+        """Let a client answer questions, and send it the open one; or let it answer no longer."""
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
             if client not in self._watchers:
@@ -232,59 +210,47 @@ class Door:
             client.answerer.close()
             client.answerer = None
 
-    def _watch(self, client: Connection) -> None:
-        if client in self._watchers:
-            return
-        # What is told to the others is not told to this one: how things stand has it.
-        self._pass_on(self._feed.take())
-        if not self._watchers:
-            self._feed = self._chain.feed()
-            self._feed.take()  # its init, which every client has had
-            self._has_watchers.set()
-        self._watchers.add(client)
-        for event in self._chain.standing:
-            client.tell(event)
+    async def _send_events(self) -> None:
+        while batch := await self._feed.batch():
+            self._send(batch)
 
-    def _hear(self, event: events.Event) -> None:
-        """Tell an event to the clients that it concerns though they do not watch."""
-        if not self._clients:
-            return
-        if isinstance(event, _OfLine):
-            # What is refused has no sender, since its id may be that of another's line: it is who sends in that step.
-            if self._during is not None and (event.origin == "door" or not _is_refusal(event)):
-                self._during.append(event)
-            elif not _is_refusal(event):
-                self._tell_of_line(event, self._senders.get(event.id))
-        elif isinstance(event, events.Question | events.Answer):
-            decider = self._deciders.pop(event.id, None) if isinstance(event, events.Answer) else None
-            for client in self._clients - self._watchers:
-                if client.answerer is not None or client is decider:
-                    client.tell(event)
-        elif isinstance(event, events.Result) and event.status == "done":
-            # After another ending the next run may still withdraw what was delivered.
-            for id in self._over:
-                self._senders.pop(id, None)
-            self._over.clear()
+    def _flush(self, sender: Connection | None = None) -> None:
+        """Send the events that wait. Refusals among them are those of ``sender``, whose row was carried out."""
+        self._send(self._feed.take(), sender)
 
-    def _tell_of_line(self, event: _OfLine, client: Connection | None) -> None:
-        if client is not None and isinstance(event, events.Receipt) and not _is_refusal(event):
-            # One that was delivered may still come back, until a run is done. Refused lines are not kept: whoever sends
-            # them without end must not make this grow.
-            self._over.add(event.id)
-        if client is not None and client not in self._watchers:
-            client.tell(event)
+    def _send(self, batch: Iterable[events.Event], sender: Connection | None = None) -> None:
+        for event in batch:
+            if recipients := self._watchers | self._concerned(event, sender):
+                data = json_row(event).encode()
+                for client in recipients:
+                    client.put(data)
 
-    async def _tell_watchers(self) -> None:
-        while True:
-            await self._has_watchers.wait()
-            while batch := await self._feed.batch():
-                self._pass_on(batch)
-
-    def _pass_on(self, batch: Iterable[events.Event]) -> None:
-        if data := "".join(json_row(event) for event in batch).encode():
-            for client in tuple(self._watchers):
-                client.put(data)
+    def _concerned(self, event: events.Event, sender: Connection | None) -> set[Connection]:
+        """Return the clients that get an event even if they do not watch. Forget owners that get no further event."""
+        match event:
+            case events.LineQueued() | events.LineRefused() | events.Receipt():
+                if _is_refusal(event):
+                    # Its id may be that of a line of another client. Refused lines are not remembered.
+                    owner = sender if event.origin == "door" else None
+                else:
+                    owner = self._owners.get(("line", event.id))
+                    if owner is not None and isinstance(event, events.Receipt):
+                        self._over.add(event.id)  # a line that was delivered may still come back, until a run is done
+                return set() if owner is None else {owner}
+            case events.Question():
+                return {client for client in self._clients if client.answerer is not None}
+            case events.Answer(id=id):
+                owner = self._owners.pop(("answer", id), None)
+                return {client for client in self._clients if client.answerer is not None or client is owner}
+            case events.Result(status="done"):
+                # After another ending the next run may still withdraw what was delivered.
+                for id in self._over:
+                    self._owners.pop(("line", id), None)
+                self._over.clear()
+            case _:
+                pass
+        return set()
 
 
-def _is_refusal(event: _OfLine) -> bool:
+def _is_refusal(event: events.LineQueued | events.LineRefused | events.Receipt) -> bool:
     return isinstance(event, events.LineRefused) or (isinstance(event, events.Receipt) and event.state == "refused")

@@ -1,4 +1,4 @@
-"""Where the sockets of side doors are, and which of them are alive.
+"""The paths of the side doors' sockets.
 
 A socket's path is limited to about 107 bytes, and a state folder may be deeper. So a socket is named by way of its
 folder's descriptor, which is short.
@@ -19,11 +19,11 @@ from chain.errors import UserError
 NAME = "chain"
 """The folder in ``$XDG_RUNTIME_DIR``."""
 FALLBACK = "doors"
-"""The folder in the state folder, for where there is no other."""
+"""The folder in the state folder, if there is no ``$XDG_RUNTIME_DIR``."""
 
 
 def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
-    """The folders in which a socket may be, the one for new ones first."""
+    """Return the folders in which a socket may be. New sockets go to the first."""
     found = []
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     # Who has none in the environment (cron, a hook) still finds the doors of those who have.
@@ -34,7 +34,7 @@ def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def listen(state: Path, environ: Mapping[str, str], id: str) -> tuple[socket.socket, Path]:
-    """A new socket for the session with this id, which the caller has open, and its path. Raises ``UserError``."""
+    """Return a new socket for a session that the caller has open, and its path. Raise ``UserError``."""
     problem = ""
     for folder in folders(state, environ):
         try:
@@ -68,7 +68,7 @@ def _listen(folder: Path, id: str) -> socket.socket:
 
 
 def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True) -> socket.socket:
-    """A connection to the door at a path; it ``removes`` a socket that nobody has open. Raises ``OSError``."""
+    """Connect to the door at a path. If it ``removes``, delete a stale socket. Raise ``OSError``."""
     about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.settimeout(timeout_s)
@@ -86,7 +86,7 @@ def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True)
 
 
 def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """The sockets of side doors, named after their sessions, with those that killed programs have left."""
+    """Return the sockets of side doors, named after their sessions. Those of killed programs are stale."""
     for folder in folders(state, environ):
         with suppress(OSError):
             # A line is not for somebody else's program, though it says that it is a chain.

@@ -1,6 +1,6 @@
-"""The outer end of the side door: finds the chain that is meant, and speaks with it.
+"""A client's end of the side door: finds a running chain, and exchanges rows with it.
 
-It blocks, since a program that sends one line has nothing else to do, and is there at once.
+It blocks: a program that sends one line has nothing else to do, and should start quickly.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from chain.errors import UserError
 from cli.door import sockets
 
 ANSWER_S = 2.0
-"""How long a chain may take to say who it is: it may be stopped, or hang."""
+"""Seconds for a chain to send its ``init``. It may be stopped, or hang."""
 OTHERS_S = 0.5
-"""How long others may take when one that is meant has said so: a chain that is not stopped does it at once."""
+"""Seconds for the others after one that matches has answered. A chain that is not stopped answers at once."""
 
 CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
 
 
 class TurnedAway(ConnectionError):
-    """The chain does not let this program in, and says why."""
+    """The chain refused this program, and said why."""
 
 
 class Visit(AbstractContextManager["Visit"]):
     """A connection to a running chain. A context manager."""
 
     def __init__(self, path: Path, *, removes: bool = True) -> None:
-        """Connect. Raises ``OSError`` if nobody is there; a socket that nobody has open it ``removes``."""
+        """Connect. Raise ``OSError`` if there is no chain. If it ``removes``, delete a stale socket."""
         self.path = path
         self._socket = sockets.connect(path, timeout_s=ANSWER_S, removes=removes)
         self._file = self._socket.makefile("rb")
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
         self.session = self.workspace = ""
-        """The id of its session, and where that works."""
+        """The id of its session, and the workspace."""
         self.was_killed = False
-        """Whether the chain ended without a word, once its rows have."""
+        """Whether the chain was killed. Known when its rows have ended."""
 
     def hear(self) -> None:
-        """Read the ``init`` event. Raises ``OSError`` if it does not come."""
+        """Read the ``init`` event. Raise ``OSError`` if it does not come."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
             raise TurnedAway(str(self.init.get("message", "it has ended")))
@@ -57,11 +57,11 @@ class Visit(AbstractContextManager["Visit"]):
         return self._socket.fileno()
 
     def send(self, **row: Any) -> None:  # noqa: ANN401 - the JSON edge
-        """Send a row. Raises ``OSError`` when the chain has ended."""
+        """Send a row. Raise ``OSError`` if the chain has ended."""
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """The rows that follow, until the chain ends. Raises ``UserError`` if the chain has cut this connection off."""
+        """Yield further rows until the chain ends. Raise ``UserError`` if the chain has cut this connection off."""
         yield from self._rows
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
@@ -91,7 +91,7 @@ class Visit(AbstractContextManager["Visit"]):
 
 
 def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
-    """A connection to the chain of a session, or else to the only one of a workspace. Raises ``UserError``."""
+    """Connect to the chain of a session, or else to the only one of a workspace. Raise ``UserError``."""
     with ExitStack() as stack:
         here = os.path.realpath(workspace)
 
@@ -124,7 +124,10 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
 def _visits(
     state: Path, environ: Mapping[str, str], session: str, is_meant: Callable[[Visit], bool], stack: ExitStack
 ) -> tuple[list[Visit], dict[str, str]]:
-    """The chains whose ids begin so, and why others cannot be reached. All are asked at once: one may hang."""
+    """Connect to the chains whose ids begin with ``session``. Return them, and why others cannot be reached.
+
+    All are asked at the same time, since one may hang.
+    """
     found: dict[str, Visit] = {}
     problems: dict[str, str] = {}
     with selectors.DefaultSelector() as asked:

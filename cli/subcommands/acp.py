@@ -15,11 +15,12 @@ from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.acp.host import GRACE_S, Opener
 from cli.acp.methods import EditorAgent
-from cli.acp.wire import MAX_ROW, ROOM, Outbox, Wire
+from cli.acp.wire import MAX_ROW, Wire
 from cli.arguments import read_settings, read_state, read_traces
 from cli.command_output import write
 from cli.ending import code_of, leaving_at_signal
 from cli.input.stdin import Lines
+from cli.outbox import ROOM, Outbox
 from cli.writing import write_all
 
 AT_TERMINAL = "chain acp speaks with an editor, in JSON; chain help editors says how one is set up. Ctrl-D ends it.\n"

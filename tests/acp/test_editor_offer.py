@@ -12,7 +12,7 @@ from support.editor import Editor, connected, opener
 from support.gate import Gate
 
 from cli.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND
-from cli.acp.wire import ROOM
+from cli.outbox import ROOM
 
 RULES = r"""
 rules:

@@ -78,9 +78,9 @@ def test_a_row_that_is_one(row: str, expected: object) -> None:
 def test_an_answer_that_is_an_error(error: object, code: int, message: str | None) -> None:
     found = read_message(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error}))
     assert isinstance(found, Response)
-    assert found.error is not None
-    assert found.error.code == code
-    assert message is None or found.error.message == message
+    assert isinstance(found.result, RpcError)
+    assert found.result.code == code
+    assert message is None or found.result.message == message
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_what_is_written_is_read_again(value: object) -> None:
 
 
 def test_half_of_a_pair_can_be_written() -> None:
-    row = rpc.error_response_row(None, RpcError(1, "half \ud800 \x9b2J"))
+    row = rpc.response_row(None, RpcError(1, "half \ud800 \x9b2J"))
     assert row.isascii()
     found = read_message(row.decode())
     assert isinstance(found, Response)
-    assert found.error is not None
-    assert found.error.message == "half \ud800 \x9b2J"
+    assert isinstance(found.result, RpcError)
+    assert found.result.message == "half \ud800 \x9b2J"

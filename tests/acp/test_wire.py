@@ -16,9 +16,10 @@ from support.examples import trying
 from trio.testing import wait_all_tasks_blocked
 
 from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
-from cli.acp.wire import MAX_REQUESTS, MAX_ROW, ROOM, IncomingCall, Outbox, Wire
+from cli.acp.wire import MAX_REQUESTS, MAX_ROW, IncomingCall, Wire
 from cli.input.splitter import RawLine
 from cli.input.stdin import Lines
+from cli.outbox import ROOM, Outbox
 
 
 @dataclass
@@ -65,11 +66,11 @@ async def test_requests_are_answered_when_the_server_likes() -> None:
     async with wired(server) as (editor, wire):
         held = editor.begin("hold")
         assert await editor.call("echo", a=1) == {"a": 1}
-        assert len(wire._calls) == 1
+        assert len(wire.calls) == 1
         server.held[0].answer({"b": 2})
         server.held[0].answer({"c": 3})
         assert await editor.result(held) == {"b": 2}
-        assert len(wire._calls) == 0
+        assert len(wire.calls) == 0
         assert [id for what, id in editor.log if id == held] == [held]
 
 
@@ -89,7 +90,7 @@ async def test_a_request_that_is_refused(row: dict[str, Any], code: int) -> None
         with pytest.raises(RpcError) as caught:
             await editor.result(row["id"])
         assert caught.value.code == code
-        assert len(wire._calls) == 1
+        assert len(wire.calls) == 1
 
 
 async def test_an_id_may_be_used_again_once_it_is_answered_and_1_is_not_its_text() -> None:
@@ -98,7 +99,7 @@ async def test_an_id_may_be_used_again_once_it_is_answered_and_1_is_not_its_text
         editor.say(id=1, method="hold", params={})
         editor.say(id="1", method="hold", params={})
         await wait_all_tasks_blocked()
-        assert len(wire._calls) == 2
+        assert len(wire.calls) == 2
         for call in server.held:
             call.answer({})
         editor.say(id=1, method="hold", params={})
@@ -134,7 +135,7 @@ async def test_the_number_of_requests_in_work_is_bounded() -> None:
         with pytest.raises(RpcError) as caught:
             await editor.call("echo")
         assert caught.value.code == INVALID_REQUEST
-        assert len(wire._calls) == MAX_REQUESTS
+        assert len(wire.calls) == MAX_REQUESTS
 
 
 async def test_requests_of_ours_have_answers_and_errors() -> None:
@@ -142,10 +143,8 @@ async def test_requests_of_ours_have_answers_and_errors() -> None:
         found: dict[str, object] = {}
 
         async def ask(name: str) -> None:
-            try:
-                found[name] = await wire.request(name, {})
-            except RpcError as error:
-                found[name] = error.message
+            result = await wire.request(name, {})
+            found[name] = result.message if isinstance(result, RpcError) else result
 
         nursery.start_soon(ask, "good")
         good = await editor.question(1)

@@ -389,6 +389,18 @@ async def test_what_was_sent_stays_when_its_sender_leaves_and_half_a_row_is_no_r
         assert [(r.id, r.state) for r in session.chain.lines.receipts] == [("L1", "delivered"), ("b", "delivered")]
 
 
+async def test_who_ends_its_input_while_others_send_is_told_to_its_end_and_harms_nobody(tmp_path: Path) -> None:
+    async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:
+        sender = await door.client()
+        for n in range(50):
+            watcher = await door.client()
+            await watcher.send({"type": "watch"})
+            await watcher.stream.send_eof()
+            await sender.say(f"todo: add {n}", id=f"s{n}")
+            await watcher.until_closed()
+            assert (await sender.until("receipt", id=f"s{n}"))["state"] == "handled"
+
+
 async def test_a_listener_that_stops_the_run_on_hearing_of_a_line_harms_nobody(tmp_path: Path) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session, open_door(session, tmp_path) as door:

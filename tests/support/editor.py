@@ -16,8 +16,9 @@ from chain.tools.tool import Tool
 from cli.acp.host import Opener
 from cli.acp.methods import EditorAgent
 from cli.acp.rpc import RpcError
-from cli.acp.wire import Outbox, Wire
+from cli.acp.wire import Wire
 from cli.input.splitter import RawLine
+from cli.outbox import Outbox
 
 
 @dataclass
