@@ -35,7 +35,7 @@ from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
 from chain.session.snapshot import Snapshot
 from chain.text.wording import counted
-from chain.tools.named_files import MAX_NAMED, MAX_READ, image_of
+from chain.tools.named_files import MAX_NAMED, MAX_NAMED_BYTES, image_of
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import Tool, delegates, import_checks
 from chain.version import VERSION
@@ -53,8 +53,8 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ..
     """Return the images of a line, or why it cannot have them."""
     if len(images) > MAX_NAMED:
         return f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
-    if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_READ:
-        return f"the images of the line have more than {MAX_READ:,} bytes"
+    if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_NAMED_BYTES:
+        return f"the images of the line have more than {MAX_NAMED_BYTES:,} bytes"
     found = []
     for each in images:
         if isinstance(each, Image):  # one of another session

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cli.show.renderer import Renderer
 
-ROWS_AT_ONCE = 200
+ROWS_PER_WRITE = 200
 """Rows that are written in one piece: enough for speed, and few of a long session at the same time."""
 
 
@@ -50,7 +50,7 @@ def show_pages(rows: Iterable[str]) -> int:
     from cli.pager import show_in_pager
 
     left = iter(show_in_pager(rows, os.environ))
-    while piece := list(islice(left, ROWS_AT_ONCE)):
+    while piece := list(islice(left, ROWS_PER_WRITE)):
         if why := try_to_write(1, "".join(f"{row}\n" for row in piece)):
             return report(why)
     return 0

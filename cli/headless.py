@@ -27,13 +27,13 @@ from cli.input.stdin import FIRST_BYTE_S, NOT_UTF_8, STILL_OPEN, WITHOUT, Lines,
 from cli.show.renderer import Renderer
 from cli.show.text_rows import flat
 
-GRACE_S = 1.0
+OUTPUT_GRACE_S = 1.0
 """How long the output may still take after a signal: its reader may have stopped reading."""
 
 WAITED = f"no query came on standard input within {FIRST_BYTE_S:.0f} s, so the lines from before begin a run"
 UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
-SHOWN = 200
+MAX_SHOWN_WAITING = 200
 """Characters that are shown of a line that waits from before."""
 NO_ANSWER = 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'
 
@@ -112,7 +112,9 @@ class _Headless:
             ("Lines from before that the model refused", resumed.returned),
             ("Lines from before, delivered with the first run", self._chain.lines.waiting),
         ):
-            if texts := "; ".join(f"{accepted.id} {flat(accepted.line.text)[:SHOWN]}" for accepted in lines):
+            if texts := "; ".join(
+                f"{accepted.id} {flat(accepted.line.text)[:MAX_SHOWN_WAITING]}" for accepted in lines
+            ):
                 yield f"{what}: {texts}"
 
     def _exit_code(self, problem: str) -> int:
@@ -196,9 +198,9 @@ class _Headless:
         self._limit_output()
 
     def _limit_output(self) -> None:
-        """After a signal the last output has ``GRACE_S`` from when it begins: a tool may have taken its time before."""
+        """After a signal, output has ``OUTPUT_GRACE_S`` from its beginning: a tool may have taken time before."""
         if self._finishing is not None and self._signal is not None:
-            self._finishing.deadline = trio.current_time() + GRACE_S
+            self._finishing.deadline = trio.current_time() + OUTPUT_GRACE_S
 
     async def _read(self) -> None:
         """Send the lines of the input. As long as it is open and read, it can answer questions."""

@@ -20,8 +20,8 @@ from support.examples import EXAMPLES, PROFILE  # noqa: E402
 from chain.tools import named_files  # noqa: E402
 from cli.input import file_names  # noqa: E402
 
-for module in (file_names, named_files):
-    module.PATIENCE_S = 1e6  # a busy machine is no disk that hangs; tests of one set what they need
+# A busy machine is no disk that hangs. Tests of one set what they need.
+file_names.KEY_PATIENCE_S = named_files.FILE_SYSTEM_S = 1e6
 
 _settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 for name, examples in EXAMPLES.items():

@@ -23,7 +23,7 @@ from chain.app.instructions import KIB, MAX_ALL, MAX_EACH, READ_S
 from chain.app.sessions import FORMATS
 from chain.app.toolbox import read_allowances, tool_groups
 from chain.config.load import load_settings
-from chain.interruption.prompt import NAMES
+from chain.interruption.prompt import TEMPLATE_NAMES
 from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
 from chain.session import event_json
@@ -32,7 +32,7 @@ from cli.input import moments
 from cli.input.address import split_address
 from cli.options import COMMANDS, HELP
 from cli.subcommands.help import TOPICS
-from cli.subcommands.sessions import WORDS
+from cli.subcommands.sessions import ACTIONS
 from cli.terminal.slash import Commands
 
 ALL = "\n".join(text_of(topic) for topic in TOPICS)
@@ -56,7 +56,7 @@ def test_the_event_table_is_the_union() -> None:
     for types, names in rows("events", "type"):
         for type in re.findall(r"`(\w+)`", types):
             shown[type] = names.strip("`").split()
-    actual = {type: [name for name in names if name not in common] for type, names in event_json.NAMES.items()}
+    actual = {type: [name for name in names if name not in common] for type, names in event_json.FIELD_NAMES.items()}
     assert shown == actual
 
 
@@ -152,7 +152,7 @@ def test_with_the_handler_example_the_offline_model_keeps_its_task(tmp_path: Pat
 
 
 def test_the_template_names_are_all_listed() -> None:
-    for name in NAMES:
+    for name in TEMPLATE_NAMES:
         assert f"`${{{name}}}`" in text_of("handler-prompts")
 
 
@@ -214,7 +214,7 @@ def test_ascii_is_kept_by_what_is_only_written(tmp_path: Path) -> None:
 
 def test_the_session_commands_and_formats_are_those_of_the_program() -> None:
     told = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
-    assert tuple(told) == WORDS
+    assert tuple(told) == ACTIONS
     assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 

@@ -31,7 +31,7 @@ from chain.errors import ConversationError
 from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult, tool_results
 from chain.text.wording import INTERRUPTED, SKIPPED, UNREADABLE
 
-MAX_ID = 128
+MAX_CALL_ID = 128
 """Characters of a tool call's id. Those of the API have 30."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -67,7 +67,7 @@ class CallIds:
         """
         for id, count in Counter(call.id for call in message.calls if call.id).items():
             if count > 1:
-                raise ConversationError(f"the tool call id {id[:MAX_ID]!r} was used before")
+                raise ConversationError(f"the tool call id {id[:MAX_CALL_ID]!r} was used before")
         taken = set[str]()
         claimed = [self._claim(call.id, taken) for call in message.calls]
         if claimed == [call.id for call in message.calls]:
@@ -77,7 +77,7 @@ class CallIds:
         return replace(message, blocks=tuple(blocks))
 
     def _claim(self, id: str, taken: set[str]) -> str:
-        while id in self.used or id in taken or len(id) > MAX_ID or not _ID.fullmatch(id):
+        while id in self.used or id in taken or len(id) > MAX_CALL_ID or not _ID.fullmatch(id):
             self._number += 1
             id = f"call_{self._number}"
         taken.add(id)

@@ -24,7 +24,7 @@ from chain.plan import DONE, NOT_DONE
 from chain.text.wording import beginning
 from chain.tools.named_files import Attachments, LineContent, read_named_files
 
-MAX_SHOWN = 200
+MAX_SHOWN_COMMAND = 200
 """Characters of a plan command in the notice that it failed."""
 
 
@@ -122,7 +122,7 @@ class Delivery:
         try:
             outcome = DONE.format(self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record))
         except PlanError as error:
-            why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN)}: {error}"
+            why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN_COMMAND)}: {error}"
             self._shared.journal.in_order(partial(self._context.notice, run.iteration, why))
             outcome = NOT_DONE.format(error)
         return outcome

@@ -36,7 +36,7 @@ from chain.tools.tool import Asking, Preview, Verdict
 
 _NO_PREVIEW = Preview("", "", "")
 
-KEPT, KEPT_CHARS = 20, 5_000_000
+KEPT_QUESTIONS, KEPT_CHARS = 20, 5_000_000
 """How many questions can be shown again, and the characters of their previews, since a diff may be large."""
 
 LONGEST_SUBJECT = 80
@@ -126,7 +126,7 @@ class Asked:
     def __init__(self) -> None:
         self.count = 0
         self.open: dict[str, records.Question] = {}
-        self.latest: deque[events.Question] = deque(maxlen=KEPT)
+        self.latest: deque[events.Question] = deque(maxlen=KEPT_QUESTIONS)
 
     def add(self, record: records.Question, event: events.Question) -> None:
         """Add a question, and forget the earliest beyond the limits."""

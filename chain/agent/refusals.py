@@ -15,11 +15,11 @@ from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
 from chain.messages import Block, Image, Message, Text, ToolCall, ToolResult, digest_of, is_signed_thinking, with_images
 
-MAX_IMAGE_BYTES = 20_000_000
+MAX_REQUEST_IMAGE_BYTES = 20_000_000
 """Bytes of all images of a request. They are 27 MB as base64, and a request may have 32 MB."""
 
-OVER_LIMIT = f"the images of one request may have {MAX_IMAGE_BYTES // 10**6} MB"
-TOO_MANY = "the service accepts no more images in one request"
+OVER_LIMIT = f"the images of one request may have {MAX_REQUEST_IMAGE_BYTES // 10**6} MB"
+TOO_MANY_IMAGES = "the service accepts no more images in one request"
 
 
 def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
@@ -58,10 +58,10 @@ def over_limit(agent: str, iteration: int, messages: Sequence[Message], image_by
 
     ``image_bytes`` are those of the whole conversation: usually too few for a search through all messages.
     """
-    if image_bytes <= MAX_IMAGE_BYTES:
+    if image_bytes <= MAX_REQUEST_IMAGE_BYTES:
         return []
     images = _images(messages)
-    kept = sum(size <= MAX_IMAGE_BYTES for size in accumulate(image.size for image in reversed(images)))
+    kept = sum(size <= MAX_REQUEST_IMAGE_BYTES for size in accumulate(image.size for image in reversed(images)))
     return [_of_blocks(agent, iteration, images[: len(images) - kept], OVER_LIMIT)] if kept < len(images) else []
 
 
@@ -77,8 +77,8 @@ def removal(
             return Removed(agent, iteration, "thinking", names=("the thinking of earlier replies",))
         case ("oldest images",):
             # Twice as many each time, so that few requests are needed.
-            dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY)
-            return _of_blocks(agent, iteration, images[: max(dropped, 1)], TOO_MANY)
+            dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY_IMAGES)
+            return _of_blocks(agent, iteration, images[: max(dropped, 1)], TOO_MANY_IMAGES)
         case ("content", *digests):
             blocks = [b for m in messages for b in (*m.blocks, *(i for r in m.results for i in r.images))]
             return _of_blocks(agent, iteration, [b for b in blocks if digest_of(b) in digests])

@@ -1,8 +1,8 @@
 """The tool calls of a reply, batch after batch, and a result for each of them.
 
 A batch is one call, or several neighbours that may run at the same time (they only read, or start agents). At C, before
-each batch and before each call that had to wait for one of the ``MAX_AT_ONCE`` places, a stop or an urgent line skips
-the calls that have not started.
+each batch and before each call that had to wait for one of the ``MAX_CALLS_AT_ONCE`` places, a stop or an urgent line
+skips the calls that have not started.
 
 The start of a call is on record before its tool runs, so that it is known which calls may have had effects, even if the
 program is killed. A call that needs approval starts after the answer, unless a new preview then differs from the one
@@ -45,9 +45,9 @@ from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
 from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
 
-CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
+INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
-MAX_AT_ONCE = 8
+MAX_CALLS_AT_ONCE = 8
 """Calls of a batch that run at the same time: few enough that a reply with a hundred calls exhausts neither the threads
 nor the open files."""
 
@@ -86,7 +86,7 @@ class ToolCalls:
 
         Return whether calls were skipped or cut, and the names of the tools that did not start.
         """
-        planned = [(call, CUT_OFF if call.id in cut else self._find(call)) for call in calls]
+        planned = [(call, INPUT_CUT_OFF if call.id in cut else self._find(call)) for call in calls]
         for batch in batches(planned, _may_join):
             if self._is_held_up(run) or run.step.was_cut:
                 break
@@ -118,7 +118,7 @@ class ToolCalls:
         if len(batch) == 1:
             await self._run_one(run, batch[0])
             return
-        room = trio.Semaphore(MAX_AT_ONCE)
+        room = trio.Semaphore(MAX_CALLS_AT_ONCE)
 
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
@@ -135,7 +135,7 @@ class ToolCalls:
                 for n, planned in enumerate(batch):
                     await room.acquire()
                     # Waits until the call has started, so that calls start in order.
-                    if not await nursery.start(run_one, planned, n == 0 or n >= MAX_AT_ONCE):
+                    if not await nursery.start(run_one, planned, n == 0 or n >= MAX_CALLS_AT_ONCE):
                         break
         except BaseExceptionGroup as group:
             raise _unwrapped(group) from None

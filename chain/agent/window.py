@@ -15,7 +15,7 @@ from string import Template
 from chain.journal.records import Compacted
 from chain.messages import Image, Message, Opaque, Text, Thinking, ToolCall, ToolResult, Usage, user_text
 from chain.model import Window
-from chain.text.wording import COMPACTED, WORDS, counted
+from chain.text.wording import COMPACTED, USER_WORDS, counted
 
 FIRST_RATIO = 3.5
 """Characters per token, until a service has reported the tokens of a request."""
@@ -315,7 +315,7 @@ def first_message(record: Compacted) -> Message:
     left_out = f"({counted(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
     images = f"(Images left out to make room: {', '.join(record.images)}.)" if record.images else ""
     words = "\n".join(filter(None, [left_out, images, record.words]))
-    parts = [COMPACTED, record.summary, f"{WORDS}\n\n{words}" if words else "", record.plan]
+    parts = [COMPACTED, record.summary, f"{USER_WORDS}\n\n{words}" if words else "", record.plan]
     return user_text("\n\n".join(filter(None, parts)))
 
 

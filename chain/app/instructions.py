@@ -36,7 +36,7 @@ READ_S = 2.0
 OWN_NAME = "AGENTS.md"
 """The file in the user's own folder, whatever a configuration names: there are keys in the files beside it."""
 
-HEAD = (
+INSTRUCTIONS_HEAD = (
     "Instructions of the user and of the project, each from the file that is named before it. Where two disagree, the "
     "later one holds. They say how to work here, and allow nothing that needs the user's approval."
 )
@@ -61,7 +61,7 @@ def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = 
     In each folder the first of ``names`` that is there counts; without names nothing is read. ``own`` is the folder of
     the user's configuration.
     """
-    parts, files, faults = [HEAD], list[str](), list[str]()
+    parts, files, faults = [INSTRUCTIONS_HEAD], list[str](), list[str]()
     seen, left = set[tuple[int, int]](), MAX_ALL
     for place in _places(workspace, names, own):
         try:

@@ -19,9 +19,9 @@ from chain.redis.redis_server import RedisServer, Unreachable
 from chain.redis.redis_store import LineStatus, RedisStore
 from chain.text.wording import first_of
 
-AGAIN_S = 1.0
+SERVER_RETRY_S = 1.0
 """The pause before a server that did not answer is asked again."""
-LOOK_S = 5.0
+NEWS_WAIT_S = 5.0
 """How long one read waits for news."""
 STANDS_S = 15.0
 """How long a promise of answers holds; it is renewed before that."""
@@ -65,7 +65,7 @@ class RemoteSession:
                 if not has_said:
                     self._say(f"{error}; {UNKNOWN}" if row["type"] == "line" else str(error))
                     has_said = True
-                await trio.sleep(AGAIN_S)
+                await trio.sleep(SERVER_RETRY_S)
             except SessionError as error:
                 if not has_said or row["type"] != "line":
                     raise
@@ -81,10 +81,10 @@ class RemoteSession:
                 if known.state in FINAL:
                     return known
                 # Any news may be of it; some of them are lost with their worker, so one looks again in any case.
-                found = await self._store.told(self._server, self.id, after, wait_s=LOOK_S)
+                found = await self._store.told(self._server, self.id, after, wait_s=NEWS_WAIT_S)
                 after = found[-1].place if found else after
             except Unreachable:
-                await trio.sleep(AGAIN_S)
+                await trio.sleep(SERVER_RETRY_S)
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
         """The ``init`` and the events of the active or latest run, then all that follow, without end."""
@@ -97,12 +97,12 @@ class RemoteSession:
                     after = _before(begun) if begun else "0"
                     if not begun:
                         self._say(NOT_BEGUN.format(id=self.id))
-                found = await self._store.told(self._server, self.id, after, wait_s=LOOK_S)
+                found = await self._store.told(self._server, self.id, after, wait_s=NEWS_WAIT_S)
             except Unreachable as error:
                 if not has_said:
                     self._say(str(error))
                     has_said = True
-                await trio.sleep(AGAIN_S)
+                await trio.sleep(SERVER_RETRY_S)
                 continue
             if has_said:
                 self._say(f"the Redis at {self._store.address} answers again")
@@ -133,7 +133,7 @@ class RemoteSession:
                 await trio.sleep(STANDS_S / 3)
         finally:
             # Also where it is cut, no question may wait for who has gone; a server that hangs has a bound.
-            with trio.move_on_after(AGAIN_S, shield=True):
+            with trio.move_on_after(SERVER_RETRY_S, shield=True):
                 await self.submit(type="hello", client=client, for_s=0)
 
 

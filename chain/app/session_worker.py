@@ -30,9 +30,9 @@ from chain.session import event_json
 from chain.text.wording import GO_ON, MAIN
 from chain.tools.tool import Tool
 
-LOOK_S = 1.0
+IDLE_LOOK_S = 1.0
 """How often an idle worker looks for sessions whose holders are silent."""
-AGAIN_S = 30
+REOPEN_S = 30
 """After how long a session that could not be opened is tried again, by whichever worker."""
 HAND_OVER_S = 60.0
 """How long a worker that is to end waits for the next safe point of a run."""
@@ -117,10 +117,10 @@ class Worker:
             try:
                 lease = await self._claim_next(server)
                 if lease is None:
-                    await self._store.wait_for_work(server, LOOK_S)
+                    await self._store.wait_for_work(server, IDLE_LOOK_S)
             except SessionError as error:
                 self._tell(_SERVER, str(error))
-                await trio.sleep(LOOK_S)
+                await trio.sleep(IDLE_LOOK_S)
                 continue
             if self._told.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
@@ -144,7 +144,7 @@ class Worker:
         return None
 
     async def _run_session(self, lease: Lease) -> None:
-        lease.at_exit = AGAIN_S * 1000
+        lease.at_exit = REOPEN_S * 1000
         self._store.claimed[lease.id] = lease
         try:
             await self._open(lease)

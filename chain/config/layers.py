@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chain.config import yamlfile
-from chain.config.provider import NAMES, providers
+from chain.config.provider import PROVIDER_NAMES, providers
 from chain.config.settings import BOUNDS, CHAIN_KEYS, is_kind
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError, nearest
@@ -86,7 +86,7 @@ def _read_if_ours(path: Path) -> Node:
         # Not YAML that we read. That is no business of ours unless it was meant for us.
         meant = None
         with suppress(OSError), regular_file(os.open(path, FLAGS)) as file:
-            meant = re.search(rb"^[\"']?chains[\"']?\s*:", file.read(yamlfile.MAX_BYTES), re.MULTILINE)
+            meant = re.search(rb"^[\"']?chains[\"']?\s*:", file.read(yamlfile.MAX_YAML_BYTES), re.MULTILINE)
         if meant is None:
             return _NOTHING
         raise
@@ -103,7 +103,7 @@ def _why_unused(root: Node) -> ConfigError | None:
             hint = f"did you mean chains instead of {yamlfile.printable(key)}?"
             raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=node.file, line=node.line)
     keys = [definition.entries() for definition in root.entries("models", "definitions").values()]
-    has_our_definitions = any(each["provider"].value in NAMES for each in keys if "provider" in each)
+    has_our_definitions = any(each["provider"].value in PROVIDER_NAMES for each in keys if "provider" in each)
     if has_our_definitions or (top and all(_has_our_shape(key, node.entries()) for key, node in top.items())):
         line = next(iter(top.values())).line
         hint = "add a line chains: {}, or name the file with --config"

@@ -25,7 +25,7 @@ _HOMES = {
     "scripted": "chain.providers.scripted.rule_settings",
 }
 
-NAMES = tuple(_HOMES)
+PROVIDER_NAMES = tuple(_HOMES)
 
 COMMON_KEYS = (*(each.name for each in fields(Retries)), "context_window")
 """The keys that every definition may have."""
@@ -120,10 +120,10 @@ def read_model(
     written = node.mapping(("provider", *known, *COMMON_KEYS))
     keys = {key: child for key, child in written.items() if child.value is not None}
     if "provider" not in keys:
-        raise node.error(f"needs a provider: {' or '.join(NAMES)}")
+        raise node.error(f"needs a provider: {' or '.join(PROVIDER_NAMES)}")
     provider = providers().get(chosen := values.text(keys["provider"]))
     if provider is None:
-        raise keys["provider"].error(f"must be one of {', '.join(NAMES)}")
+        raise keys["provider"].error(f"must be one of {', '.join(PROVIDER_NAMES)}")
     if provider.needed not in keys:
         raise node.error(f"needs a {provider.needed}, as its provider is {chosen}")
     attempts = values.integer(keys["max_attempts"]) if "max_attempts" in keys else None

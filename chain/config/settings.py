@@ -94,7 +94,7 @@ class ShellSettings:
     writable: tuple[Path, ...]
 
 
-BUILT_IN = ("explore", "plan", "agent")
+BUILT_IN_KINDS = ("explore", "plan", "agent")
 """The kinds that are there without being written. Their descriptions are built in, too."""
 
 BOUNDS = tuple(f.name for f in fields(AgentsSettings) if f.name != "kinds")
@@ -191,8 +191,8 @@ def read_kind(values: Values, name: str, node: Node) -> KindSettings:
     """Read a kind of agent. Raises ``ConfigError``."""
     _check_name(name, node)
     description = node.mapping(KIND_KEYS).get("description")
-    if name not in BUILT_IN and not values.text(description):
-        near = nearest(name, BUILT_IN)
+    if name not in BUILT_IN_KINDS and not values.text(description):
+        near = nearest(name, BUILT_IN_KINDS)
         hint = f", or did you mean {near}?" if near else ""
         place = node if description is None or description.value is None else description
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")

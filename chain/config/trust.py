@@ -40,7 +40,7 @@ HANDLER = "interruption_prompt"
 """The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
 _PATHS = ("system_prompt", HANDLER, "compaction_prompt", "prompt")
 
-MAX_JUDGED = yamlfile.MAX_BYTES
+MAX_JUDGED_CHARS = yamlfile.MAX_YAML_BYTES
 """Characters of all prompt files together that are read to judge a configuration: as long as it may be itself, so that
 a folder with many files holds nobody up."""
 
@@ -145,7 +145,7 @@ def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensit
 
 def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, Node]]:
     """Yield the prompt of each kind of agents, with the handler prompt that its file names."""
-    left = MAX_JUDGED
+    left = MAX_JUDGED_CHARS
     for kind in user.entries("agents").values():
         prompt = kind.entries().get("prompt")
         if prompt is None:

@@ -19,11 +19,11 @@ from chain.regular_file import FLAGS, regular_file
 if TYPE_CHECKING:
     import yaml
 
-MAX_BYTES = 128 * 1024
+MAX_YAML_BYTES = 128 * 1024
 """The shipped files have at most 30 kB. Reading this much takes about 0.3 s with libyaml; without it, or to
 find what is wrong with the file, up to 3 s."""
-MAX_DEPTH = 20
-MAX_VALUES = 20_000
+MAX_YAML_DEPTH = 20
+MAX_YAML_VALUES = 20_000
 MAX_INTEGER = 10**15
 """Beyond it a whole number is no longer exact as a float, and a very long one cannot even be shown."""
 MAX_NUMBER = 40
@@ -161,7 +161,7 @@ def read_text(path: Path, within: Path | None = None) -> str:
                     raise ConfigError(
                         f"leads out of {within}, whose config.yaml was found and not named: {hint}", file=path
                     )
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.read(MAX_YAML_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UnreadableFile(f"cannot be read: {reason}", file=path) from None
@@ -169,7 +169,7 @@ def read_text(path: Path, within: Path | None = None) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # A file that the bound cut may end inside a character; ``parse`` reports that it is too large.
-        if len(raw) <= MAX_BYTES:
+        if len(raw) <= MAX_YAML_BYTES:
             line = raw.count(b"\n", 0, error.start) + 1
             raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
         return raw.decode("utf-8-sig", errors="replace")
@@ -180,8 +180,8 @@ def parse(text: str, file: str) -> Node:
     """Parse YAML text; ``file`` is its name in errors. Raises ``ConfigError``. The same text may give the same node."""
     import yaml
 
-    if len(text.encode(errors="replace")) > MAX_BYTES:
-        raise ConfigError(f"is larger than {MAX_BYTES // 1024} kB, the limit for a YAML file", file=file)
+    if len(text.encode(errors="replace")) > MAX_YAML_BYTES:
+        raise ConfigError(f"is larger than {MAX_YAML_BYTES // 1024} kB, the limit for a YAML file", file=file)
     try:
         root = _compose(text, file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, UnicodeEncodeError):  # the latter is what libyaml makes of half a surrogate pair
@@ -218,9 +218,9 @@ def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoad
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > MAX_YAML_DEPTH:
                 line = event.start_mark.line + 1 if event.start_mark else None
-                raise ConfigError(f"is nested more than {MAX_DEPTH} levels deep", file=file, line=line)
+                raise ConfigError(f"is nested more than {MAX_YAML_DEPTH} levels deep", file=file, line=line)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
     return yaml.compose(text, Loader=loader)
@@ -238,7 +238,7 @@ class _Builder:
         import yaml
 
         self._values += 1
-        if self._values > MAX_VALUES or depth > MAX_DEPTH:
+        if self._values > MAX_YAML_VALUES or depth > MAX_YAML_DEPTH:
             raise self._error(node, "holds too many values once its aliases are expanded")
         value: Any
         if isinstance(node, yaml.MappingNode):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_MARKDOWN = 60_000
 """Characters of a reply that is parsed: what is longer is no text for people, and is shown as it came."""
 MAX_NESTING = 20
-MAX_SHOWN = 40_000
+MAX_SHOWN_TEXT = 40_000
 """Characters of one text on a page; a tool's result is shorter unless the configuration says otherwise."""
 FIRST_HEADING = 4
 """The level of a reply's own first heading: the page has those above it."""
@@ -38,9 +38,11 @@ def escaped(text: str) -> str:
 
 def shown(text: str) -> str:
     """The same of a text that may be long; of one that is too long the rest is counted."""
-    if len(text) <= MAX_SHOWN:
+    if len(text) <= MAX_SHOWN_TEXT:
         return escaped(text)
-    return f"{escaped(text[:MAX_SHOWN])}\n… {len(text) - MAX_SHOWN:,} more characters; the JSON export has all"
+    return (
+        f"{escaped(text[:MAX_SHOWN_TEXT])}\n… {len(text) - MAX_SHOWN_TEXT:,} more characters; the JSON export has all"
+    )
 
 
 def prose(text: str) -> str:
@@ -69,7 +71,7 @@ def is_only_text(text: str) -> bool:
 
 def is_diff(text: str) -> bool:
     """Whether a text has a unified difference in it."""
-    return any(_PLACE.match(row) for row in text[:MAX_SHOWN].splitlines())
+    return any(_PLACE.match(row) for row in text[:MAX_SHOWN_TEXT].splitlines())
 
 
 def painted(text: str) -> str:

@@ -23,13 +23,13 @@ from chain.version import VERSION
 
 FEW_ITERATIONS = 80
 """Up to so many in a session the work of children is unfolded."""
-MAX_TITLE = 200
+MAX_HTML_TITLE = 200
 FEW_ROWS = 10
 """Rows of a result that are shown unfolded."""
 FEW_CHARS = 1_200
 FEW_TASKS = 12
 """Tasks of a plan that is shown whole at each change."""
-MAX_WORDS = 400
+MAX_PIN_CHARS = 400
 """Characters of what a pin says; its place in the record has all."""
 MOST_NAMES = 4
 """Calls that one mark names."""
@@ -57,7 +57,7 @@ def html(session: outline.Outline) -> Iterator[str]:
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    title = beginning(session.title, MAX_TITLE)
+    title = beginning(session.title, MAX_HTML_TITLE)
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -198,7 +198,7 @@ def _pin(pin: Pin) -> str:
             title = f"{what.agent}: {phrases.outcome(what.status)}"
         case _:
             assert_never(what)
-    words = beginning(words, MAX_WORDS)
+    words = beginning(words, MAX_PIN_CHARS)
     late = " late" if pin.left > 50 else ""
     return (
         f'<a class="pin {kind}{late}" href="#{anchor}" style="left:{pin.left:.2f}%;--level:{pin.level}" '

@@ -17,7 +17,7 @@ from chain.text import phrases
 from chain.text.plain import sanitize
 from chain.text.wording import beginning, counted, how_often
 
-MAX_TITLE = 120
+MAX_HEADING = 120
 
 _BOXES = {"PENDING": "[ ]", "DONE": "[x]", "FAILED": "[-]"}
 _SIGNS = {"note": "ℹ", "error": "✗", "back": "↩"}
@@ -40,7 +40,7 @@ def markdown(session: outline.Outline) -> Iterator[str]:
 
 def _rows(session: outline.Outline) -> Iterator[str]:
     title, init = session.title, session.init
-    yield from _paragraph(f"# {inline(beginning(title, MAX_TITLE))}")
+    yield from _paragraph(f"# {inline(beginning(title, MAX_HEADING))}")
     if init is not None:
         yield f"- Session: {inline(init.session)}"
         yield f"- Workspace: {inline(init.workspace)}"

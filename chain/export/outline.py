@@ -16,7 +16,7 @@ from chain.events import Event
 from chain.text.phrases import Remarkable, duration
 from chain.text.wording import MAIN
 
-MAX_DEPTH = 16
+MAX_DRAWN_DEPTH = 16
 """Agents inside each other that are drawn so; deeper ones, which no configuration of sense makes, go to the run."""
 
 _URGENCIES = ("next", "urgent", "now")
@@ -337,7 +337,7 @@ class _OutlineBuilder:
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
         parent = self._working.get(event.agent)
-        if parent is None or parent.depth >= MAX_DEPTH:
+        if parent is None or parent.depth >= MAX_DRAWN_DEPTH:
             parent = self._main(event)
         agent = AgentRun(
             at=at, time=event.time, agent=event.name, task=event.task, parent=parent.agent, depth=parent.depth + 1

@@ -17,13 +17,13 @@ from chain.text.wording import RESUME
 if TYPE_CHECKING:
     from chain.text.search import Pattern
 
-MAX_SEARCHED = 2_000
+MAX_RULE_CHARS = 2_000
 """Characters of a line that rules see: what somebody types has fewer, and what is pasted says little by its end."""
 
-MAX_SEARCH_S = 0.1
+MAX_RULES_S = 0.1
 """Seconds of processor time that all rules together have for a line: good ones need microseconds."""
 
-NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outcome", "agent", "query")
+TEMPLATE_NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outcome", "agent", "query")
 """What a template may name."""
 
 Action: TypeAlias = Literal["deliver", "urgent", "stop"]
@@ -44,7 +44,7 @@ The user wrote to you while you were at work. Deal with that first, in this repl
 
 Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
 
-MAX_FOUND = 32
+MAX_REMEMBERED = 32
 """Lines whose rules are remembered: more than wait in a channel."""
 
 
@@ -70,15 +70,15 @@ class InterruptionPrompt:
         if line.kind in NEVER_PUT or self.mistake is not None or not self.rules:
             return None
         if line.message not in self._found:
-            if len(self._found) >= MAX_FOUND:
+            if len(self._found) >= MAX_REMEMBERED:
                 del self._found[next(iter(self._found))]
             self._found[line.message] = self._search(line)
         return self._found[line.message]
 
     def _search(self, line: Line) -> Rule | None:
-        budget = SearchBudget(MAX_SEARCH_S)
+        budget = SearchBudget(MAX_RULES_S)
         try:
-            return next((r for r in self.rules if budget.search(r.pattern, line.message, MAX_SEARCHED)), None)
+            return next((r for r in self.rules if budget.search(r.pattern, line.message, MAX_RULE_CHARS)), None)
         except TooSlow:
             self._too_slow.extend(rule for rule in self.rules if rule.pattern is budget.slowest)
             return None
@@ -100,7 +100,7 @@ class Rule:
     too_slow: ConfigError
 
 
-BUILT_IN = InterruptionPrompt(
+BUILT_IN_PROMPT = InterruptionPrompt(
     source="default",
     user_template=DEFAULT_USER,
     post_prompt=_POST_PROMPT,

@@ -29,7 +29,15 @@ from typing import TYPE_CHECKING, TypeAlias, get_args
 from chain.config import yamlfile
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError
-from chain.interruption.prompt import BUILT_IN, MAX_SEARCH_S, NAMES, Action, InterruptionPrompt, Rule, by_rule
+from chain.interruption.prompt import (
+    BUILT_IN_PROMPT,
+    MAX_RULES_S,
+    TEMPLATE_NAMES,
+    Action,
+    InterruptionPrompt,
+    Rule,
+    by_rule,
+)
 from chain.messages import Overrides
 from chain.text.search import BadPattern, Expressions
 from chain.text.wording import RESUME
@@ -50,7 +58,7 @@ class PromptFile:
         self._named_at = named_at
         self._within = within
         self._state: _State | None = None
-        self._prompt = BUILT_IN
+        self._prompt = BUILT_IN_PROMPT
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
         """The prompt that holds and, once for each state of the file, why not that one. Blocks for a bounded read."""
@@ -64,7 +72,7 @@ class PromptFile:
             except ConfigError as error:
                 mistake = error
         if mistake is not None:
-            self._prompt = BUILT_IN
+            self._prompt = BUILT_IN_PROMPT
         return self._prompt, mistake
 
     def apply_rules(self, line: Line) -> tuple[Line, InterruptionPrompt, ConfigError | None]:
@@ -105,7 +113,7 @@ def parse_prompt(text: str, file: str) -> InterruptionPrompt:
         raise top["version"].error('expected a version, such as "1.0"')
     if "description" in top:
         top["description"].text()
-    prompt = _prompt(top, text, replace(BUILT_IN, source=f"yaml:{file}", post_prompt=""))
+    prompt = _prompt(top, text, replace(BUILT_IN_PROMPT, source=f"yaml:{file}", post_prompt=""))
     todo = top["commands"].mapping(["todo"]).get("todo") if "commands" in top else None
     prompt = replace(prompt, todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct")
     rules, expressions = top["rules"].items() if "rules" in top else [], Expressions()
@@ -133,7 +141,7 @@ def _rule(node: Node, text: str, handler: InterruptionPrompt, expressions: Expre
     if "action" in keys:
         keys["action"].choice(get_args(Action))
         action = keys["action"].value
-    slow = f"took more than {MAX_SEARCH_S:g} s, with the rules before it, to search a line; "
+    slow = f"took more than {MAX_RULES_S:g} s, with the rules before it, to search a line; "
     too_slow = keys["match"].error(slow + "take repeats inside repeats apart, such as (a+)+")
     return Rule(node.line, _pattern(keys["match"], expressions), action, prompt, too_slow)
 
@@ -195,8 +203,8 @@ def _template(node: Node, source: str) -> str:
     for found in Template.pattern.finditer(text):
         name = found["named"] or found["braced"]
         before, after = text[: found.start()].rpartition("\n")[2], text[found.start() :].partition("\n")[0]
-        if name is not None and name not in NAMES:
-            problem = f"unknown name {found[0]}: the names are {', '.join(NAMES)}"
+        if name is not None and name not in TEMPLATE_NAMES:
+            problem = f"unknown name {found[0]}: the names are {', '.join(TEMPLATE_NAMES)}"
             raise _at(node, source, (before + after, found[0]), problem)
         if found["invalid"] is not None:
             problem = f"{after[:20].rstrip()!r} cannot be read: write $$ for a dollar sign"

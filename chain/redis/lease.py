@@ -28,17 +28,17 @@ LEASE_S = 10.0
 """How long nobody else gets a session whose holder says nothing."""
 RENEWALS = 4
 """How often a lease is renewed before it would end."""
-MARGIN = 0.1
+LEASE_MARGIN = 0.1
 """The part of a lease before its end in which its holder stops: what it runs is to have ended by then."""
 SETTLING = 2
 """Turns of the loop in which more may come up before a group is sent: a step of the agent takes some, and a group costs
 as much as the rest of it."""
-AGAIN_S = 0.2
+LEASE_RETRY_S = 0.2
 """The pause before a server that does not answer is asked again."""
 
 RELEASED = "the session was given back"
 TAKEN_OVER = "another process has taken the session over"
-CUT_OFF = "the server did not answer for so long that another process may have taken the session over"
+LEASE_LOST = "the server did not answer for so long that another process may have taken the session over"
 
 How: TypeAlias = Literal["idle", "over", "handed"] | int
 """Why a lease ends: there is nothing left to do (refused if a line has come), its holder goes, another worker is to go
@@ -77,7 +77,7 @@ class Lease:
         self.token = token
         self._length_s = length_s
         self._by_worker = int(by_worker)
-        self._ends_at = trio.current_time() + (1 - MARGIN) * length_s
+        self._ends_at = trio.current_time() + (1 - LEASE_MARGIN) * length_s
         self._left: list[bytes | str] = []
         self._news = Signal()
         self._asked = self._done = self._groups = 0
@@ -180,7 +180,7 @@ class Lease:
                 return
             asked_at = trio.current_time()
             if await self._insist(scripts.RENEW, int(self._length_s * 1000), self._by_worker):
-                self._ends_at = asked_at + (1 - MARGIN) * self._length_s
+                self._ends_at = asked_at + (1 - LEASE_MARGIN) * self._length_s
 
     async def end(self) -> None:
         """Lose the lease when it ends by this process's clock. One that was stopped for long finds that out here."""
@@ -188,7 +188,7 @@ class Lease:
             with trio.move_on_at(self._ends_at):
                 await self.lost.wait()
             if trio.current_time() >= self._ends_at:
-                self.lose(str(self._problem or CUT_OFF))
+                self.lose(str(self._problem or LEASE_LOST))
 
     async def release(self, how: How) -> bool:
         """Give the session back once all is written. Whether it was: not if it was to be idle, and a line has come."""
@@ -206,7 +206,7 @@ class Lease:
                 except Unreachable as error:
                     if trio.current_time() >= self._ends_at:  # perhaps nobody else looks at that
                         self.lose(str(error))
-                    await trio.sleep(AGAIN_S)
+                    await trio.sleep(LEASE_RETRY_S)
                     continue
                 if said == b"more":
                     self.is_pausing = False
@@ -238,7 +238,7 @@ class Lease:
                 said = await self.server.run(script, self.id, self.token, *arguments)
             except Unreachable as error:
                 self._problem = error
-                await trio.sleep(AGAIN_S)
+                await trio.sleep(LEASE_RETRY_S)
             except SessionError as error:
                 self.lose(str(error))
             else:
@@ -257,7 +257,7 @@ async def claim(
     try:
         said, *more = await server.run(scripts.CLAIM, id, *arguments)
     except Unreachable:  # if only the answer was lost, nobody would get the session before the lease ends
-        await trio.sleep(AGAIN_S)
+        await trio.sleep(LEASE_RETRY_S)
         lease = Lease(server, id, lease.token, length_s, by_worker=by_worker)  # whose time begins here
         said, *more = await server.run(scripts.CLAIM, id, *arguments)
     if said != b"ok":

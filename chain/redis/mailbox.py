@@ -20,17 +20,17 @@ from chain.errors import SessionError, UserError
 from chain.events import Event, Piece, Receipt
 from chain.lines.accepted import BEFORE
 from chain.lines.parse import Urgency, parse_line
-from chain.redis.lease import AGAIN_S, Lease
+from chain.redis.lease import LEASE_RETRY_S, Lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.scripts import key
 from chain.session import event_json
 
-AT_ONCE = 100
+ROWS_PER_READ = 100
 """Rows that are read at once."""
 WAIT_S = 20.0
 """How long one look for new rows lasts: the server answers at once when there are some."""
 _DAY_S = 86_400
-PAUSE_S = 0.1
+TEXT_PAUSE_S = 0.1
 """The pause between two groups of running text, which makes many events."""
 
 
@@ -72,7 +72,7 @@ class Mailbox:
                     WAIT_S,
                     b"XREAD",
                     b"COUNT",
-                    AT_ONCE,
+                    ROWS_PER_READ,
                     b"BLOCK",
                     int(WAIT_S * 1000),
                     b"STREAMS",
@@ -80,7 +80,7 @@ class Mailbox:
                     last,
                 )
             except SessionError:  # the lease says what becomes of that
-                await trio.sleep(AGAIN_S)
+                await trio.sleep(LEASE_RETRY_S)
                 continue
             for last, fields in entries(answer):
                 self._unread.append((last, _row(fields)))
@@ -190,7 +190,7 @@ class Mailbox:
             while batch := await feed.batch():
                 self._tell(batch)
                 await self._lease.sync()
-                await trio.sleep(PAUSE_S)  # what comes meanwhile is joined
+                await trio.sleep(TEXT_PAUSE_S)  # what comes meanwhile is joined
         except OSError:
             return
 

@@ -24,16 +24,16 @@ from chain.errors import SessionError
 from chain.redis.scripts import LuaScript, keys
 
 DEFAULT_PORT = 6379
-ANSWER_S = 5.0
+SERVER_ANSWER_S = 5.0
 """How long the server may take to answer, which it does within milliseconds."""
 SAFE_S = 4.0
 """How long it may take to bring a change to its disk: shorter, so that it says so before nobody waits for it."""
-MAX_CONNECTIONS = 10_000
+MAX_SERVER_CONNECTIONS = 10_000
 """More than anybody needs: each session that is open waits for its lines with one."""
 OLDEST = (7, 0)
 WAITS = (7, 2)
 """Since when a server can be asked to answer once what it did is on its disk."""
-CHECK_S = 3.0
+SYNC_CHECK_S = 3.0
 """How often an older one is asked whether it still does that by itself."""
 
 FORM = "write redis://HOST[:PORT]/DB, or rediss:// for TLS"
@@ -104,7 +104,7 @@ class RedisServer:
         """Run a script on a session, and wait until what it changed is safe. Raises ``SessionError``."""
         between = (len(found := keys(id)), *found, id, *arguments)
         after: list[Command] = [(b"WAITAOF", 1, 0, int(SAFE_S * 1000))] if self._can_wait else []
-        if not self._can_wait and trio.current_time() >= self._checked_at + CHECK_S:
+        if not self._can_wait and trio.current_time() >= self._checked_at + SYNC_CHECK_S:
             await self._check_syncs()
         try:
             try:
@@ -135,19 +135,19 @@ class RedisServer:
 
     async def _answers(self, connection: Any, commands: Sequence[Command]) -> list[Any]:  # noqa: ANN401
         requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
-        with trio.move_on_after(ANSWER_S):
+        with trio.move_on_after(SERVER_ANSWER_S):
             return [await request for request in requests]
         connection.invalidate()  # perhaps the network forgot it
-        raise Unreachable(f"the Redis at {self.address} did not answer for {ANSWER_S:.0f} s")
+        raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
 
     async def block(self, seconds: float, name: bytes, *rest: bytes | str | int | float) -> Any:  # noqa: ANN401
         """The answer to a command that waits for so many seconds at most. Raises ``SessionError``."""
         with self._translated():
             async with self._pool.acquire() as connection:
                 request = connection.create_request(name, *rest, decode=False, disconnect_on_cancellation=True)
-                with trio.move_on_after(seconds + ANSWER_S):
+                with trio.move_on_after(seconds + SERVER_ANSWER_S):
                     return await request
-            raise Unreachable(f"the Redis at {self.address} did not answer for {ANSWER_S:.0f} s")
+            raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
 
     def _translated(self) -> _Translated:
         return _Translated(self.address)
@@ -212,9 +212,9 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
     pool: ConnectionPool[Any] = ConnectionPool(
         connection_class=BoundedConnection,
         location=TCPLocation(address.host, address.port),
-        max_connections=MAX_CONNECTIONS,
-        timeout=ANSWER_S,
-        connect_timeout=ANSWER_S,
+        max_connections=MAX_SERVER_CONNECTIONS,
+        timeout=SERVER_ANSWER_S,
+        connect_timeout=SERVER_ANSWER_S,
         username=address.username or None,
         password=address.password or None,
         db=address.database,

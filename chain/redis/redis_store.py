@@ -30,7 +30,7 @@ from chain.session.store import OpenSession
 
 T = TypeVar("T")
 
-AT_ONCE = 100
+RECORDS_PER_REQUEST = 100
 """Records per request."""
 MAX_DUE = 1_000
 """Sessions that want a worker of which one hears at once."""
@@ -254,7 +254,7 @@ class RedisStore:
     async def delete_old(self, server: RedisServer, keep_s: float) -> None:
         """Delete sessions in which nothing has happened for so many seconds, some at a time."""
         keep_ms = int(keep_s * 1000)
-        for id in await server.run(scripts.OLD, "", keep_ms, AT_ONCE):
+        for id in await server.run(scripts.OLD, "", keep_ms, RECORDS_PER_REQUEST):
             await server.run(scripts.DELETE, id.decode(), keep_ms)
 
     # --------------------------------------------------------------------------------------- for those who send
@@ -322,7 +322,15 @@ class RedisStore:
     async def told(self, server: RedisServer, id: str, after: str, *, wait_s: float) -> list[ToldEvent]:
         """The events after one; waits for the next."""
         answer = await server.block(
-            wait_s, b"XREAD", b"COUNT", AT_ONCE, b"BLOCK", int(wait_s * 1000), b"STREAMS", key(id, "events"), after
+            wait_s,
+            b"XREAD",
+            b"COUNT",
+            RECORDS_PER_REQUEST,
+            b"BLOCK",
+            int(wait_s * 1000),
+            b"STREAMS",
+            key(id, "events"),
+            after,
         )
         found: list[ToldEvent] = []
         for place, (_, event, *more) in entries(answer):
@@ -360,8 +368,8 @@ async def _ids(server: RedisServer) -> list[str]:
 async def _working_in(server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None) -> list[str]:
     """Those of the sessions that work in a folder, in their order; the first so many, and a few more."""
     found: list[str] = []
-    for first in range(0, len(ids), AT_ONCE):
-        page = ids[first : first + AT_ONCE]
+    for first in range(0, len(ids), RECORDS_PER_REQUEST):
+        page = ids[first : first + RECORDS_PER_REQUEST]
         commands: list[Command] = [(b"HGET", key(id, "meta"), b"workspace") for id in page]
         places = await server.ask(*commands)
         found += (id for id, place in zip(page, places, strict=True) if place == os.fsencode(folder))
@@ -374,9 +382,9 @@ async def _rows(server: RedisServer, id: str) -> list[bytes]:
     rows: list[bytes] = []
     after = "-"
     while True:
-        (found,) = await server.ask((b"XRANGE", key(id, "journal"), after, b"+", b"COUNT", AT_ONCE))
+        (found,) = await server.ask((b"XRANGE", key(id, "journal"), after, b"+", b"COUNT", RECORDS_PER_REQUEST))
         rows += (fields[1] for _, fields in found)
-        if len(found) < AT_ONCE:
+        if len(found) < RECORDS_PER_REQUEST:
             return rows
         after = f"({found[-1][0].decode()}"
 

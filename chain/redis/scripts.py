@@ -34,9 +34,9 @@ FORMAT = 1
 """Of the keys. Sessions of a later one are not touched."""
 FAR_MS = 60_000
 """What is due later than that was put there before the server's clock was set back."""
-MAX_ROWS = 1_000
+MAX_WAITING_ROWS = 1_000
 """Rows that wait to be read, those among them that need no room in the inbox, such as stops."""
-MAX_TOLD = 2 * 1024 * 1024
+MAX_EVENT_BYTES = 2 * 1024 * 1024
 """Bytes of the latest events of a session that are there for whoever comes to watch."""
 
 _PARTS = ("meta", "lines", "journal", "events", "ids", "files")
@@ -204,7 +204,7 @@ if is_changed then redis.call('ZADD', sessions, now, ARGV[1]) end
 local is_over = told ~= nil
 while is_over do
   local first = redis.call('XRANGE', events, '-', '+', 'COUNT', 1)[1]
-  is_over = told - (first[2][4] or 0) > {MAX_TOLD}
+  is_over = told - (first[2][4] or 0) > {MAX_EVENT_BYTES}
   if is_over then redis.call('XDEL', events, first[1]) end
 end
 return {{'ok'}}
@@ -228,7 +228,7 @@ if ARGV[6] ~= '' then
   if until_ <= now then return {{'queued'}} end
 end
 local unread = redis.call('XLEN', lines)
-if unread >= {MAX_ROWS} then return {{'full'}} end
+if unread >= {MAX_WAITING_ROWS} then return {{'full'}} end
 if ARGV[4] == '1' then
   local room = tonumber(of[2] or ARGV[5]) - (of[3] or 0)
   if unread >= room then

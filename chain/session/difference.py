@@ -12,7 +12,7 @@ from chain.journal import records
 from chain.journal.records import Entry
 from chain.text.wording import counted
 
-CONTEXT = 2
+DIFFERENCE_CONTEXT = 2
 """Rows of both sides around those that differ."""
 
 NOTHING = ("(nothing)",)
@@ -32,7 +32,7 @@ class Difference:
     def rows(self) -> tuple[str, ...]:
         """Where it is, then both sides."""
         at = f"{self.agent}, iteration {self.iteration}" if self.iteration else self.agent
-        sides = difflib.unified_diff(self.recorded, self.today, "recorded", "today", lineterm="", n=CONTEXT)
+        sides = difflib.unified_diff(self.recorded, self.today, "recorded", "today", lineterm="", n=DIFFERENCE_CONTEXT)
         return (f"The first difference ({at}): {self.what}.", *(row for row in sides if not row.startswith("@@")))
 
 

@@ -14,7 +14,7 @@ from chain.messages import JsonObject
 def to_json(event: Event) -> JsonObject:
     """The event as a JSON object, ``type`` first."""
     found: JsonObject = {"type": event.type}
-    for name in NAMES[event.type]:
+    for name in FIELD_NAMES[event.type]:
         value = getattr(event, name)
         found[name] = value if value is None or type(value) in _PLAIN else _plain(value)
     return found
@@ -48,7 +48,7 @@ _HIDDEN = {
 }
 """What only front ends in the same process need."""
 
-NAMES = {
+FIELD_NAMES = {
     kind.type: tuple(f.name for f in fields(kind) if (kind.type, f.name) not in _HIDDEN) for kind in get_args(Event)
 }
 """The fields of each type in its JSON, in order."""

@@ -19,7 +19,7 @@ import trio
 from chain.concurrency.signal import Signal
 from chain.events import Event, Notice, Piece, ToolProgress
 
-MAX_PROGRESS = 256 * 1024
+MAX_WAITING_PROGRESS = 256 * 1024
 """The latest characters of a tool's progress that wait for a consumer. Replies are bounded by the model."""
 
 Listener: TypeAlias = Callable[[Event], None]
@@ -39,12 +39,12 @@ class _Stream:
             text = f"\n{text}"  # a report is a row, or several: two must not become one row
         self.pieces.append(text)
         self.length += len(text)
-        while is_progress and self.length - len(self.pieces[0]) >= MAX_PROGRESS:
+        while is_progress and self.length - len(self.pieces[0]) >= MAX_WAITING_PROGRESS:
             self.length -= len(self.pieces.popleft())
 
     def event(self) -> Piece:
         text = "".join(self.pieces)
-        return replace(self.first, text=text[-MAX_PROGRESS:] if isinstance(self.first, ToolProgress) else text)
+        return replace(self.first, text=text[-MAX_WAITING_PROGRESS:] if isinstance(self.first, ToolProgress) else text)
 
 
 class Feed:

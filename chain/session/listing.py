@@ -27,7 +27,7 @@ SUFFIX = ".jsonl"
 LEAST_END = 4
 """Characters of the end of an id that names a session: fewer would often be a slip."""
 
-HEAD = 65_536
+MAX_FIRST_RECORD = 65_536
 """Bytes at the beginning of a journal that hold a whole record."""
 
 
@@ -192,6 +192,6 @@ def _is_journal(path: Path) -> bool:
     """Return whether a file begins with records."""
     try:
         with path.open("rb") as file:
-            return any(Reading(file.read(HEAD).splitlines(keepends=True)))
+            return any(Reading(file.read(MAX_FIRST_RECORD).splitlines(keepends=True)))
     except OSError:
         return False

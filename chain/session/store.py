@@ -26,7 +26,7 @@ from chain.session.state import State
 
 _THREADS = Threads("reading sessions")
 
-ROWS_AT_ONCE = 100
+ROWS_PER_CHECK = 100
 """Rows that are read between two checks for cancellation: a few milliseconds' work."""
 
 
@@ -203,7 +203,7 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
 def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the rows in a worker thread. Raise ``trio.Cancelled`` once the task that waits for it is cancelled."""
     for number, row in enumerate(rows):
-        if number % ROWS_AT_ONCE == 0:
+        if number % ROWS_PER_CHECK == 0:
             trio.from_thread.check_cancelled()
         yield row
 

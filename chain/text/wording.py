@@ -25,7 +25,7 @@ STOP_NOTE = "[The user stopped the run here]"
 INTERRUPT_NOTE = "[The user interrupted the run here]"
 
 COMPACTED = "[The conversation until here was compacted to make room. Its summary:]"
-WORDS = "What the user said, word for word:"
+USER_WORDS = "What the user said, word for word:"
 """Begin the message that stands for a conversation that was compacted, and the user's words in it."""
 
 PLEASE_CONTINUE = "Please continue."

@@ -23,7 +23,7 @@ from chain.text.wording import first_of
 from chain.tools.file_text import MAX_NUMBERS, FileText
 from chain.tools.lookalikes import folded, names_of_forms
 
-CONTEXT = 3
+DIFF_CONTEXT = 3
 """Lines that are shown before and after a change, as other programs do."""
 
 MAX_STEPS = 20_000_000
@@ -245,11 +245,11 @@ def _hunks(before: Sequence[str], after: Sequence[str], *, hide_cr: bool) -> Ite
     left = _Matching(before, after).blocks()
     while left:
         group = [left.popleft()]
-        while left and left[0].old - group[-1].old_end <= 2 * CONTEXT:
+        while left and left[0].old - group[-1].old_end <= 2 * DIFF_CONTEXT:
             group.append(left.popleft())
         first, last = group[0], group[-1]
-        lead = min(CONTEXT, first.old)
-        here, end = first.old - lead, min(last.old_end + CONTEXT, len(before))
+        lead = min(DIFF_CONTEXT, first.old)
+        here, end = first.old - lead, min(last.old_end + DIFF_CONTEXT, len(before))
         # An empty side is named by the line before it.
         old = here + (end > here)
         new = first.new - lead + (last.new_end - first.new + end - last.old_end + lead > 0)

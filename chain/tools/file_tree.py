@@ -20,13 +20,13 @@ _CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox",
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
 """Folders that hold what programs made: thousands of files that nobody asks about."""
 
-MAX_FOUND = 20_000
+MAX_TREE_ENTRIES = 20_000
 """Files of a tree that are listed, and folders; it takes about a second to find so many."""
 
 MAX_AROUND = 200
 """Characters of a matching line that are shown."""
 
-MAX_NAMED = 10
+MAX_OMISSIONS = 10
 """Names of what was passed over that are told."""
 
 LOOK_UP = 1_000
@@ -56,9 +56,11 @@ class Tree:
     def notes(self) -> list[str]:
         """What was passed over, a sentence each."""
         passed_over = (("Left out", self.left_out), ("Not readable", self.unreadable))
-        notes = [f"{what}: {first_of(names, MAX_NAMED)}." for what, names in passed_over if names]
+        notes = [f"{what}: {first_of(names, MAX_OMISSIONS)}." for what, names in passed_over if names]
         if not self.complete:
-            notes.append(f"Only the first {MAX_FOUND} files were looked at; give a folder inside for the others.")
+            notes.append(
+                f"Only the first {MAX_TREE_ENTRIES} files were looked at; give a folder inside for the others."
+            )
         return notes
 
 
@@ -79,14 +81,14 @@ def walk(workspace: Path, path: str) -> Tree:
         tree.folders += here != given
         tree.left_out += sorted(f"{as_text(here / name)}/" for name in folders if name in LEFT_OUT)
         entered = [name for name in folders if name not in LEFT_OUT]
-        inner = _first(entered, MAX_FOUND - seen)
+        inner = _first(entered, MAX_TREE_ENTRIES - seen)
         seen += len(inner)
-        found = _first(names, MAX_FOUND - len(tree.entries))
+        found = _first(names, MAX_TREE_ENTRIES - len(tree.entries))
         for name in found:
             shown = as_text(here / name)
             tree.entries.append(_link(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name)))
         tree.complete = tree.complete and len(inner) == len(entered) and len(found) == len(names)
-        if len(tree.entries) == MAX_FOUND:
+        if len(tree.entries) == MAX_TREE_ENTRIES:
             tree.complete = tree.complete and not (inner or waiting)
             break
         waiting += [(here / name, (*parts, name)) for name in reversed(inner)]

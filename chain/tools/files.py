@@ -28,7 +28,7 @@ from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
 from chain.text.wording import first_of
 from chain.tools.file_text import FileText
-from chain.tools.file_tree import MAX_AROUND, MAX_NAMED, Tree, TreeEntry, around, walk
+from chain.tools.file_tree import MAX_AROUND, MAX_OMISSIONS, Tree, TreeEntry, around, walk
 from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, ToolOutput, tool
@@ -36,16 +36,16 @@ from chain.tools.tool import Tool, ToolContext, ToolOutput, tool
 if TYPE_CHECKING:
     from chain.text.search import Pattern
 
-MAX_ROWS = 300
+MAX_LIST_ROWS = 300
 """Rows in a list: with usual paths they just fit the default limit of a tool result."""
 
 MAX_MATCHES = 200
 """Rows of a search; who needs more needs a better pattern."""
 
-MAX_COUNTED = 64 * 1024 * 1024
+MAX_COUNTED_BYTES = 64 * 1024 * 1024
 """Bytes of all the files that one list counts lines and words of; it takes about a second."""
 
-MAX_SHOWN = 24_000
+MAX_SHOWN_FILE = 24_000
 """Characters of a file in one result at most; less where the limit of a result is lower, so that it ends as it says."""
 
 MAX_PATTERN = 1_000
@@ -88,7 +88,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     """
     if offset < 1 or column < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, column characters from 1, and limit must not be negative.")
-    most = min(MAX_SHOWN, ctx.room)
+    most = min(MAX_SHOWN_FILE, ctx.room)
     read = partial(_read, ctx.workspace, path, offset, column, limit, most)
     output, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
@@ -122,8 +122,8 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
     entries = [e for e in tree.entries if fits(e.shown if "/" in pattern else e.shown.rpartition("/")[2])]
     if order != "path":
         entries = _ordered(tree.root, entries, order)
-    rows, budget = list[str](), MAX_COUNTED
-    for entry in entries[:MAX_ROWS]:
+    rows, budget = list[str](), MAX_COUNTED_BYTES
+    for entry in entries[:MAX_LIST_ROWS]:
         trio.from_thread.check_cancelled()
         row, used = _row(tree.root, entry, budget, is_dated=order in ("newest", "oldest"))
         budget -= used
@@ -246,7 +246,7 @@ def _pass_over(text: TextIO, offset: int, column: int) -> bool:
     """Read up to a column of a line. Return whether it is there."""
     n, left, count = 1, column - 1, 0
     while n < offset or (n == offset and left):
-        if not (piece := text.readline(MAX_SHOWN if n < offset else min(left, MAX_SHOWN))):
+        if not (piece := text.readline(MAX_SHOWN_FILE if n < offset else min(left, MAX_SHOWN_FILE))):
             return False
         left -= len(piece) if n == offset else 0
         n += piece.endswith("\n")
@@ -287,7 +287,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
     rows.append(f"{_counted(lines, 'matching line')} in {found.files} of {_counted(len(files), 'file')} searched.")
     if left := [entry.shown for entry in files[seen:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
-    rows += [f"Not searched {why}: {first_of(names, MAX_NAMED)}." for why, names in skipped.items()]
+    rows += [f"Not searched {why}: {first_of(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
     summary = "1 match" if lines == 1 else f"{lines} matches"
     return ToolOutput("\n".join([*rows, *tree.notes()]), summary=(summary,))
 

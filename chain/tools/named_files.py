@@ -2,7 +2,7 @@
 
 A word is the name of a file only if that exists; anything else stays text. It is read in the step in which its line is
 delivered. So nothing here may wait: only regular files and folders are opened, never so that an open could wait, what
-is read is bounded, and a file system that does not answer is left to a thread of its own after ``PATIENCE_S``.
+is read is bounded, and a file system that does not answer is left to a thread of its own after ``FILE_SYSTEM_S``.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from chain.tools.file_text import FileText
 from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
 from chain.tools.seen import Seen, digest
 
-MAX_SHOWN = 20_000
+MAX_ATTACHED_CHARS = 20_000
 """Characters of a file that go along: about 6,000 tokens, and the model can read the rest."""
 
 MAX_ENTRIES = 300
 """Names of a folder that go along, as in a list that the model asks for."""
 
-MAX_LISTED = 20_000
+MAX_FOLDER_NAMES = 20_000
 """Names of a folder that are read at most; it takes some hundredths of a second."""
 
 MAX_NAMED = 20
 """Files of one message: their texts fill at most half of a window of 200,000 tokens."""
 
-MAX_WORDS = 200
+MAX_NAMES_TRIED = 200
 """Words with an ``@`` of one line that may be files: a pasted text has many that are none, and each is looked up."""
 
-MAX_READ = 16 * 1024 * 1024
+MAX_NAMED_BYTES = 16 * 1024 * 1024
 """Bytes of all files of one message, read in some hundredths of a second; a request may have 32 MB."""
 
-PATIENCE_S = 1.0
+FILE_SYSTEM_S = 1.0
 """How long a file system may hold up everything else: somebody who named a file on it waits for it."""
 
 OUTSIDE = "outside the workspace"
@@ -101,10 +101,10 @@ def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) 
 
     A file that several of them name goes along once.
     """
-    wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_WORDS)]
+    wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_NAMES_TRIED)]
     sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
     found = list(sent)
-    is_whole = not wanted or run_with_timeout(lambda: found.extend(_read_all(workspace, wanted)), PATIENCE_S)
+    is_whole = not wanted or run_with_timeout(lambda: found.extend(_read_all(workspace, wanted)), FILE_SYSTEM_S)
     if not is_whole:
         late = _Attachment("their disk does not answer")
         found = [*sent, *((id, "its files", late) for id, _ in wanted)]
@@ -150,7 +150,7 @@ def _note(going: Sequence[str], left_out: Sequence[str]) -> str:
 
 def _read_all(workspace: Path, wanted: Sequence[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, str, _Attachment]]:
     """For each word that names what is there: the id of its line, its path as it is shown, what became of it."""
-    root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_READ
+    root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_NAMED_BYTES
     for id, names in wanted:
         for name in names:
             if name not in known:
@@ -197,7 +197,7 @@ def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attach
             if size > MAX_WHOLE:
                 return _Attachment(f"too large, {size:,} bytes")
             if size > room:
-                return _Attachment(f"more than the {MAX_READ:,} bytes of one message")
+                return _Attachment(f"more than the {MAX_NAMED_BYTES:,} bytes of one message")
             raw = file.read(MAX_WHOLE)
     except ToolError as error:
         return _Attachment(str(error).removeprefix(f"{shown} ").removesuffix("."))
@@ -229,22 +229,22 @@ def _image(image: Image) -> _Attachment:
 def _text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
     text = file.body.replace("\r\n", "\n")
     said = counted(len(file.lines), "line")
-    body, more = text[:MAX_SHOWN], "".join(f"; {note}" for note in file.notes)
-    if len(text) > MAX_SHOWN:
+    body, more = text[:MAX_ATTACHED_CHARS], "".join(f"; {note}" for note in file.notes)
+    if len(text) > MAX_ATTACHED_CHARS:
         whole = body.count("\n")
         body = body[: body.rindex("\n") + 1] if whole else body
         here = f"lines 1 to {whole} are here" if whole else "its beginning is here"
-        rest = f"line {whole + 1}" if whole else f"column {MAX_SHOWN + 1}"
+        rest = f"line {whole + 1}" if whole else f"column {MAX_ATTACHED_CHARS + 1}"
         more += f"; {here}, and the rest can be read from {rest} on"
     return _Attachment(said, (Text(f"[File {shown}, {said}{more}]\n{body}"),), path, digest(raw), len(raw))
 
 
 def _folder(root: Path, parts: tuple[str, ...], shown: str) -> _Attachment:
     with entries_of(root, parts) as entries:
-        names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in islice(entries, MAX_LISTED)]
+        names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in islice(entries, MAX_FOLDER_NAMES)]
     listed = heapq.nsmallest(MAX_ENTRIES, names)
     rows = [as_text(PurePath(name)) + ("/" if name.endswith("/") else "") for name in listed]
-    count = counted(len(names), "entry", "entries") + ("" if len(names) < MAX_LISTED else " or more")
+    count = counted(len(names), "entry", "entries") + ("" if len(names) < MAX_FOLDER_NAMES else " or more")
     if len(names) > len(rows):
         rows.append(f"({len(names) - len(rows):,} more are not shown)")
     return _Attachment(f"a folder, {count}", (Text("\n".join([f"[Folder {shown}, {count}]", *rows])),))

@@ -36,7 +36,7 @@ CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
 """Folders of a workspace that are searched, the nearest first: some 10 ms before and after each command."""
-MAX_PLACES = 50
+MAX_CONFIG_PLACES = 50
 """Files and folders that the configuration of a repository may name."""
 MAX_TEXT = 500_000
 """Bytes of a configuration of git that are read."""
@@ -190,7 +190,7 @@ def _of_git(git: str, top: str) -> Iterator[str]:
         for key, value in _PATH_OF_GIT.findall(_text(place)):
             base = os.path.dirname(place) if key.casefold() == "path" else top
             places.append(os.path.join(base, os.path.expanduser(value.strip())))
-        del places[MAX_PLACES:]
+        del places[MAX_CONFIG_PLACES:]
 
 
 def _is_repository(names: Set[str]) -> bool:

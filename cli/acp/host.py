@@ -39,7 +39,7 @@ from cli.door.server import side_door
 MAX_SESSIONS = 50
 """Open sessions. Each has files, tasks and, after its first command, processes."""
 
-GRACE_S = 1.0
+UPDATES_GRACE_S = 1.0
 """Seconds for the last updates after the chains are closed. The editor may not read them."""
 
 PAGE = 50
@@ -107,8 +107,8 @@ class Host:
                 self._is_leaving = True
                 for session in self.sessions.values():
                     session.leaving.set()
-                self._tasks.cancel_scope.deadline = trio.current_time() + CLOSING_S + GRACE_S
-            self._updates.cancel_scope.deadline = trio.current_time() + GRACE_S
+                self._tasks.cancel_scope.deadline = trio.current_time() + CLOSING_S + UPDATES_GRACE_S
+            self._updates.cancel_scope.deadline = trio.current_time() + UPDATES_GRACE_S
 
     def start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
         """Serve a request in a task."""

@@ -19,10 +19,10 @@ from cli.acp.rpc import INVALID_PARAMS, RpcError
 MAX_PATH = 4_096
 """Characters of a path, and of an id. The system has the same limit for paths."""
 
-MAX_NAME = 100
+MAX_IMAGE_NAME = 100
 """Characters of the name of an image."""
 
-MAX_BLOCKS = 1_000
+MAX_PROMPT_BLOCKS = 1_000
 """Blocks of a prompt. The length of a line limits their text."""
 
 
@@ -80,8 +80,8 @@ def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[t
     """
     if not blocks:
         raise wrong("prompt has no content blocks")
-    if len(blocks) > MAX_BLOCKS:
-        raise wrong(f"prompt has more than {MAX_BLOCKS:,} content blocks")
+    if len(blocks) > MAX_PROMPT_BLOCKS:
+        raise wrong(f"prompt has more than {MAX_PROMPT_BLOCKS:,} content blocks")
     pieces: list[str] = []
     attached: list[str] = []
     images: list[tuple[str, bytes]] = []
@@ -129,7 +129,7 @@ def _image(holder: Mapping[str, Any], key: str, here: str, number: int) -> tuple
         name = unquote(urlsplit(uri).path).rpartition("/")[2] if isinstance(uri, str) else ""
     except ValueError:
         name = ""
-    return (name[:MAX_NAME] if name.isprintable() and name else f"image {number + 1}"), content
+    return (name[:MAX_IMAGE_NAME] if name.isprintable() and name else f"image {number + 1}"), content
 
 
 def _mention(place: str) -> str:

@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 messages, one per row: parsing those of the peer, and encoding ours. Pure.
 
-Parsing accepts any row. Depth is bounded by ``json``, numbers by 64 bits, ids by ``MAX_ID``, and the length of a row by
-its reader.
+It accepts any row. Depth is bounded by ``json``, numbers by 64 bits, ids by ``MAX_REQUEST_ID``, and the length of a
+row by its reader.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CANCELLED = -32800
 NOT_FOUND = -32002
 """The session or file does not exist (Agent Client Protocol, "ErrorCode")."""
 
-MAX_ID = 200
+MAX_REQUEST_ID = 200
 """Characters of an id. It is stored until its request is answered."""
 
 _INTEGERS = range(-(2**63), 2**63)
@@ -123,7 +123,7 @@ def _wrong_id(id: object) -> str:
     if id is None or (isinstance(id, int) and not isinstance(id, bool) and id in _INTEGERS):
         return ""
     if isinstance(id, str):
-        return "" if len(id) <= MAX_ID else f"an id has at most {MAX_ID} characters"
+        return "" if len(id) <= MAX_REQUEST_ID else f"an id has at most {MAX_REQUEST_ID} characters"
     return "an id is a string or a whole number"
 
 

@@ -24,7 +24,7 @@ from cli.acp.shown_calls import Content, as_title, locations_of, text_block, tex
 Update: TypeAlias = Mapping[str, Any]
 Voice: TypeAlias = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
 
-MAX_PROGRESS = 4_000
+MAX_SHOWN_OUTPUT = 4_000
 """Characters of a running tool's output that are shown: each update repeats them, and the result has more."""
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
@@ -175,7 +175,7 @@ class UpdateBuilder:
         if call is None:
             return []
         separator = "" if not call.progress or call.progress.endswith("\n") else "\n"
-        call.progress = (call.progress + separator + event.text)[-MAX_PROGRESS:]
+        call.progress = (call.progress + separator + event.text)[-MAX_SHOWN_OUTPUT:]
         return [self._of_call(event.id, event.agent, content=[*call.content, text_content(call.progress)])]
 
     def _end(self, event: events.ToolResult) -> Update:

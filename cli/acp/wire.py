@@ -18,7 +18,7 @@ from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, BadMessage, Id, Notific
 from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
 
-MAX_ROW = 16 * 1024 * 1024
+MAX_RPC_ROW = 16 * 1024 * 1024
 """Bytes of a row. A prompt has at most 100,000 characters, each of at most twelve bytes in JSON, and images of 5 MB,
 which are 7 MB in base64. So a prompt that is too long is still read, and refused with its id and the reason."""
 
@@ -94,7 +94,7 @@ class Wire:
         self._outbox.put(rpc.response_row(id, result))
 
     async def _receive(self, raw: RawLine, server: Server) -> None:
-        message = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_ROW)
+        message = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_RPC_ROW)
         match message:
             case Notification(method, params):
                 self._hear(method, params, server)

@@ -31,12 +31,12 @@ MAX_CLIENTS = 250
 """Clients at the same time. Each uses a descriptor."""
 MAX_TURNED_AWAY = 50
 """Refused clients at the same time that are still to read why. Each uses a descriptor, too."""
-PAUSE_S = 1.0
+NO_DESCRIPTOR_PAUSE_S = 1.0
 """Seconds without accepting when no descriptor is left."""
 LAST_S = 1.0
 """Seconds for the clients to read the rest when the door closes."""
 
-TOO_MANY = f"the side door has {MAX_CLIENTS} clients already; try again later"
+TOO_MANY_CLIENTS = f"the side door has {MAX_CLIENTS} clients already; try again later"
 NOT_ASKED = 'a client that answers says so first: {"type":"hello","answers":true}'
 CLOSING = "the chain is closing"
 IDLE = "Nothing is running."
@@ -103,7 +103,7 @@ class Door:
                 try:
                     peer, _ = await listening.accept()
                 except OSError:
-                    await trio.sleep(PAUSE_S)
+                    await trio.sleep(NO_DESCRIPTOR_PAUSE_S)
                     continue
                 with suppress(OSError):  # it is gone already
                     self._admit(peer, nursery)
@@ -111,7 +111,7 @@ class Door:
     def _admit(self, peer: trio.socket.SocketType, nursery: trio.Nursery) -> None:
         problem = peers.problem_with(peer)
         if not problem and len(self._clients) >= MAX_CLIENTS:
-            problem = TOO_MANY
+            problem = TOO_MANY_CLIENTS
         if self._is_closing or (problem and len(self._turned_away) >= MAX_TURNED_AWAY):
             with socket.socket(fileno=peer.detach()) as there:
                 there.send(error_row(problem or CLOSING).encode())

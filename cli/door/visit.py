@@ -17,12 +17,12 @@ from typing import Any
 from chain.errors import UserError
 from cli.door import sockets
 
-ANSWER_S = 2.0
+GREETING_S = 2.0
 """Seconds for a chain to send its ``init``. It may be stopped, or hang."""
 OTHERS_S = 0.5
 """Seconds for the others after one that matches has answered. A chain that is not stopped answers at once."""
 
-CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
+VISIT_CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
 
 
 class TurnedAway(ConnectionError):
@@ -35,7 +35,7 @@ class Visit(AbstractContextManager["Visit"]):
     def __init__(self, path: Path, *, removes: bool = True) -> None:
         """Connect. Raise ``OSError`` if there is no chain. If it ``removes``, delete a stale socket."""
         self.path = path
-        self._socket = sockets.connect(path, timeout_s=ANSWER_S, removes=removes)
+        self._socket = sockets.connect(path, timeout_s=GREETING_S, removes=removes)
         self._file = self._socket.makefile("rb")
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
@@ -69,7 +69,7 @@ class Visit(AbstractContextManager["Visit"]):
                 with Visit(self.path, removes=False) as again:
                     again.hear()
                     if again.session == self.session:
-                        raise UserError(CUT_OFF)
+                        raise UserError(VISIT_CUT_OFF)
             except OSError as error:
                 self.was_killed |= isinstance(error, ConnectionRefusedError)  # who ends in good order removes it
 
@@ -141,7 +141,7 @@ def _visits(
                 continue  # it was left by a program that was killed
             except OSError as error:
                 problems[path.name] = _problem(path, error)
-        until = time.monotonic() + ANSWER_S
+        until = time.monotonic() + GREETING_S
         while asked.get_map() and (left := until - time.monotonic()) > 0:
             for key, _ in asked.select(left):
                 visit = key.data

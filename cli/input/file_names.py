@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from chain.concurrency.threads import run_with_timeout
 
-MAX_READ = 2_000
+MAX_FOLDER_READ = 2_000
 """Names of a folder that are looked at: a millisecond or two."""
 
 MAX_OFFERED = 100
@@ -21,10 +21,10 @@ MAX_OFFERED = 100
 MAX_IGNORE_FILE = 64 * 1024
 """Bytes of a ``.gitignore`` that are read."""
 
-MAX_NAME = 1_000
+MAX_COMPLETED_PATH = 1_000
 """Characters of the longest path that is completed: a text that is edited may be long."""
 
-PATIENCE_S = 0.1
+KEY_PATIENCE_S = 0.1
 """How long a file system may hold up the next key."""
 
 FRESH_S = 2.0
@@ -50,7 +50,7 @@ class FileNames:
         Where none begins with what was typed, they are those that do but for one letter. Folders end with a ``/``.
         Those that git ignores come last, and names with a dot at their beginning before them.
         """
-        found = _UNFINISHED.search(text, max(len(text) - MAX_NAME, 0))
+        found = _UNFINISHED.search(text, max(len(text) - MAX_COMPLETED_PATH, 0))
         if found is None:
             return text, ()
         before, quoted = text[: found.start(1)], found[1].startswith('"')
@@ -72,7 +72,7 @@ class FileNames:
         if before == folder and time.monotonic() - at < FRESH_S:
             return names
         found: list[str] = []
-        run_with_timeout(lambda: found.extend(_names_of(self._workspace, folder)), PATIENCE_S)
+        run_with_timeout(lambda: found.extend(_names_of(self._workspace, folder)), KEY_PATIENCE_S)
         self._read = folder, time.monotonic(), tuple(found)
         return self._read[2]
 
@@ -95,7 +95,7 @@ def _names_of(workspace: Path, folder: str) -> list[str]:
         return []
     rules = [(parts[n:], rule) for n in range(len(parts) + 1) for rule in _rules(workspace.joinpath(*parts[:n]))]
     with os.scandir(here) as entries:
-        found = [(entry.name, entry.is_dir()) for entry in islice(entries, MAX_READ)]
+        found = [(entry.name, entry.is_dir()) for entry in islice(entries, MAX_FOLDER_READ)]
 
     def place(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
         name, is_folder = entry

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from chain.lines.parse import MAX_LINE, Urgency, nearest_word
 from cli.input.splitter import RawLine
 
-SHOWN = 200
+MAX_SHOWN_ROW = 200
 """Characters that are shown of a row that was not understood."""
-MAX_ID = 200
+MAX_LINE_ID = 200
 """Characters of an id, which is in the journal and in every receipt."""
 
 AS_JSON = (
@@ -96,8 +96,8 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
         forms = AT_THE_DOOR if at_door else AS_JSON
         why = f"line {raw.number} of the input was not understood ({row}); write {forms}"
     id, text = found.get("id"), found.get("text")
-    shown = text if isinstance(text, str) else raw.text[:SHOWN]
-    return Malformed(shown, id[:MAX_ID] if isinstance(id, str) else "", why)
+    shown = text if isinstance(text, str) else raw.text[:MAX_SHOWN_ROW]
+    return Malformed(shown, id[:MAX_LINE_ID] if isinstance(id, str) else "", why)
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -133,7 +133,7 @@ def _line(text: str, id: object = "", to: object = "", urgent: object = False, n
         return "its to must be the name of an agent, a string"
     if not isinstance(id, str):
         return "its id must be a string"
-    if len(id) > MAX_ID or not id.isprintable():
+    if len(id) > MAX_LINE_ID or not id.isprintable():
         return "its id cannot be printed, or is too long"
     return JsonLine(text, id, "now" if now else "urgent" if urgent else "next", to)
 

@@ -34,7 +34,7 @@ _COMPLETE = ("done", "cancelled")
 OVERTAKEN = "a stop overtook it while it waited for room"
 RUN_ENDED = "the run ended before there was room for it"
 TOO_LATE = "the run of its moment had ended"
-TOO_MANY = "too many lines waited for their moments"
+TOO_MANY_LINES = "too many lines waited for their moments"
 NO_ROOM = "the program ended before there was room for it"
 NO_MOMENT = "its moment did not come"
 DROPPED = "it was dropped before it was sent"
@@ -175,7 +175,7 @@ class Sender:
                 # Only lines that are not read yet can bring a moment now: the oldest line makes room for them.
                 oldest = self._scheduled[0]
                 self._unschedule(oldest)
-                self.report_unsent(oldest, TOO_MANY)
+                self.report_unsent(oldest, TOO_MANY_LINES)
 
     def _on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Result):

@@ -24,7 +24,7 @@ from cli.writing import write_all
 
 _THREADS = Threads("rows")
 
-CLOSING_S = 1.0
+LAST_ROWS_S = 1.0
 """How long the last rows may take: perhaps nobody reads the terminal."""
 
 
@@ -157,9 +157,9 @@ class _Plain:
         self.show([text])
 
     async def close(self) -> None:
-        """Write what is left, for ``CLOSING_S`` at most."""
+        """Write what is left, for ``LAST_ROWS_S`` at most."""
         self._end_row()
         self._news.set()
-        with trio.move_on_after(CLOSING_S):
+        with trio.move_on_after(LAST_ROWS_S):
             await self.shown()
         self._is_closed = True

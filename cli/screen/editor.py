@@ -47,10 +47,10 @@ FRAME_S = 0.033
 ESCAPE_S = 0.05
 """How long an Esc may still turn out to be the beginning of another key."""
 
-PAUSE_S = 0.5
+ANSWER_KEY_PAUSE_S = 0.5
 """How long a key that answers a question may still turn out to begin a text. Most people type a key in 0.25 s."""
 
-CLOSING_S = 1.0
+EDITOR_CLOSE_S = 1.0
 """How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
 
 MENU_ROWS = 8
@@ -117,7 +117,7 @@ class _Terminal:
         self._buffer = self._session.default_buffer
         self._session.layout.current_window.height = self._height
         self._app = app = self._session.app
-        app.ttimeoutlen, app.timeoutlen, app._default_bindings = ESCAPE_S, PAUSE_S, KeyBindings()
+        app.ttimeoutlen, app.timeoutlen, app._default_bindings = ESCAPE_S, ANSWER_KEY_PAUSE_S, KeyBindings()
         app.terminal_size_polling_interval = None
         self._page.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)
@@ -187,7 +187,7 @@ class _Terminal:
         self._keyboard.is_ready.set()
         self._in_editor(self._exit)
         # The terminal has to be restored, whatever ended the program.
-        with trio.move_on_after(CLOSING_S, shield=True):
+        with trio.move_on_after(EDITOR_CLOSE_S, shield=True):
             await self._ended.wait()
         self._page.is_open = False
         tty.restore()

@@ -30,7 +30,7 @@ from cli.screen.draft import Draft
 from cli.screen.toolkit import HeldOutput, screen_size
 from cli.show.text_rows import in_rows
 
-KEPT = 500
+KEPT_ROWS = 500
 """Rows that Ctrl-L can draw again: more than a screen has."""
 
 MOMENT_S = 0.3
@@ -41,7 +41,7 @@ PLAIN_TITLE = "chain"
 WITHOUT_TITLE = ("linux", "eterm", "vt1", "vt2")
 """How the names of terminals begin that would show a title among the rows."""
 
-MARGIN = 5
+SCREEN_MARGIN = 5
 """Rows of the screen left for the prompt, the toolbar and an answer."""
 
 
@@ -64,7 +64,7 @@ class Page:
         """The keys that answer the question on the screen by themselves."""
         self._asked_at = 0.0
         """When that question was shown."""
-        self._last: deque[str] = deque(maxlen=KEPT)
+        self._last: deque[str] = deque(maxlen=KEPT_ROWS)
         self._is_scheduled = False
         self._app: Application[Any]
         self._window: Window
@@ -215,7 +215,7 @@ class Page:
     def clear(self) -> None:
         """Clear the screen, and draw as many of the latest rows as fit; what other programs wrote is gone."""
         with self._lock:
-            self._rows = [*list(self._last)[-max(screen_size().rows - MARGIN, 0) :], *self._rows]
+            self._rows = [*list(self._last)[-max(screen_size().rows - SCREEN_MARGIN, 0) :], *self._rows]
             self._last.clear()
         with self._output.held():
             self._erase()

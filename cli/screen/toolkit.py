@@ -27,7 +27,7 @@ from cli.screen.sequences import ESC, KEY, LATE
 from cli.show.text_rows import cluster_beside
 from cli.writing import write_all
 
-MAX_READ = 256 * 1024
+MAX_HISTORY_BYTES = 256 * 1024
 """Bytes that are read from the end of the history: some thousand lines, in a few milliseconds."""
 
 MAX_ENTRY = 10_000
@@ -207,7 +207,7 @@ class FileHistory(History):
         """The latest entries, the newest first."""
         try:
             with self._path.open("rb") as file:
-                file.seek(max(0, self._path.stat().st_size - MAX_READ))
+                file.seek(max(0, self._path.stat().st_size - MAX_HISTORY_BYTES))
                 # What comes before the first mark may be half an entry.
                 entries = file.read().decode(errors="replace").split("\n# ")[1:]
         except OSError:

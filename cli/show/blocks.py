@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-MAX_CHARS = 12_000
+MAX_UNFINISHED = 12_000
 """Of a block other than a fenced one: of hostile text some takes 10 us a character to parse. A longer one is cut."""
 
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
@@ -106,7 +106,7 @@ class Blocks:
         if self._end is not None:
             return self._end.match(line) is not None and not (self.is_fenced and len(self._lines) == 1)
         is_heading = _HEADING.match(line) is not None and not self._may_be_html
-        return is_heading or self._size > MAX_CHARS or (is_blank(line) and not self._holds_blank_lines)
+        return is_heading or self._size > MAX_UNFINISHED or (is_blank(line) and not self._holds_blank_lines)
 
     def _cut(self) -> str:
         part = "".join(self._lines)

@@ -11,7 +11,7 @@ from cli.show.place import RowPlace, rows_of
 from cli.show.signs import MINUS
 from cli.show.text_rows import columns, flat
 
-COMMAND = "shell"
+COMMAND_TOOL = "shell"
 """The tool that runs commands."""
 LISTING = "list_files"
 """The tool whose only argument may be left out."""
@@ -19,7 +19,7 @@ LEAST_S = 1.0
 """Seconds of a call that took so little that nobody asks how long."""
 LEAST_FACT = 12
 """Columns of what a call gave, if it has to be cut."""
-MAX_CHARS = 400
+MAX_ARGUMENT = 400
 """Characters of an argument: more than a row has."""
 
 _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
@@ -35,15 +35,15 @@ def subject(name: str, input: Mapping[str, Any]) -> str:
         return "."
     key = next((key for key in texts if key in _NATURAL), next(iter(texts), ""))
     if not key:
-        return flat(", ".join(f"{key}={value}" for key, value in input.items() if value is not None)[:MAX_CHARS])
+        return flat(", ".join(f"{key}={value}" for key, value in input.items() if value is not None)[:MAX_ARGUMENT])
     # What a row cannot show is not processed either: an argument may be a whole file.
-    text = flat(texts[key][:MAX_CHARS])
+    text = flat(texts[key][:MAX_ARGUMENT])
     return f'"{text}"' if key in _QUOTED else text
 
 
 def head(name: str, about: str) -> str:
     """A call's name and what it is about. A command has words of its own, so it stands apart."""
-    return f"{flat(name)}{'  ' if name == COMMAND and about else ' ' if about else ''}{about}"
+    return f"{flat(name)}{'  ' if name == COMMAND_TOOL and about else ' ' if about else ''}{about}"
 
 
 def facts(event: events.ToolResult) -> list[str]:
@@ -53,7 +53,7 @@ def facts(event: events.ToolResult) -> list[str]:
     rows = [row for row in rows_of(event.text) if row.strip()]
     # A row that only opens a bracket says nothing, as of JSON.
     has_words = rows and rows[0].strip() not in _OPENINGS
-    return [flat(rows[0] if has_words else " ".join(rows)[:MAX_CHARS])] if rows else []
+    return [flat(rows[0] if has_words else " ".join(rows)[:MAX_ARGUMENT])] if rows else []
 
 
 def has_failed(event: events.ToolResult) -> bool:

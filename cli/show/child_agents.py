@@ -21,9 +21,9 @@ STEP = 2
 """Columns that a child stands further in than its parent."""
 MOST_ROWS = 8
 """Rows for all children together: they are drawn again at each change, and the prompt stands below them."""
-KEPT = 400
+KEPT_TEXT = 400
 """Characters of what a child writes: its last row is shown."""
-LONGEST_NAME, SHORTEST_NAME = 24, 8
+LONGEST_CHILD_NAME, SHORTEST_NAME = 24, 8
 """Columns of a name: a third of a row, within these."""
 LEAST_TASK = 8
 """Columns of a task that is cut; with fewer it says nothing."""
@@ -55,10 +55,10 @@ class Child:
                 self.iteration, self.max_iterations = event.iteration, event.max_iterations
                 self._think()
             case events.TextDelta():
-                self._written = (self._written + self._cleaner.add(event.text))[-KEPT:]
+                self._written = (self._written + self._cleaner.add(event.text))[-KEPT_TEXT:]
             case events.Reply():
                 self._think()
-                self._written = event.text[-KEPT:]
+                self._written = event.text[-KEPT_TEXT:]
             case events.ToolCall():
                 self.tool_calls += 1
                 self._tools[event.id] = event.name
@@ -147,7 +147,7 @@ def indent(depth: int, width: int) -> str:
 
 def short_name(name: str, width: int, mark: str) -> str:
     """An agent's name on a row of ``width`` columns; one that is cut keeps its number, which tells it from others."""
-    name, room = flat(name) or "agent", min(max(width // 3, SHORTEST_NAME), LONGEST_NAME)
+    name, room = flat(name) or "agent", min(max(width // 3, SHORTEST_NAME), LONGEST_CHILD_NAME)
     kind, dash, number = name.rpartition("-")
     if columns(name) > room and kind and number.isdecimal() and len(number) < room // 2:
         return cut(kind, room - 1 - len(number), mark) + dash + number

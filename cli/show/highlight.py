@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer
     from pygments.token import _TokenType
 
-CONTEXT = 30
+LINES_BEFORE = 30
 """Lines read again before those that are wanted: most strings and comments are shorter."""
-MAX_READ = 2_000
+MAX_LEXED = 2_000
 """Characters that are read at once. Some lexers take time that grows with the square of the text."""
-MAX_LINE = 200
+MAX_COLOURED = 200
 """Characters of a line that is coloured, for the same reason; a longer one is not made for reading."""
 
 _LANGUAGES = frozenset(
@@ -56,9 +56,9 @@ def highlighted(lines: Sequence[str], language: str) -> list[Line]:
         return [[("", line)] for line in lines]
     rows: list[Line] = []
     while (start := len(rows)) < len(lines):
-        end = start + _count(lines[start : start + MAX_READ], MAX_READ // 2)
-        before = lines[max(start - CONTEXT, 0) : start]
-        before = before[len(before) - _count(before[::-1], MAX_READ // 2) :]
+        end = start + _count(lines[start : start + MAX_LEXED], MAX_LEXED // 2)
+        before = lines[max(start - LINES_BEFORE, 0) : start]
+        before = before[len(before) - _count(before[::-1], MAX_LEXED // 2) :]
         rows += _read(lexer, [*before, *lines[start:end]])[len(before) :]
     return rows
 
@@ -67,7 +67,7 @@ def _count(lines: Sequence[str], limit: int) -> int:
     """How many of the lines have so many characters together that are read; at least one, if there is one."""
     total = 0
     for n, line in enumerate(lines):
-        total += len(line) * (len(line) <= MAX_LINE) + 1
+        total += len(line) * (len(line) <= MAX_COLOURED) + 1
         if total > limit:
             return max(n, 1)
     return len(lines)
@@ -75,7 +75,7 @@ def _count(lines: Sequence[str], limit: int) -> int:
 
 def _read(lexer: Lexer, lines: list[str]) -> list[Line]:
     rows: list[list[Span]] = [[]]
-    for kind, value in lexer.get_tokens("".join(line * (len(line) <= MAX_LINE) + "\n" for line in lines)):
+    for kind, value in lexer.get_tokens("".join(line * (len(line) <= MAX_COLOURED) + "\n" for line in lines)):
         sgr = _style(kind)
         first, *rest = value.split("\n")
         if first:

@@ -44,7 +44,7 @@ _EDITOR = (
     ("Ctrl-L", "redraws", "draws the screen again"),
 )
 
-TOPICS = ("lines", "keys")
+OVERVIEW_TOPICS = ("lines", "keys")
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:

@@ -12,7 +12,7 @@ from cli.show.spans import Span, lines_in, painted_row, plain, wrap_all
 from cli.show.text_rows import cut, flat, in_rows
 from cli.show.user_lines import NO_BREAK, as_typed
 
-INDENT = "  "
+ROW_INDENT = "  "
 """Before the rows of one text that follow its first."""
 
 
@@ -84,7 +84,7 @@ class RowPlace:
         """A styled text that is shown in full; the rows after the first stand further in."""
         rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
         if self._cuts:
-            rows = wrap_all(rows, self.room - len(INDENT))
+            rows = wrap_all(rows, self.room - len(ROW_INDENT))
         as_row = painted_row if self.color else plain
         return hanging([as_row(row).replace(NO_BREAK, " ").rstrip() for row in rows])
 
@@ -95,7 +95,7 @@ class RowPlace:
 
 def hanging(rows: Sequence[str]) -> list[str]:
     """The rows of one text, those after the first further in."""
-    return [f"{INDENT}{row}" if n and row else row for n, row in enumerate(rows)]
+    return [f"{ROW_INDENT}{row}" if n and row else row for n, row in enumerate(rows)]
 
 
 def rows_of(text: str) -> list[str]:

@@ -17,7 +17,7 @@ from chain.text.wording import ASKED_EACH_TIME, counted
 from cli.show.aliases import bare_command
 from cli.show.text_rows import TAB, hard_rows
 
-HEAD_ROWS, TAIL_ROWS = 12, 6
+HEAD_ROWS, PREVIEW_TAIL_ROWS = 12, 6
 """Rows of a preview that are shown before and after the cut in it: with them, a question fits on 24 rows."""
 
 _HIDDEN = re.compile(
@@ -65,15 +65,15 @@ def preview_rows(
     text, diff = question.preview, question.diff
     lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
     lines = lines if diff is None else list(diff.shown())
-    left = 0 if whole else max(len(lines) - HEAD_ROWS - TAIL_ROWS, 0)
+    left = 0 if whole else max(len(lines) - HEAD_ROWS - PREVIEW_TAIL_ROWS, 0)
     if left > 1:
         return [
             *_cut(_rows(lines[:HEAD_ROWS], width, more), HEAD_ROWS, 0, mark),
             ("cut", f"  {mark} {counted(left, 'more line')}; /diff shows all"),
-            *_cut(_rows(lines[-TAIL_ROWS:], width, more), 0, TAIL_ROWS, mark),
+            *_cut(_rows(lines[-PREVIEW_TAIL_ROWS:], width, more), 0, PREVIEW_TAIL_ROWS, mark),
         ]
     rows = _rows(lines, width, more)
-    return rows if whole else _cut(rows, HEAD_ROWS, TAIL_ROWS, mark)
+    return rows if whole else _cut(rows, HEAD_ROWS, PREVIEW_TAIL_ROWS, mark)
 
 
 def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:

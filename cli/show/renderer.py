@@ -22,11 +22,9 @@ from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import at_limit, rows
 from cli.show.spacing import BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part
 from cli.show.table import table
-from cli.show.text_rows import Flow, flat, hard_rows, in_rows
+from cli.show.text_rows import NARROWEST, Flow, flat, hard_rows, in_rows
 from cli.show.tour import Comment
 from cli.show.user_lines import folded
-
-NARROWEST = 20
 
 FIRST = 20
 """Rows that are shown as they come."""

@@ -17,7 +17,7 @@ from chain.text.phrases import BOXES, duration
 from chain.text.wording import MAIN, counted
 from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
-from cli.show.place import INDENT, RowPlace, hanging, rows_of
+from cli.show.place import ROW_INDENT, RowPlace, hanging, rows_of
 from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
@@ -39,7 +39,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             return [place.paint("cyan", place.cut(f"[{whose}{count}]"))]
         case events.Reply():
             said = event.text.strip()
-            return hanging(in_rows(f"{place.who}{said}", place.room - len(INDENT))) if said else []
+            return hanging(in_rows(f"{place.who}{said}", place.room - len(ROW_INDENT))) if said else []
         case events.ToolCall():
             return [place.line("→", f"{event.name}({_input(event.input, place)})", "cyan")]
         case events.ToolResult():
@@ -123,7 +123,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     # A call that never started has no row of its own.
     name = call_rows.head(event.name, call_rows.subject(event.name, event.input)) if event.input else event.name
     text = f"{name}{took}" + (f": {first}" if first else "")
-    if event.name == call_rows.COMMAND and not call_rows.is_refusal(event) and (said := call_rows.facts(event)):
+    if event.name == call_rows.COMMAND_TOOL and not call_rows.is_refusal(event) and (said := call_rows.facts(event)):
         dot = f" {place.sign('·')} "
         text = f"{event.name}{took}: {dot.join(said)}"
         if call_rows.has_failed(event):

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 LEAST_QUERY = 24
 """Columns for the query on a row of a table; with fewer a session has several rows."""
-GAP = "  "
-INDENT = "    "
-NUMBER = 4
+COLUMN_GAP = "  "
+LIST_INDENT = "    "
+NUMBER_COLUMNS = 4
 """Columns of a row's number, for lists to choose from."""
 
 
@@ -45,20 +45,20 @@ def session_rows(
     if not sessions:
         return []
     sign = partial(written, ascii=ascii)
-    width -= NUMBER if is_numbered else 0
+    width -= NUMBER_COLUMNS if is_numbered else 0
     heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting"]
     table = [_cells(each, sign, now) for each in sessions]
     # Columns that say nothing of any session are left out.
     shown = [n for n in range(7) if 0 < n < 5 or any(cells[n] for cells in table)]
     widths = {n: max(columns(cells[n]) for cells in (heads, *table)) for n in shown}
-    room = width - sum(widths.values()) - len(GAP) * len(shown)
+    room = width - sum(widths.values()) - len(COLUMN_GAP) * len(shown)
 
     def joined(cells: list[str], query: str) -> str:
-        return GAP.join([*(padded(cells[n], widths[n], right=n > 2) for n in shown), query])
+        return COLUMN_GAP.join([*(padded(cells[n], widths[n], right=n > 2) for n in shown), query])
 
     found: list[str] = []
     if room >= LEAST_QUERY:
-        found.append(f"{' ' * NUMBER if is_numbered else ''}{joined(heads, 'query')}")
+        found.append(f"{' ' * NUMBER_COLUMNS if is_numbered else ''}{joined(heads, 'query')}")
         queries = [_query(each, room, sign, here, home) for each in sessions]
         groups = [[joined(cells, query)] for cells, query in zip(table, queries, strict=True)]
     else:
@@ -89,9 +89,9 @@ def _below(session: kept.Summary, width: int, sign: Sign, here: str, home: str, 
     facts = [counted(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
     facts += [f"{counted(len(session.open_lines), 'line')} waiting"] if session.open_lines else []
     found = [
-        f"{padded(mark, columns(sign('●')))} {when}{GAP}{id}",
-        f"{INDENT}{', '.join(facts)}",
-        f"{INDENT}{_query(session, width - len(INDENT), sign, here, home)}",
+        f"{padded(mark, columns(sign('●')))} {when}{COLUMN_GAP}{id}",
+        f"{LIST_INDENT}{', '.join(facts)}",
+        f"{LIST_INDENT}{_query(session, width - len(LIST_INDENT), sign, here, home)}",
     ]
     return [cut(row, width, sign("…")) for row in found]
 

@@ -8,7 +8,7 @@ from math import ceil
 from cli.show.text_rows import columns, fitting, flat, padded
 
 MOST_BESIDE = 3
-GAP = 2
+CELL_GAP = 2
 """Columns between two cells."""
 LEAST = 20
 """Columns that the last cell of a row needs to have rows of its own beside the others; with fewer it goes below."""
@@ -22,7 +22,9 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     found = []
     for *first, last in every:
-        head = indent + "".join(f"{padded(cell, room)}{' ' * GAP}" for cell, room in zip(first, widths, strict=False))
+        head = indent + "".join(
+            f"{padded(cell, room)}{' ' * CELL_GAP}" for cell, room in zip(first, widths, strict=False)
+        )
         hangs = columns(head) if width - columns(head) >= LEAST else BELOW
         parts = _folded(last, width - columns(head), width - hangs)
         found += [(head + parts[0]).rstrip(), *(" " * hangs + part for part in parts[1:])]
@@ -31,13 +33,13 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
 
 def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text: int) -> list[str]:
     """Entries beside and below each other, as many as fit; ``term`` and ``text`` are the columns of their parts."""
-    cell = term + GAP + text
-    beside = max(min((width + GAP) // (cell + GAP), MOST_BESIDE), 1)
+    cell = term + CELL_GAP + text
+    beside = max(min((width + CELL_GAP) // (cell + CELL_GAP), MOST_BESIDE), 1)
     if beside == 1:
         return table(entries, width, indent="")
     rows = ceil(len(entries) / beside)
-    cells = [padded(name, term) + " " * GAP + padded(about, text) for name, about in entries]
-    return [(" " * GAP).join(cells[n::rows]).rstrip() for n in range(rows)]
+    cells = [padded(name, term) + " " * CELL_GAP + padded(about, text) for name, about in entries]
+    return [(" " * CELL_GAP).join(cells[n::rows]).rstrip() for n in range(rows)]
 
 
 def _folded(text: str, first: int, others: int) -> list[str]:

@@ -14,6 +14,9 @@ from chain.text.wording import counted
 
 TAB = 4
 
+NARROWEST = 20
+"""Columns below which rows are no longer made to fit."""
+
 LONGEST_SHOWN = 20
 """Rows of the longest pasted text that is shown as it is."""
 

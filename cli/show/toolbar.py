@@ -28,7 +28,7 @@ ToolbarPart: TypeAlias = tuple[str, str]
 """A style (``nearly-full``, or none) and a text."""
 NEARLY_FULL = 80
 """Percent of the window from which on how full it is stands out."""
-GAP = 2
+SIDE_GAP = 2
 """The least columns between the two sides."""
 
 _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context", "local"})
@@ -218,7 +218,7 @@ class Toolbar:
         for texts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows):
             left = self._joined(texts)
             room = width - sum(columns(text) for _, text in left) - columns(right)
-            if room >= (GAP if left and right else 0):
+            if room >= (SIDE_GAP if left and right else 0):
                 return [*left, ("", f"{' ' * room}{right}")] if right else left
         return [("", cut(right, width, self._signs.cut))]
 

@@ -22,11 +22,11 @@ MAX_AGENTS = 64
 """Agents: as many as the shipped configuration keeps to be asked again, and those that run."""
 MAX_EVENTS = 1_000
 """Events of an agent."""
-MAX_CHARS = 200_000
+MAX_TRANSCRIPT = 200_000
 """Characters of all the events of an agent, written out."""
 MAX_RUNNING = 10_000
 """Characters of one thought, of one tool's progress, and of a reply that is not complete."""
-MAX_SHOWN = 1_000
+MAX_SHOWN_VALUE = 1_000
 """Characters of an argument or a result of a tool, of which a row shows the beginning."""
 
 _CUT = "[what was here before is not kept]\n"
@@ -57,7 +57,7 @@ class _Transcript:
                 self._close(event)
             event = _trimmed(event)
             self._append(_TranscriptEntry(event, context, len(repr(event))))
-        while len(self._entries) > 1 and (len(self._entries) > MAX_EVENTS or self._size > MAX_CHARS):
+        while len(self._entries) > 1 and (len(self._entries) > MAX_EVENTS or self._size > MAX_TRANSCRIPT):
             self._remove(self._entries[0])
             self._dropped += 1
 
@@ -142,7 +142,7 @@ class Transcripts:
         if transcript is not None:
             return transcript.rows(Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True))
         only = f"; of {counted(self._dropped, 'older agent')} no more" if self._dropped else ""
-        return [f"Nothing is kept of {flat(name)[:MAX_SHOWN]}{only}."]
+        return [f"Nothing is kept of {flat(name)[:MAX_SHOWN_VALUE]}{only}."]
 
     def _of(self, name: str) -> _Transcript:
         """The transcript of an agent that starts; it is now the latest, and the oldest one at rest may have to go."""
@@ -174,13 +174,13 @@ def _trimmed(event: Event) -> Event:
             return replace(event, input={name: _argument(value) for name, value in event.input.items()})
         case events.ToolResult():
             input = {name: _argument(value) for name, value in event.input.items()}
-            return replace(event, text=event.text.strip()[:MAX_SHOWN], input=input)
+            return replace(event, text=event.text.strip()[:MAX_SHOWN_VALUE], input=input)
         case _:
             return event
 
 
 def _argument(value: object) -> object:
     if isinstance(value, str):
-        return value[:MAX_SHOWN]
+        return value[:MAX_SHOWN_VALUE]
     written = json.dumps(value, ensure_ascii=False, default=str)
-    return value if len(written) <= MAX_SHOWN else written[:MAX_SHOWN]
+    return value if len(written) <= MAX_SHOWN_VALUE else written[:MAX_SHOWN_VALUE]

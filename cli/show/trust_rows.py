@@ -12,16 +12,14 @@ from pathlib import Path
 from chain.config.servers import ToolServer
 from chain.config.trust import Sensitive
 from cli.show.question_rows import visible
-from cli.show.text_rows import columns, hard_rows, in_rows
+from cli.show.text_rows import NARROWEST, columns, hard_rows, in_rows
 
-INDENT, DEEPER = "  ", "      "
+TRUST_INDENT, DEEPER = "  ", "      "
 
-NARROWEST = 20
-"""Columns below which rows are no longer made to fit."""
 
 DANGER = "With these it could send your keys, and all that the chain reads, to somebody else, or run commands unasked."
 CHOICES = "y trusts the file for as long as it says the same; n or Enter goes on without it."
-ASKING = "Trust it? [y/N] "
+TRUST_QUESTION = "Trust it? [y/N] "
 
 LOCAL = "It is a program that can do all that you can, from its start on and whenever a tool of it is called."
 REMOTE = "It gets what the chain hands to its tools, and the headers above, if there are any."
@@ -64,8 +62,10 @@ def _rows_of(each: Sensitive, width: int) -> list[str]:
 
 
 def _beside_or_below(key: str, value: str, width: int) -> list[str]:
-    beside = f"{INDENT}{key} {value}"
-    return [beside] if columns(beside) <= width else [*_hanging(key, width, INDENT), *_hanging(value, width, DEEPER)]
+    beside = f"{TRUST_INDENT}{key} {value}"
+    return (
+        [beside] if columns(beside) <= width else [*_hanging(key, width, TRUST_INDENT), *_hanging(value, width, DEEPER)]
+    )
 
 
 def _on_one_row(text: str) -> str:

@@ -17,7 +17,7 @@ from cli.show.signs import Sign
 from cli.show.spans import Span
 from cli.show.text_rows import LONGEST_SHOWN, amount, cut_to_row, flat, row_count
 
-MAX_CHARS = 2_000
+MAX_ROW_CHARS = 2_000
 """Characters shown of each row of what is delivered, which was shown whole when it was queued."""
 
 _GUIDANCE = {
@@ -76,7 +76,7 @@ def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
     if not state:
         state = f"{sign('⏳')} {'after this run' if event.kind == 'follow-up' else 'next safe point'}"
     # Only the beginning is processed, since a pasted text may be long and the row is drawn each second.
-    text, guidance = one_row(event.text[:MAX_CHARS]), _guidance(event, sign, MAX_CHARS)
+    text, guidance = one_row(event.text[:MAX_ROW_CHARS]), _guidance(event, sign, MAX_ROW_CHARS)
     return f"{sign('📤')} Interrupting{target}: ", text, f" {guidance}{state}"
 
 
@@ -137,6 +137,6 @@ def one_row(text: str) -> str:
 
 def _beginning(text: str, sign: Sign) -> str:
     rows = [row.rstrip() for row in as_typed(text).split("\n") if row.strip()]
-    shown = [row if len(row) <= MAX_CHARS else row[:MAX_CHARS] + sign("…") for row in rows[:LONGEST_SHOWN]]
+    shown = [row if len(row) <= MAX_ROW_CHARS else row[:MAX_ROW_CHARS] + sign("…") for row in rows[:LONGEST_SHOWN]]
     left = len(rows) - LONGEST_SHOWN
     return "\n".join([*shown, f"{sign('…')} {counted(left, 'more line')}"] if left > 0 else shown)

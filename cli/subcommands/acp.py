@@ -13,9 +13,9 @@ from chain.concurrency.threads import Threads
 from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.text.plain import sanitize
-from cli.acp.host import GRACE_S, Opener
+from cli.acp.host import UPDATES_GRACE_S, Opener
 from cli.acp.methods import EditorAgent
-from cli.acp.wire import MAX_ROW, Wire
+from cli.acp.wire import MAX_RPC_ROW, Wire
 from cli.arguments import read_settings, read_state, read_traces
 from cli.command_output import write
 from cli.ending import code_of, leaving_at_signal
@@ -60,7 +60,7 @@ class _EditorProcess:
     def __init__(self, opener: Opener, stdin: int, stdout: int) -> None:
         self._rows = Outbox(partial(_write, stdout))
         self._notes = Outbox(partial(_write, 2))
-        self._agent = EditorAgent(Wire(Lines(stdin, MAX_ROW).next, self._rows), opener, self._notify)
+        self._agent = EditorAgent(Wire(Lines(stdin, MAX_RPC_ROW).next, self._rows), opener, self._notify)
         self._signal: int | None = None
         self._has_failed = False
 
@@ -68,7 +68,7 @@ class _EditorProcess:
         """Serve the editor until the end of its input, or a signal; the exit code."""
         async with leaving_at_signal(self._leave), during(self._write_rows), during(self._write_notes):
             await self._agent.run()
-            with trio.move_on_after(GRACE_S):
+            with trio.move_on_after(UPDATES_GRACE_S):
                 await self._rows.wait_empty()
                 await self._notes.wait_empty()
         return int(self._has_failed) if self._signal is None else code_of(self._signal)

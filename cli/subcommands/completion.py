@@ -16,11 +16,11 @@ from cli.arguments import one_word, read_settings, whole_path
 from cli.command_output import report, write
 from cli.options import COMMANDS, command_parser, shared_options
 from cli.subcommands.help import TOPICS
-from cli.subcommands.sessions import WORDS
+from cli.subcommands.sessions import ACTIONS
 
 SHELLS = ("bash", "zsh", "fish")
 
-_WORDS = {"SHELL": SHELLS, "[TOPIC]": TOPICS, "[WHAT]": WORDS}
+_WORDS = {"SHELL": SHELLS, "[TOPIC]": TOPICS, "[WHAT]": ACTIONS}
 """The words that an argument may be."""
 
 _ZSH = """\

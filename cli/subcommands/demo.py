@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chain import Tool, ToolContext, ToolOutput
     from cli.show.renderer import Renderer
 
-QUERY = "Analyze product data for SKU123"
+DEMO_QUERY = "Analyze product data for SKU123"
 LINE = "@iteration 3 todo: add verify SKU data"
 
 TOOL_S = 2.0
@@ -97,7 +97,7 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
             settings = load_settings(config=config, environ={}, cwd=folder, flags=flags)
             async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
                 notes = (ALONE, *([NOT_READ] if has_input else []))
-                job = Job(QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
+                job = Job(DEMO_QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
                 return await headless.run_job(chain, job, renderer, stderr=1)
 
     return trio.run(work)
@@ -119,7 +119,9 @@ def at_terminal(
             settings = _settings_at(folder, rules)
             wait = pause or functools.partial(trio.sleep, TOOL_S)
             tools = [_slowed(tool, wait) for tool in tool_groups(settings)["files"]]
-            yield Invocation(settings, Place(folder / "products"), folder / "state", tools, query=QUERY, tour=Tour())
+            yield Invocation(
+                settings, Place(folder / "products"), folder / "state", tools, query=DEMO_QUERY, tour=Tour()
+            )
 
     return startup.run_at_terminal(prepare, history=None, no_color=no_color, ascii=ascii)
 

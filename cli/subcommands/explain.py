@@ -15,7 +15,7 @@ from cli.input.address import split_address
 from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import cut_to_row, flat
 
-MAX_SHOWN = 200
+MAX_SHOWN_LINE = 200
 """Characters of a line that are repeated in a row: enough to know it by."""
 
 _STOP = (
@@ -178,4 +178,4 @@ def _indented(text: str) -> list[str]:
 def _shortened(text: str) -> str:
     """A text on one row, cut; the spaces that a line begins with are a marker, and stay."""
     marker = " " if text[:1] == " " and text.strip() else ""
-    return marker + cut_to_row(text, MAX_SHOWN)
+    return marker + cut_to_row(text, MAX_SHOWN_LINE)

@@ -17,7 +17,7 @@ TOPICS = (
 )
 """In the order in which somebody who is new needs them."""
 
-WIDEST = 100
+REFERENCE_COLUMNS = 100
 """Columns of the reference at most: longer rows are hard to read."""
 
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         return show_pages(source.splitlines())
     from cli.show.markdown_flow import render
 
-    return show_pages(render(source, min(width, WIDEST), ascii=ascii))
+    return show_pages(render(source, min(width, REFERENCE_COLUMNS), ascii=ascii))
 
 
 def index() -> list[str]:

@@ -23,12 +23,12 @@ from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
 from cli.writing import try_to_write
 
-WORDS = ("list", "show", "export", "delete")
+ACTIONS = ("list", "show", "export", "delete")
 
 MAX_QUERY = 60
 """Characters of the query in the question of ``delete``."""
 
-MAX_ANSWER = 1_000
+MAX_CONFIRMATION = 1_000
 """Bytes of an answer that are read."""
 
 
@@ -57,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read_words(args: argparse.Namespace) -> tuple[str, str]:
-    """Return one of ``WORDS`` and an id, which is empty for ``list``. Raise ``UserError``."""
+    """Return one of ``ACTIONS`` and an id, which is empty for ``list``. Raise ``UserError``."""
     what, *ids = args.words or ("list",)
     if what != "export" and (args.format or args.output):
         name = "--format" if args.format else "--output"
         raise UserError(f"{name} is for chain sessions export; a run has --output-format")
-    if what not in WORDS:
-        near = nearest_word(what, WORDS)
-        hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(WORDS)}"
+    if what not in ACTIONS:
+        near = nearest_word(what, ACTIONS)
+        hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(ACTIONS)}"
         raise UserError(f"there is no chain sessions {what!r:.60}; {hint}")
     if what == "list" and ids:
         raise UserError("chain sessions list has no arguments")
@@ -133,7 +133,7 @@ def delete_if_sure(args: argparse.Namespace, store: sessions.Store, id: str) -> 
     if session.is_open:
         raise UserError(f"the session {session.id} is open in another process; end that first")
     write(2, f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] ")
-    answer = sys.stdin.buffer.readline(MAX_ANSWER)
+    answer = sys.stdin.buffer.readline(MAX_CONFIRMATION)
     if not answer.endswith(b"\n"):
         write(2, "\n")  # nobody has ended the row
     if answer.strip().lower() not in (b"y", b"yes"):

@@ -17,7 +17,7 @@ from cli.arguments import read_settings
 from cli.command_output import fail
 from cli.ending import leaving_at_signal
 
-MAX_AT_ONCE = 1_000
+MAX_WORKER_SESSIONS = 1_000
 """Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
 
 
@@ -65,8 +65,8 @@ _UNITS = {"d": 86_400, "h": 3_600, "m": 60}
 def read_limits(args: argparse.Namespace) -> WorkerLimits:
     """What a worker takes on. Raises ``UserError``."""
     count = args.at_once or "1"
-    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_AT_ONCE):
-        raise UserError(f"-n must be a number from 1 to {MAX_AT_ONCE}, found {count!r:.60}")
+    if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_WORKER_SESSIONS):
+        raise UserError(f"-n must be a number from 1 to {MAX_WORKER_SESSIONS}, found {count!r:.60}")
     keep_s = None
     if args.keep is not None:
         number, unit = args.keep[:-1], _UNITS.get(args.keep[-1:])

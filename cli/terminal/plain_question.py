@@ -18,7 +18,7 @@ from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
 from cli.writing import try_to_write
 
-ASKING = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
+WHICH_SESSION = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
 
 
 def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
@@ -32,7 +32,7 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
         raise UserError(f"no session of {here} is kept; chain sessions list shows those of other folders")
     rows = session_rows(found, tty.size()[0], ascii=ascii, here=str(here), now=time.time(), is_numbered=True)
     _show(rows, ascii=ascii)
-    while answer := (_ask(ASKING) or "").strip():
+    while answer := (_ask(WHICH_SESSION) or "").strip():
         try:
             return store.whole_id(chosen(answer, found))
         except SessionError as error:
@@ -47,7 +47,7 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
-    is_trusted, typed = _ask_for_yes(rows, trust_rows.ASKING, ascii=ascii)
+    is_trusted, typed = _ask_for_yes(rows, trust_rows.TRUST_QUESTION, ascii=ascii)
     return bool(is_trusted), typed
 
 

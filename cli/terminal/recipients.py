@@ -12,7 +12,7 @@ from chain.text.wording import MAIN
 from cli.input.address import begun_address
 from cli.show.toolbar import Recipient
 
-LONGEST_PARSED = 200
+LONGEST_PREFIX = 200
 """Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""
 
 
@@ -40,7 +40,7 @@ class Recipients:
         found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
             # The beginning of a line decides whether it is the main agent's whoever is at work; a paste may be long.
-            is_for_main = parse_line(typed[:LONGEST_PARSED]).kind in ("todo", "follow-up")
+            is_for_main = parse_line(typed[:LONGEST_PREFIX]).kind in ("todo", "follow-up")
             target = MAIN if is_for_main else target
             return Recipient(target, typed, waiting.get(target, 0))
         return Recipient(found, text, waiting.get(found, 0), is_addressed=True)

@@ -25,9 +25,9 @@ from cli.screen.protocol import Choice
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
-from cli.show.overview import TOPICS, overview, topic
+from cli.show.overview import OVERVIEW_TOPICS, overview, topic
 from cli.show.session_list import chosen, session_rows
-from cli.show.text_rows import flat
+from cli.show.text_rows import NARROWEST, flat
 from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MOST_SESSIONS = 10
 """Sessions that ``/resume`` shows: more would fill the screen, and are found with ``chain sessions list``."""
 TAKEN_BACK = "taken back to edit"
-WIDTH, NARROWEST = 80, 20
+WIDTH = 80
 """Columns that answers are made for: unless another width is given, and at least."""
 
 _SWITCH = ("on", "off")
@@ -147,7 +147,9 @@ class Commands:
 
         edits = "edits a waiting line" if has_keys else "shows a line, dropped"
         self._commands = {
-            "/help": _Command("more: lines or keys", self._help, "[TOPIC]", lambda: TOPICS, needs_terminal=True),
+            "/help": _Command(
+                "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
+            ),
             "/status": _Command("what is going on", shows(answers.status_rows)),
             "/queue": _Command("the lines that wait", shows(answers.queue_rows)),
             "/drop": _Command("drops a waiting line", self._drop, "[L3]", lines),
@@ -260,9 +262,9 @@ class Commands:
         if not name:
             known = [(label, about) for _, label, about in self.menu("/")]
             return overview(known, self._width, has_keys=self._has_keys)
-        if name.casefold() not in TOPICS:
+        if name.casefold() not in OVERVIEW_TOPICS:
             raise _NotUnderstood(
-                f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(TOPICS)}, "
+                f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(OVERVIEW_TOPICS)}, "
                 "and in a shell chain help TOPIC"
             )
         return topic(name.casefold(), self._width, has_keys=self._has_keys)

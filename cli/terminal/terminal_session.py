@@ -35,7 +35,7 @@ from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 
 _THREADS = Threads("imports")
 
-GO_ON = "Continue."
+CONTINUE_QUERY = "Continue."
 """The query of a run that goes on where the one before it had used its iterations."""
 
 _MAKES_ROOM = (events.UserInterruption, events.RunStarted, events.Result)
@@ -186,7 +186,7 @@ class TerminalSession:
             return self._answer(at, text)
         if not text.strip():
             if not self.chain.runs.begin_waiting() and self._is_at_limit and not self.chain.is_running:
-                self.start(GO_ON)
+                self.start(CONTINUE_QUERY)
             return "accepted"
         if command := bare_command(text):
             if command == LEAVE and self.chain.is_running:

@@ -10,5 +10,5 @@ from cli.acp import host
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give sessions that close, and their last updates, all the time that they need."""
-    for limit in ("CLOSING_S", "GRACE_S"):
+    for limit in ("CLOSING_S", "UPDATES_GRACE_S"):
         monkeypatch.setattr(host, limit, math.inf)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cli.acp.params import MAX_BLOCKS, read_prompt
+from cli.acp.params import MAX_PROMPT_BLOCKS, read_prompt
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 WORKSPACE = Path("/work space")
@@ -68,7 +68,7 @@ def test_blocks_as_text(blocks: list[Any], expected: str) -> None:
         ([{"type": "resource", "resource": []}], "prompt[0].resource"),
         ([{"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}], "blob"),
         ([{"type": "resource", "resource": {"text": "x"}}], "prompt[0].resource.uri"),
-        ([text("x")] * (MAX_BLOCKS + 1), "prompt"),
+        ([text("x")] * (MAX_PROMPT_BLOCKS + 1), "prompt"),
     ],
 )
 def test_a_block_that_cannot_be_used_is_named(blocks: list[Any], named: str) -> None:

@@ -13,7 +13,7 @@ from chain.events import Status
 from cli import options
 from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND
 from cli.acp.turns import STOP_REASONS
-from cli.acp.wire import MAX_REQUESTS, MAX_ROW
+from cli.acp.wire import MAX_REQUESTS, MAX_RPC_ROW
 
 
 @pytest.mark.parametrize("editor", ["zed", "jetbrains"])
@@ -54,4 +54,4 @@ async def test_the_commands_are_those_of_the_program(tmp_path: Path) -> None:
 
 
 def test_the_bounds_are_those_of_the_program() -> None:
-    assert f"{MAX_ROW // 2**20} MiB and {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())
+    assert f"{MAX_RPC_ROW // 2**20} MiB and {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cli.acp import rpc
 from cli.acp.rpc import (
     INVALID_REQUEST,
-    MAX_ID,
+    MAX_REQUEST_ID,
     PARSE_ERROR,
     BadMessage,
     Notification,
@@ -45,7 +45,7 @@ DEEP = "[" * 50_000
         ('{"jsonrpc":"2.0","id":true,"method":"x"}', INVALID_REQUEST, None),
         ('{"jsonrpc":"2.0","id":[1],"method":"x"}', INVALID_REQUEST, None),
         ('{"jsonrpc":"2.0","id":9223372036854775808,"method":"x"}', INVALID_REQUEST, None),
-        (json.dumps({"jsonrpc": "2.0", "id": "x" * (MAX_ID + 1), "method": "x"}), INVALID_REQUEST, None),
+        (json.dumps({"jsonrpc": "2.0", "id": "x" * (MAX_REQUEST_ID + 1), "method": "x"}), INVALID_REQUEST, None),
         ('{"jsonrpc":"2.0","id":1}', INVALID_REQUEST, 1),
         ('{"jsonrpc":"2.0","id":1,"result":1,"error":{}}', INVALID_REQUEST, 1),
         ('{"jsonrpc":"2.0","result":1}', INVALID_REQUEST, None),

@@ -8,7 +8,7 @@ from chain import events, load_settings
 from chain.app.toolbox import tool_kinds
 from chain.text.wording import INTERRUPTED
 from chain.tools.tool import ToolContext, tool
-from cli.acp.updates import MAX_PROGRESS, UpdateBuilder
+from cli.acp.updates import MAX_SHOWN_OUTPUT, UpdateBuilder
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_progress_is_the_end_of_what_came_and_the_result_replaces_it(teller: Upd
         [update] = teller.updates(events.ToolProgress(id="c1", name="shell", text=f"row {n}\n"))
     text = update["content"][0]["content"]["text"]
     assert "row 999\n" in text
-    assert len(text) < 2 * MAX_PROGRESS
+    assert len(text) < 2 * MAX_SHOWN_OUTPUT
     ended = events.ToolResult(id="c1", name="shell", text="exit code 0", is_error=False, seconds=1)
     [update] = teller.updates(ended)
     assert (update["status"], len(update["content"])) == ("completed", 1)

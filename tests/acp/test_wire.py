@@ -16,7 +16,7 @@ from support.examples import trying
 from trio.testing import wait_all_tasks_blocked
 
 from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
-from cli.acp.wire import MAX_REQUESTS, MAX_ROW, IncomingCall, Wire
+from cli.acp.wire import MAX_REQUESTS, MAX_RPC_ROW, IncomingCall, Wire
 from cli.input.splitter import RawLine
 from cli.input.stdin import Lines
 from cli.outbox import ROOM, Outbox
@@ -209,7 +209,7 @@ async def answers_to(data: bytes) -> list[dict[str, Any]]:
         file.write(data)
         file.seek(0)
         outbox = Outbox(write)
-        wire = Wire(Lines(file.fileno(), MAX_ROW).next, outbox)
+        wire = Wire(Lines(file.fileno(), MAX_RPC_ROW).next, outbox)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.run)
             await wire.run(Echo())
@@ -235,7 +235,7 @@ def test_no_bytes_end_the_wire(data: bytes) -> None:
 
 
 async def test_a_row_that_is_too_long_is_answered_and_the_next_is_read() -> None:
-    long = b'{"jsonrpc":"2.0","id":1,"method":"echo","params":{"x":"' + b"x" * MAX_ROW + b'"}}\n'
+    long = b'{"jsonrpc":"2.0","id":1,"method":"echo","params":{"x":"' + b"x" * MAX_RPC_ROW + b'"}}\n'
     first, second = await answers_to(long + b'{"jsonrpc":"2.0","id":2,"method":"echo"}\n')
     assert (first["id"], first["error"]["code"]) == (1, INVALID_REQUEST)
     assert second == {"jsonrpc": "2.0", "id": 2, "result": {}}

@@ -19,7 +19,7 @@ from chain.errors import ModelError
 from chain.messages import TOO_LONG, Message, Text, ToolCall, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, Window
 from chain.session.resume import read_back
-from chain.text.wording import WORDS
+from chain.text.wording import USER_WORDS
 from chain.tools import ask, plan_tools
 from chain.tools.tool import ToolContext, tool
 
@@ -395,7 +395,7 @@ async def test_the_plan_stands_in_the_conversation_after_a_compaction_and_later_
     later = session.model.requests[compacted + 1 :]
     assert len(later) > 1
     for request in later:
-        assert "check the SKU" in request.messages[0].text.partition(WORDS)[2].partition("\n\n")[2]
+        assert "check the SKU" in request.messages[0].text.partition(USER_WORDS)[2].partition("\n\n")[2]
         assert not request.tail
 
 

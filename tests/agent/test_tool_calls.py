@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.agent.conversation import INTERRUPTED, SKIPPED
-from chain.agent.tool_calls import MAX_AT_ONCE, batches
+from chain.agent.tool_calls import MAX_CALLS_AT_ONCE, batches
 from chain.tools.tool import Tool, ToolContext, tool
 
 
@@ -139,19 +139,19 @@ async def test_a_result_is_told_as_soon_as_its_tool_ends() -> None:
 
 async def test_calls_start_in_their_order_and_each_is_on_record_before_its_tool_runs() -> None:
     gates = Gates()
-    names = [f"n{n}" for n in range(MAX_AT_ONCE)]
+    names = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE)]
     async with open_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
         noted: list[tuple[int, int]] = []
 
         def note() -> None:
             noted.append((len(ids(session, "tool_started")), len(gates.did)))
 
-        for n in range(MAX_AT_ONCE):
+        for n in range(MAX_CALLS_AT_ONCE):
             at(session, events.ToolCall, note, nth=n + 1)
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         assert gates.did == [f"+{n}" for n in names]
-        assert noted == [(n + 1, n) for n in range(MAX_AT_ONCE)]
+        assert noted == [(n + 1, n) for n in range(MAX_CALLS_AT_ONCE)]
         assert ids(session, "tool_started") == call_ids(session)
         gates.let(*names)
         await session.chain.wait_idle()
@@ -161,15 +161,15 @@ async def test_calls_start_in_their_order_and_each_is_on_record_before_its_tool_
 
 async def test_only_so_many_run_at_once_and_the_next_starts_as_one_ends() -> None:
     gates = Gates()
-    names = [f"n{n}" for n in range(MAX_AT_ONCE + 3)]
+    names = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 3)]
     async with open_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        assert len(gates.did) == MAX_AT_ONCE
-        assert len(session.of(events.ToolCall)) == MAX_AT_ONCE
+        assert len(gates.did) == MAX_CALLS_AT_ONCE
+        assert len(session.of(events.ToolCall)) == MAX_CALLS_AT_ONCE
         gates.let("n5")
         await wait_all_tasks_blocked()
-        assert gates.did[MAX_AT_ONCE:] == ["-n5", f"+n{MAX_AT_ONCE}"]
+        assert gates.did[MAX_CALLS_AT_ONCE:] == ["-n5", f"+n{MAX_CALLS_AT_ONCE}"]
         gates.let(*names)
         await session.chain.wait_idle()
         assert results(session) == [f"seen {n}" for n in names]
@@ -283,7 +283,7 @@ async def test_between_calls_that_change_something_a_faulty_one_keeps_its_place(
 
 # ------------------------------------------------------------------------------------------- stops and urgent lines
 
-MANY = [f"n{n}" for n in range(MAX_AT_ONCE + 2)]
+MANY = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 2)]
 
 
 async def test_a_stop_lets_what_has_started_finish_and_skips_what_had_no_room_yet_and_what_comes_after() -> None:
@@ -299,8 +299,8 @@ async def test_a_stop_lets_what_has_started_finish_and_skips_what_had_no_room_ye
         await session.chain.wait_idle()
         result = session.result
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "tools")
-        assert result.partial_results == tuple(f"seen {n}" for n in MANY[:MAX_AT_ONCE])
-        assert f"[{MAX_AT_ONCE} done, 4 skipped]" in result.result
+        assert result.partial_results == tuple(f"seen {n}" for n in MANY[:MAX_CALLS_AT_ONCE])
+        assert f"[{MAX_CALLS_AT_ONCE} done, 4 skipped]" in result.result
         assert results(session) == [*result.partial_results, *[SKIPPED] * 4]
         assert len(session.model.requests) == 1
         assert (await session.run("Do another task")).status == "done"
@@ -400,7 +400,7 @@ async def test_an_interrupt_keeps_what_ended_stops_what_runs_and_starts_nothing_
         await session.chain.wait_idle()
         assert session.result.status == "interrupted"
         assert session.result.partial_results == ("seen n3",)
-        started = MANY[: MAX_AT_ONCE + 1]
+        started = MANY[: MAX_CALLS_AT_ONCE + 1]
         expected = ["seen n3" if n == "n3" else INTERRUPTED if n in started else SKIPPED for n in MANY]
         assert results(session) == [*expected, SKIPPED]
         assert [d for d in gates.did if d[0] == "+"] == [f"+{n}" for n in started]
@@ -601,7 +601,7 @@ def test_whatever_is_asked_for_and_typed_calls_keep_apart_and_results_in_order(
                 nursery.start_soon(send, session, after, line)
             await session.chain.wait_idle()
             assert watch.running == []
-            assert watch.most <= MAX_AT_ONCE
+            assert watch.most <= MAX_CALLS_AT_ONCE
             started, finished = ids(session, "tool_started"), ids(session, "tool_finished")
             assert sorted(started) == sorted(finished)
             assert started == [id for id in call_ids(session) if id in started]

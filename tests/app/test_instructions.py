@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.app import instructions
-from chain.app.instructions import HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
+from chain.app.instructions import INSTRUCTIONS_HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
 from chain.app.open import open_chain
 from chain.app.replay import recorded, replay
 from chain.chain import Chain
@@ -58,7 +58,7 @@ def test_the_general_come_first_each_under_its_path(top: Path) -> None:
     read = read_instructions(top / "deep/er", NAMES, own)
     assert read.files == (str(own / "AGENTS.md"), "../../AGENTS.md", "../CLAUDE.md", "AGENTS.md")
     assert read.text.split("\n\n", 1) == [
-        HEAD,
+        INSTRUCTIONS_HEAD,
         f"[Instructions: {own}/AGENTS.md]\nBe brief.\n\n[Instructions: ../../AGENTS.md]\nUse make.\n\n"
         "[Instructions: ../CLAUDE.md]\nNo network.\n\n[Instructions: AGENTS.md]\nTest first.\n\nThen write.",
     ]
@@ -286,7 +286,7 @@ def check_replays(state: Path, id: str, tools: Iterable[Tool] = ()) -> None:
 
 def told_of(model: Briefed) -> list[str]:
     """The instructions in each request."""
-    return [system.rpartition(f"{HEAD}\n\n")[2] for system in model.systems]
+    return [system.rpartition(f"{INSTRUCTIONS_HEAD}\n\n")[2] for system in model.systems]
 
 
 async def test_they_come_after_our_prompt_and_children_get_them_too(top: Path, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ async def test_they_come_after_our_prompt_and_children_get_them_too(top: Path, t
     block = "[Instructions: AGENTS.md]\nUse make."
     assert told_of(model) == [block] * 3
     main, child, _ = model.systems
-    assert main == f"You are a test.\n\n{HEAD}\n\n{block}"
+    assert main == f"You are a test.\n\n{INSTRUCTIONS_HEAD}\n\n{block}"
     assert not child.startswith("You are a test.")
     check_replays(tmp_path, chain.session_id)
 

@@ -305,7 +305,7 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
     "no text": lambda file: file.write_bytes(b"\xff\xfe\x00"),
     "a list": lambda file: file.write_text("[interruption_prompt, /etc/passwd]"),
     "another type": lambda file: file.write_text("interruption_prompt: [/etc/passwd]"),
-    "too large": lambda file: file.write_text("interruption_prompt: /etc/passwd\n" + "#" * trust.MAX_JUDGED),
+    "too large": lambda file: file.write_text("interruption_prompt: /etc/passwd\n" + "#" * trust.MAX_JUDGED_CHARS),
 }
 
 
@@ -343,7 +343,7 @@ def test_a_path_that_leads_nowhere_is_a_mistake_of_the_user(at: Setting, path: s
 def test_what_is_too_much_to_judge_is_not_used_either(at: Setting) -> None:
     """A folder of many files must hold nobody up; what nobody was asked about stays in the folder."""
     filler = f"{SYSTEM}description: "
-    filler += "x" * (trust.MAX_JUDGED - len(filler))
+    filler += "x" * (trust.MAX_JUDGED_CHARS - len(filler))
     (at.work / "prompts" / "filler.yaml").write_text(filler)
     lead_out(at, "upwards")
     text = REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")

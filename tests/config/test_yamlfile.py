@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.config.yamlfile import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Node, parse, read
+from chain.config.yamlfile import MAX_YAML_BYTES, MAX_YAML_DEPTH, MAX_YAML_VALUES, Node, parse, read
 from chain.errors import ConfigError
 
 
@@ -91,24 +91,24 @@ def nested(levels: int) -> str:
 
 
 def test_depth_is_bounded() -> None:
-    assert parse(nested(MAX_DEPTH), "a.yaml").items()
-    for levels in (MAX_DEPTH + 1, 20_000):
+    assert parse(nested(MAX_YAML_DEPTH), "a.yaml").items()
+    for levels in (MAX_YAML_DEPTH + 1, 20_000):
         assert "levels deep" in str(refusal(nested(levels)))
 
 
 @pytest.mark.slow
 def test_the_number_of_values_is_bounded() -> None:
-    fits = "[" + "1," * (MAX_VALUES - 1) + "]"
-    assert len(parse(fits, "a.yaml").items()) == MAX_VALUES - 1
-    assert "too many values" in str(refusal("[" + "1," * MAX_VALUES + "]"))
+    fits = "[" + "1," * (MAX_YAML_VALUES - 1) + "]"
+    assert len(parse(fits, "a.yaml").items()) == MAX_YAML_VALUES - 1
+    assert "too many values" in str(refusal("[" + "1," * MAX_YAML_VALUES + "]"))
 
 
 def test_size_is_bounded_in_a_file_and_in_a_text(tmp_path: Path) -> None:
     file = tmp_path / "big.yaml"
-    file.write_text("ab: " + "é" * (MAX_BYTES // 2))  # the bound is inside a character
+    file.write_text("ab: " + "é" * (MAX_YAML_BYTES // 2))  # the bound is inside a character
     with pytest.raises(ConfigError, match="larger than 128 kB"):
         read(file)
-    assert "larger than 128 kB" in str(refusal("a: " + "x" * MAX_BYTES))
+    assert "larger than 128 kB" in str(refusal("a: " + "x" * MAX_YAML_BYTES))
 
 
 @pytest.mark.parametrize("text", ["!!python/object/apply:os.system [true]", "a: !!python/name:os.system", "!mine x"])

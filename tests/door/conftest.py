@@ -9,4 +9,4 @@ from cli.door import server, visit
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no wait for the other end of a connection time out."""
     monkeypatch.setattr(server, "LAST_S", 60.0)
-    monkeypatch.setattr(visit, "ANSWER_S", 60.0)
+    monkeypatch.setattr(visit, "GREETING_S", 60.0)

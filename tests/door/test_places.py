@@ -136,7 +136,7 @@ def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
 def test_chains_that_do_not_answer_hold_up_nobody_who_means_another(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.door.visit.ANSWER_S", 600)
+    monkeypatch.setattr("cli.door.visit.GREETING_S", 600)
     monkeypatch.setattr("cli.door.visit.OTHERS_S", 0.05)
     with ExitStack() as stack:
         for id in ("a-silent", "z-silent"):
@@ -152,7 +152,7 @@ def test_chains_that_do_not_answer_hold_up_nobody_who_means_another(
 @pytest.mark.parametrize("session", ["", pytest.param("2026", marks=pytest.mark.slow), ID])
 def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # All of it passes only where one that is named by a part of its id may be one of those that are silent.
-    monkeypatch.setattr("cli.door.visit.ANSWER_S", 5 if session == "2026" else 600)
+    monkeypatch.setattr("cli.door.visit.GREETING_S", 5 if session == "2026" else 600)
     monkeypatch.setattr("cli.door.visit.OTHERS_S", 0.05)
     (state / "sessions").mkdir(parents=True)
     for n, workspace in enumerate([state, state / "other"]):
@@ -194,7 +194,7 @@ def _say_who(listening: socket.socket, workspace: Path) -> None:
 
 
 def test_one_that_does_not_say_who_it_is_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.door.visit.ANSWER_S", 0.05)
+    monkeypatch.setattr("cli.door.visit.GREETING_S", 0.05)
     silent, _ = sockets.listen(state, {}, "silent")
     with silent, pytest.raises(UserError, match="the session silent does not answer"):
         find_chain(state, {}, session="", workspace=state)

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ConfigError
-from chain.interruption.prompt import BUILT_IN, NAMES, Arrival, Composed, InterruptionPrompt, Situation, compose
+from chain.interruption.prompt import (
+    BUILT_IN_PROMPT,
+    TEMPLATE_NAMES,
+    Arrival,
+    Composed,
+    InterruptionPrompt,
+    Situation,
+    compose,
+)
 from chain.interruption.prompt_file import parse_prompt
 from chain.lines.parse import parse_line
 from chain.messages import Overrides
@@ -63,7 +71,7 @@ def test_a_file_with_a_system_message_and_a_config_is_complete() -> None:
         user_template="USER INTERRUPTION: ${message}",
         post_prompt="Deal with the user's words first.\n\nThen go on.",
         overrides=Overrides(max_tokens=1500, temperature=0.3),
-        resume=BUILT_IN.resume,
+        resume=BUILT_IN_PROMPT.resume,
         todo_direct=True,
     )
 
@@ -91,13 +99,13 @@ def test_every_key_is_read() -> None:
 
 
 def test_the_built_in_prompt_has_a_post_prompt_and_the_specified_texts() -> None:
-    assert BUILT_IN.source == "default"
-    assert BUILT_IN.user_template == "USER INTERRUPTION: ${message}"
-    assert BUILT_IN.resume == (
+    assert BUILT_IN_PROMPT.source == "default"
+    assert BUILT_IN_PROMPT.user_template == "USER INTERRUPTION: ${message}"
+    assert BUILT_IN_PROMPT.resume == (
         "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
         "If it is already complete, give the final answer."
     )
-    assert "plan tools" in told(BUILT_IN, "todo: add x").post_prompt
+    assert "plan tools" in told(BUILT_IN_PROMPT, "todo: add x").post_prompt
 
 
 def test_entries_of_one_role_are_joined_with_a_blank_line() -> None:
@@ -114,7 +122,9 @@ def test_entries_of_one_role_are_joined_with_a_blank_line() -> None:
     assert told(prompt, "hurry").text == "hurry\n\nPlease."
 
 
-@pytest.mark.parametrize(("written", "meant"), [("false", None), ("true", BUILT_IN.resume), ("Go on.", "Go on.")])
+@pytest.mark.parametrize(
+    ("written", "meant"), [("false", None), ("true", BUILT_IN_PROMPT.resume), ("Go on.", "Go on.")]
+)
 def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
     assert parse_prompt(f"resume: {written}", FILE).resume == meant
 
@@ -212,7 +222,7 @@ def test_a_bad_template_whose_piece_is_written_otherwise_is_told_with_the_line_o
 
 
 def test_every_name_can_be_used() -> None:
-    template = " ".join(f"{name}=${{{name}}}" for name in NAMES)
+    template = " ".join(f"{name}=${{{name}}}" for name in TEMPLATE_NAMES)
 
     composed = compose(parse_prompt(user_entry(template), FILE), [Arrival(parse_line("!go"), "(Done)")], AT_D)
 
@@ -237,7 +247,7 @@ def test_two_dollars_are_one() -> None:
     ],
 )
 def test_the_message_is_the_line_without_its_marker(line: str, message: str) -> None:
-    assert told(BUILT_IN, line).text == f"USER INTERRUPTION: {message}"
+    assert told(BUILT_IN_PROMPT, line).text == f"USER INTERRUPTION: {message}"
 
 
 def test_a_template_without_the_message_gets_it_after_a_blank_line() -> None:
@@ -258,7 +268,7 @@ def test_an_outcome_is_appended_on_the_same_row_or_below_several() -> None:
     added = Arrival(parse_line("todo: add x"), "(Done: task 4 added: x)")
     listed = Arrival(parse_line("todo: list"), "(Done: the plan:\n[ ] 1. x)")
 
-    text = compose(BUILT_IN, [added, listed], AT_D).text
+    text = compose(BUILT_IN_PROMPT, [added, listed], AT_D).text
 
     assert text == (
         "USER INTERRUPTION: todo: add x (Done: task 4 added: x)\n\n"
@@ -294,7 +304,7 @@ def test_the_post_prompt_is_a_template_and_stands_once_for_all_lines() -> None:
     ],
 )
 def test_the_model_is_brought_back_only_from_asides(lines: list[str], comes_back: bool) -> None:
-    assert told(BUILT_IN, *lines).resume == (BUILT_IN.resume if comes_back else None)
+    assert told(BUILT_IN_PROMPT, *lines).resume == (BUILT_IN_PROMPT.resume if comes_back else None)
 
 
 def test_nothing_brings_the_model_back_when_the_prompt_forbids_it() -> None:
@@ -302,12 +312,12 @@ def test_nothing_brings_the_model_back_when_the_prompt_forbids_it() -> None:
 
 
 def test_a_resume_text_that_renders_blank_is_replaced_by_the_built_in_one() -> None:
-    assert told(parse_prompt("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN.resume
+    assert told(parse_prompt("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN_PROMPT.resume
 
 
 def test_no_lines_make_no_message() -> None:
     with pytest.raises(ValueError, match="at least one line"):
-        compose(BUILT_IN, [], AT_D)
+        compose(BUILT_IN_PROMPT, [], AT_D)
 
 
 anything = st.text(st.characters(codec="utf-8"), min_size=1)
@@ -317,7 +327,7 @@ anything = st.text(st.characters(codec="utf-8"), min_size=1)
 def test_what_was_typed_comes_through_untouched_and_in_order(texts: list[str]) -> None:
     verbatim = [" " + text for text in texts]
 
-    text = told(BUILT_IN, *verbatim).text
+    text = told(BUILT_IN_PROMPT, *verbatim).text
 
     assert text == "\n\n".join(f"USER INTERRUPTION: {typed.strip()}" for typed in texts)
 

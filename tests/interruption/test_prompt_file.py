@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chain.interruption.prompt import BUILT_IN
+from chain.interruption.prompt import BUILT_IN_PROMPT
 from chain.interruption.prompt_file import PromptFile
 
 GOOD = "messages: [{role: system, content: 'Be brief.'}]\n"
@@ -39,11 +39,11 @@ def test_no_path_is_told_once(path: Path) -> None:
 
     prompt, error = file.current()
 
-    assert prompt is BUILT_IN
+    assert prompt is BUILT_IN_PROMPT
     assert error is not None
     assert "no file is configured" in error.message
     assert error.file is None
-    assert file.current() == (BUILT_IN, None)
+    assert file.current() == (BUILT_IN_PROMPT, None)
 
 
 def test_an_edit_is_seen_at_the_next_call(path: Path) -> None:
@@ -77,11 +77,11 @@ def test_a_breakage_is_told_once_with_its_line_and_the_built_in_prompt_holds(pat
 
     prompt, error = file.current()
 
-    assert prompt is BUILT_IN
+    assert prompt is BUILT_IN_PROMPT
     assert error is not None
     assert (error.file, error.line) == (str(path), 2)
     assert "did you mean messages?" in error.message
-    assert [file.current() for _ in range(3)] == [(BUILT_IN, None)] * 3
+    assert [file.current() for _ in range(3)] == [(BUILT_IN_PROMPT, None)] * 3
 
 
 def test_each_breakage_is_told_anew_and_a_repair_holds_at_once(path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_file_that_cannot_be_used_never_raises(path: Path, raw: bytes, words: 
 
     prompt, error = PromptFile(path).current()
 
-    assert prompt is BUILT_IN
+    assert prompt is BUILT_IN_PROMPT
     assert error is not None
     assert words in error.message
     assert error.file == str(path)
@@ -150,7 +150,7 @@ def test_what_is_no_file_of_text_is_refused_without_waiting(tmp_path: Path) -> N
 
     for path in [fifo, tmp_path, Path("/dev/zero"), tmp_path / "a\0b", fifo / "below"]:
         prompt, error = PromptFile(path).current()
-        assert prompt is BUILT_IN
+        assert prompt is BUILT_IN_PROMPT
         assert error is not None
 
 

@@ -20,8 +20,8 @@ from chain import events
 from chain.config.load import Settings
 from chain.interruption import prompt
 from chain.interruption.prompt import (
-    BUILT_IN,
-    MAX_SEARCHED,
+    BUILT_IN_PROMPT,
+    MAX_RULE_CHARS,
     Arrival,
     Composed,
     Situation,
@@ -123,8 +123,8 @@ def test_a_line_is_searched_once_however_often_it_is_asked_for(monkeypatch: pyte
 def test_only_the_beginning_of_a_line_is_searched() -> None:
     rules = "[{match: deploy, action: stop}]"
 
-    assert ruled(rules, "x" * (MAX_SEARCHED - 6) + "deploy").kind == "stop"
-    assert ruled(rules, "x" * (MAX_SEARCHED - 5) + "deploy").kind == "redirect"
+    assert ruled(rules, "x" * (MAX_RULE_CHARS - 6) + "deploy").kind == "stop"
+    assert ruled(rules, "x" * (MAX_RULE_CHARS - 5) + "deploy").kind == "redirect"
 
 
 # ------------------------------------------------------------------------------------------------- what an action does
@@ -210,7 +210,7 @@ def test_a_rule_of_a_handler_without_messages_leaves_the_built_in_ones() -> None
 
     assert (composed.text, composed.post_prompt) == ("USER INTERRUPTION: use B", "")
     assert composed.resume is None
-    assert told("rules: [{match: .}]", "why?").resume == BUILT_IN.resume
+    assert told("rules: [{match: .}]", "why?").resume == BUILT_IN_PROMPT.resume
 
 
 def test_several_lines_are_each_put_by_their_own_rule() -> None:
@@ -256,7 +256,8 @@ def test_of_several_resume_texts_the_first_that_a_rule_has_of_its_own_is_used_wi
 
 
 @pytest.mark.parametrize(
-    ("handler", "resume"), [("resume: Hop.", "Hop."), ("resume: false", BUILT_IN.resume), ("", BUILT_IN.resume)]
+    ("handler", "resume"),
+    [("resume: Hop.", "Hop."), ("resume: false", BUILT_IN_PROMPT.resume), ("", BUILT_IN_PROMPT.resume)],
 )
 def test_resume_true_in_a_rule_is_the_handlers_text_or_the_built_in_one(handler: str, resume: str) -> None:
     assert told(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
@@ -265,7 +266,7 @@ def test_resume_true_in_a_rule_is_the_handlers_text_or_the_built_in_one(handler:
 def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> None:
     example = block("handler-prompts", "handler")
     assert [rule.action for rule in parse_prompt(example, "h.yaml").rules] == ["urgent", "deliver"]
-    assert told(example, "why?").resume == BUILT_IN.resume
+    assert told(example, "why?").resume == BUILT_IN_PROMPT.resume
 
     shipped = (ROOT / "prompts" / "interruption_handler.yaml").read_text(encoding="utf-8")
     before, mark, rules = shipped.partition("\n#rules:\n")
@@ -282,7 +283,7 @@ def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> Non
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules have a tenth of their processor time."""
-    monkeypatch.setattr(prompt, "MAX_SEARCH_S", 0.01)
+    monkeypatch.setattr(prompt, "MAX_RULES_S", 0.01)
 
 
 @pytest.mark.usefixtures("impatient")

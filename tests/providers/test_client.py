@@ -57,7 +57,7 @@ from chain.providers.anthropic import encoding
 from chain.providers.anthropic.client import AnthropicModel
 from chain.providers.anthropic.encoding import Parameters
 from chain.providers.anthropic.failures import BadStatus, Failures, TooLong, retry_after
-from chain.providers.anthropic.service import CONNECT_S, Price, Service
+from chain.providers.anthropic.service import SERVICE_CONNECT_S, Price, Service
 from chain.session import event_json
 
 ATTEMPTS = 4
@@ -197,9 +197,9 @@ async def test_a_connection_that_is_never_made(clock: MockClock) -> None:
         clock.autojump_threshold = 0.05
         begun = trio.current_time()
         error = await error_of(model)
-        assert f"cannot be reached (no answer for {CONNECT_S:g} s)" in str(error)
+        assert f"cannot be reached (no answer for {SERVICE_CONNECT_S:g} s)" in str(error)
         assert error.retryable
-        assert trio.current_time() - begun == pytest.approx(CONNECT_S, abs=0.5)
+        assert trio.current_time() - begun == pytest.approx(SERVICE_CONNECT_S, abs=0.5)
         await model.aclose()
         for filler in fillers:
             filler.close()

@@ -256,9 +256,9 @@ def test_an_input_that_is_no_object_or_could_not_be_sent_back(written: str) -> N
 
 
 def test_an_input_may_not_be_too_deep() -> None:
-    deep = stream.MAX_NESTING - 2
+    deep = stream.MAX_JSON_NESTING - 2
     assert len(blocks(START + a_call('{"a":' + "[" * deep + "]" * deep + "}") + done("tool_use"))) == 1
-    for levels in (stream.MAX_NESTING, 5_000, 200_000):
+    for levels in (stream.MAX_JSON_NESTING, 5_000, 200_000):
         broken(START + a_call('{"a":' + "[" * levels + "]" * levels + "}") + done("tool_use"))
         broken(START + begin(0, type="novelty") + delta(0, type="input_json_delta", partial_json="[" * levels) + done())
 

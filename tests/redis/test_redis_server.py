@@ -117,7 +117,7 @@ async def test_a_password_that_is_missing_and_a_database_that_is_not_there(tmp_p
 
 
 async def test_tls_that_is_not_there(server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_server, "ANSWER_S", 0.5)
+    monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 0.5)
     said = await problem(read_address(server.address.replace("redis:", "rediss:")))
     assert "TLS" in said or "does not answer" in said
 
@@ -204,7 +204,7 @@ async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stall
     monkeypatch.setattr(redis_store, "IN_LOOP_S", 1.0)
     await trio.to_thread.run_sync(store.check)  # the import of the library is not part of it
     assert store.summaries() == []
-    monkeypatch.setattr(redis_server, "ANSWER_S", 1e6)
+    monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 1e6)
     server.signal(signal.SIGSTOP)
     with pytest.raises(SessionError, match="did not answer in time"):
         store.summaries()
@@ -253,7 +253,7 @@ async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | N
 async def test_a_server_that_changes_while_a_session_is_open(
     server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch, commands: Sequence[Sequence[str]], why: str
 ) -> None:
-    monkeypatch.setattr(redis_server, "CHECK_S", 0)
+    monkeypatch.setattr(redis_server, "SYNC_CHECK_S", 0)
     if "appendfsync" in commands[0] and b"ERR" not in server.command("WAITAOF", "0", "0", "1"):
         pytest.skip("it is asked to wait for the disk")
 
@@ -491,9 +491,9 @@ async def test_what_needs_no_room_has_a_bound_too(store: RedisStore, link: Redis
     id = await store.create(link, "/")
     said = [
         (await store.submit(link, id, {"id": f"s{n}", "type": "line", "text": "stop"}, needs_room=False)).state
-        for n in range(scripts.MAX_ROWS + 1)
+        for n in range(scripts.MAX_WAITING_ROWS + 1)
     ]
-    assert said == ["queued"] * scripts.MAX_ROWS + ["refused"]
+    assert said == ["queued"] * scripts.MAX_WAITING_ROWS + ["refused"]
 
 
 def reached(
@@ -571,7 +571,7 @@ async def test_a_summary_is_made_once_for_each_state_of_a_journal(server: redis.
 async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
     server: redis.OwnRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_server, "ANSWER_S", 0.3)
+    monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 0.3)
     said: list[str] = []
     heard = trio.Event()
 
@@ -617,7 +617,7 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
 ) -> None:
     store, said = RedisStore(server.address), list[str]()
     event = json.dumps({"type": "notice", "message": "x" * 1000})
-    at_once = 2 * scripts.MAX_TOLD // len(event)
+    at_once = 2 * scripts.MAX_EVENT_BYTES // len(event)
     async with store.begin(tmp_path) as held:
         lease = held.journal._file
         assert isinstance(lease, Lease)
@@ -639,7 +639,7 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
             while found := await store.told(link, held.journal.id, after, wait_s=0.01):
                 sizes += [each.until - each.before for each in found]
                 after = found[-1].place
-    assert scripts.MAX_TOLD < sum(sizes) <= scripts.MAX_TOLD + len(event)
+    assert scripts.MAX_EVENT_BYTES < sum(sizes) <= scripts.MAX_EVENT_BYTES + len(event)
 
 
 async def test_a_short_outage_is_waited_for(server: redis.OwnRedis, store: RedisStore) -> None:

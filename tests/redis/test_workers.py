@@ -503,7 +503,7 @@ async def test_lines_that_need_no_room_wait_where_there_is_none_even_for_them(pl
 async def test_who_watches_hears_of_what_is_on_record_though_the_worker_dies_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mailbox, "PAUSE_S", math.inf)
+    monkeypatch.setattr(mailbox, "TEXT_PAUSE_S", math.inf)
     store, steps = place.store, Steps()
     steps.gate.set()
     opened = place.opened(steps, store)

@@ -40,7 +40,7 @@ def test_of_a_long_file_only_whole_entries_at_its_end_are_read(tmp_path: Path) -
         keep(file, f"{n}:" + "x" * 300)
     found = kept(file)
     assert found[0].startswith("1999:")
-    assert 0 < sum(map(len, found)) < toolkit.MAX_READ
+    assert 0 < sum(map(len, found)) < toolkit.MAX_HISTORY_BYTES
     assert {len(entry.partition(":")[2]) for entry in found} == {300}
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from chain.events import Event, Notice, Reply, TextDelta, ThinkingDelta, ToolProgress
-from chain.session.feed import MAX_PROGRESS, Broadcaster, Feed
+from chain.session.feed import MAX_WAITING_PROGRESS, Broadcaster, Feed
 
 
 def text(piece: str, *, agent: str = "main", iteration: int = 1) -> TextDelta:
@@ -135,50 +135,50 @@ def kept(events: Iterable[Event]) -> str:
 
 
 async def test_of_a_tool_that_says_too_much_the_last_of_it_is_kept() -> None:
-    rows = [f"{n:063}\n" for n in range(MAX_PROGRESS // 16)]
+    rows = [f"{n:063}\n" for n in range(MAX_WAITING_PROGRESS // 16)]
 
     shown = kept(await waiting(feed_of(*(progress(row) for row in rows))))
 
-    assert MAX_PROGRESS <= len(shown) <= 2 * MAX_PROGRESS
+    assert MAX_WAITING_PROGRESS <= len(shown) <= 2 * MAX_WAITING_PROGRESS
     assert "".join(rows).endswith(shown)
 
 
 @pytest.mark.parametrize("more", range(1, 4))
 async def test_the_last_words_of_a_tool_are_kept_whenever_the_consumer_comes(more: int) -> None:
     """Also in the very moment in which the beginning was let go."""
-    said = [letter * MAX_PROGRESS for letter in "abcd"[: more + 1]]
+    said = [letter * MAX_WAITING_PROGRESS for letter in "abcd"[: more + 1]]
 
     shown = kept(await waiting(feed_of(*(progress(piece) for piece in said))))
 
     assert "\n".join(said).endswith(shown)
-    assert len(shown) >= MAX_PROGRESS
+    assert len(shown) >= MAX_WAITING_PROGRESS
 
 
 async def test_one_piece_that_is_too_long_is_cut_as_well() -> None:
-    shown = kept(await waiting(feed_of(progress("a" * 3 * MAX_PROGRESS + "end"))))
+    shown = kept(await waiting(feed_of(progress("a" * 3 * MAX_WAITING_PROGRESS + "end"))))
 
-    assert len(shown) <= 2 * MAX_PROGRESS
+    assert len(shown) <= 2 * MAX_WAITING_PROGRESS
     assert shown.endswith("end")
 
 
 async def test_progress_that_fits_is_kept_whole() -> None:
-    said = "x" * (MAX_PROGRESS - 2)
+    said = "x" * (MAX_WAITING_PROGRESS - 2)
 
     assert kept(await waiting(feed_of(progress(said), progress("y")))) == said + "\ny"
 
 
 async def test_two_tools_that_talk_in_turn_do_not_make_the_feed_grow_without_bound() -> None:
-    piece = "x" * (MAX_PROGRESS // 8)
+    piece = "x" * (MAX_WAITING_PROGRESS // 8)
 
     events = await waiting(feed_of(*(progress(piece, id=f"t{n % 2}") for n in range(100))))
 
-    assert len(kept(events)) <= 4 * MAX_PROGRESS
+    assert len(kept(events)) <= 4 * MAX_WAITING_PROGRESS
 
 
 async def test_a_reply_is_kept_whole_however_long_it_is() -> None:
-    events = await waiting(feed_of(*(text("x" * MAX_PROGRESS) for _ in range(4))))
+    events = await waiting(feed_of(*(text("x" * MAX_WAITING_PROGRESS) for _ in range(4))))
 
-    assert [len(e.text) for e in events if isinstance(e, TextDelta)] == [4 * MAX_PROGRESS]
+    assert [len(e.text) for e in events if isinstance(e, TextDelta)] == [4 * MAX_WAITING_PROGRESS]
 
 
 # -------------------------------------------------------------------------------------------- the consumer, the end

@@ -193,7 +193,7 @@ async def test_of_too_many_images_the_oldest_are_left_out(most: int, workspace: 
 async def test_the_oldest_images_make_room_before_a_request_is_sent(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "MAX_IMAGE_BYTES", 20)
+    monkeypatch.setattr(refusals, "MAX_REQUEST_IMAGE_BYTES", 20)
     async with open_session(Picky(lambda r: None)) as session:
         await session.run("See @0.png and @1.png")
         await session.run("See @2.png")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import trying
 
-from cli.show.blocks import MAX_CHARS, Blocks, is_blank
+from cli.show.blocks import MAX_UNFINISHED, Blocks, is_blank
 from cli.show.markdown_layout import parser
 
 PIECES = [
@@ -119,7 +119,7 @@ def test_what_has_begun_is_open() -> None:
 
 
 def test_a_block_without_an_end_is_cut_in_two() -> None:
-    text = "word\n" * MAX_CHARS
+    text = "word\n" * MAX_UNFINISHED
     found = parts_of(text)
     assert "".join(found) == text
-    assert max(map(len, found)) <= MAX_CHARS + 10
+    assert max(map(len, found)) <= MAX_UNFINISHED + 10

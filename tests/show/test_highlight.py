@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.show.highlight import MAX_LINE, MAX_READ, highlighted
+from cli.show.highlight import MAX_COLOURED, MAX_LEXED, highlighted
 from cli.show.spans import plain
 
 LANGUAGES = ["python", "json", "bash", "diff", "js", "html", "yaml", "console", "unknown", ""]
@@ -45,14 +45,14 @@ def test_added_and_removed_lines_differ() -> None:
 
 def test_lines_before_decide_what_a_line_means() -> None:
     # The block is read in parts, and the second of them begins inside the string.
-    before = ["x = 1"] * (MAX_READ // 12 - 9)
+    before = ["x = 1"] * (MAX_LEXED // 12 - 9)
     inside, outside = highlighted([*before, '"""', *["return"] * 20], "python"), highlighted(["return"], "python")
     assert inside[-1] != outside[0]
 
 
 def test_a_language_that_is_not_known_and_a_line_for_machines_have_no_colours() -> None:
     assert styles("return x", "no-such-language") == {"return x": ""}
-    line = "return " * MAX_LINE
+    line = "return " * MAX_COLOURED
     assert styles(line, "python") == {line: ""}
 
 

@@ -13,7 +13,7 @@ from support.painted import bare, check_row
 from support.work import calls_of
 
 from chain.text.plain import sanitize
-from cli.show.blocks import MAX_CHARS
+from cli.show.blocks import MAX_UNFINISHED
 from cli.show.markdown_flow import MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
 from cli.show.markdown_layout import MarkdownPage
 from cli.show.spans import Look
@@ -192,7 +192,7 @@ def test_another_width_counts_from_then_on() -> None:
 
 def test_a_block_that_is_too_long_is_shown_as_it_came() -> None:
     plain = Flow(40)
-    text = "*word* " * MAX_CHARS
+    text = "*word* " * MAX_UNFINISHED
     assert rows_of(text) == rows_of(text, piece=77) == plain.add(text) + plain.end()
     assert rows_of(f"{text}\n\n# b")[-2:] == ["", *rows_of("# b")]
 

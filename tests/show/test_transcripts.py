@@ -11,7 +11,7 @@ from support.work import calls_of
 
 from chain import events
 from chain.events import Event
-from cli.show.transcripts import MAX_AGENTS, MAX_CHARS, MAX_EVENTS, MAX_RUNNING, Transcripts
+from cli.show.transcripts import MAX_AGENTS, MAX_EVENTS, MAX_RUNNING, MAX_TRANSCRIPT, Transcripts
 
 
 def kept(*happened: Event) -> Transcripts:
@@ -148,7 +148,7 @@ def test_of_a_long_life_the_latest_is_kept_and_the_rest_counted() -> None:
 
 
 def test_of_long_texts_the_latest_are_kept() -> None:
-    found = rows("explore-1", ONE.started(), *(ONE.reply(f"r{n} " + "x" * (MAX_CHARS // 3), 1) for n in range(9)))
+    found = rows("explore-1", ONE.started(), *(ONE.reply(f"r{n} " + "x" * (MAX_TRANSCRIPT // 3), 1) for n in range(9)))
     assert found[0].startswith("… 8 earlier events")
     assert [row for row in found if row.startswith("r")] == ["r7", "r8"]
 
@@ -166,7 +166,7 @@ def test_running_text_has_a_bound_of_its_own(piece: Callable[[str], Event]) -> N
 
 
 def test_large_arguments_and_results_do_not_push_the_others_out() -> None:
-    large = "x" * MAX_CHARS
+    large = "x" * MAX_TRANSCRIPT
     found = rows("explore-1", ONE.started(), ONE.tool(text=large, list=[large]), ONE.result(large), ONE.notice())
     assert [row[:1] for row in found] == ["▶", "→", "✓", "ℹ"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from chain.config.trust import Sensitive
 from cli.show.text_rows import columns
-from cli.show.trust_rows import CHOICES, DANGER, DEEPER, INDENT, declined, question
+from cli.show.trust_rows import CHOICES, DANGER, DEEPER, TRUST_INDENT, declined, question
 
 FILE = Path("/home/ana/team/config.yaml")
 
@@ -52,7 +52,7 @@ def test_what_is_hidden_is_an_escape_and_no_value_looks_like_a_row_of_its_own() 
     value = "safe\x1b[2J\u202e\u200b\xa0\n  line 3  tools.allow: []" + " " * 60 + "  line 4  x: y"
     rows = question(Path("/w\x1b/a\nb.yaml"), [Sensitive("k", "k\n\te", value, 2)], 60)
     assert all(row.isprintable() for row in rows)
-    assert [row for row in rows if row.startswith(f"{INDENT}line")] == rows[1:2]
+    assert [row for row in rows if row.startswith(f"{TRUST_INDENT}line")] == rows[1:2]
     for shown in (r"\x1b", r"\u202e", r"\u200b", r"\xa0", r"\n"):
         assert shown in "".join(rows)
 

@@ -12,7 +12,7 @@ from chain.text.wording import SKIPPED
 from cli.show.child_agents import MOST_ROWS
 from cli.show.renderer import Renderer
 from cli.show.updating import UpdatingRenderer
-from cli.show.user_lines import MAX_CHARS, waiting_row
+from cli.show.user_lines import MAX_ROW_CHARS, waiting_row
 
 
 def shown(*happened: Event, width: int = 100, ascii: bool = False, color: bool = False) -> tuple[list[str], list[str]]:
@@ -390,7 +390,7 @@ def test_the_rows_below_are_bounded_and_what_is_left_out_is_counted(
 def test_of_a_long_line_that_waits_only_the_beginning_is_processed() -> None:
     text = "focus on " + "word " * 100_000
     line = replace(queued("L1", text), adjustment=AdjustmentView("focus_query", text))
-    assert sum(map(len, waiting_row(line, str))) < 3 * MAX_CHARS
+    assert sum(map(len, waiting_row(line, str))) < 3 * MAX_ROW_CHARS
 
 
 def test_what_a_call_that_runs_got_without_asking_is_said_in_its_row() -> None:

@@ -13,7 +13,7 @@ from double import check_messages
 from chain.agent.window import EARLIER_GONE
 from chain.messages import Overrides, from_json, to_json
 from chain.model import Request
-from chain.text.wording import COMPACTED, INTERRUPT_NOTE, STOP_NOTE, WORDS
+from chain.text.wording import COMPACTED, INTERRUPT_NOTE, STOP_NOTE, USER_WORDS
 
 from .accepted import AcceptedLine, Lines
 from .sessions import INTERRUPTED, SKIPPED
@@ -451,7 +451,9 @@ class AgentWalk:
         if record["summary"]:
             words = record.get("words", "")
             left = f"({record['left_out']:,} earlier line" if record.get("left_out") else ""
-            text = "\n\n".join(filter(None, [COMPACTED, record["summary"], f"{WORDS}\n\n" if words else ""])).strip()
+            text = "\n\n".join(
+                filter(None, [COMPACTED, record["summary"], f"{USER_WORDS}\n\n" if words else ""])
+            ).strip()
             first = {"role": "user", "content": [{"type": "text", "text": text}]}
             kept, self._ids = [first, *kept], [[], *self._ids]
             self._first = (record["summary"], words, left, record.get("plan", ""))

@@ -66,11 +66,11 @@ Start = Callable[..., Screen]
 LIMITS = (
     "cli.terminal.program.DOUBLE_PRESS_S",
     "cli.terminal.terminal_session.SHOWING_S",
-    "cli.screen.editor.CLOSING_S",
-    "cli.screen.dumb.CLOSING_S",
+    "cli.screen.editor.EDITOR_CLOSE_S",
+    "cli.screen.dumb.LAST_ROWS_S",
     "cli.screen.tty.WRITE_S",
     "cli.ending.EXIT_S",
-    "cli.door.visit.ANSWER_S",
+    "cli.door.visit.GREETING_S",
 )
 """Times after which the program acts differently. On a busy machine they could pass by chance."""
 

@@ -13,11 +13,11 @@ from chain.errors import UserError
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, allowance_meaning, for_always, that_permits
 from chain.tools.edit import PATHS
-from chain.tools.processes.shell import COMMANDS
+from chain.tools.processes.shell import COMMAND_SUBJECT
 from chain.tools.research.visits import HOSTS
 from chain.tools.tool import Preview
 
-SUBJECTS = {"shell": COMMANDS, "write_file": PATHS, "edit_file": PATHS, "research": HOSTS}
+SUBJECTS = {"shell": COMMAND_SUBJECT, "write_file": PATHS, "edit_file": PATHS, "research": HOSTS}
 
 
 def parse(text: str) -> Allowance:

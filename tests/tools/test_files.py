@@ -136,7 +136,7 @@ async def test_threads_that_hang_elsewhere_keep_nobody_from_looking(workspace: P
 async def test_of_very_many_names_the_first_are_shown_whatever_their_order_on_the_disk(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_tree, "MAX_FOUND", 5)
+    monkeypatch.setattr(file_tree, "MAX_TREE_ENTRIES", 5)
     (workspace / "many").mkdir()
     for n in reversed(range(40)):
         (workspace / "many" / f"{n:02}.txt").touch()
@@ -237,12 +237,12 @@ async def test_a_list_that_cannot_be_made_says_why(workspace: Path, input: Any, 
 
 
 async def test_a_long_list_is_cut_and_says_so(workspace: Path) -> None:
-    for n in range(files.MAX_ROWS + 5):
+    for n in range(files.MAX_LIST_ROWS + 5):
         (workspace / f"docs/n{n:04}").write_text("")
     rows = (await use(workspace, list_files, path="docs")).splitlines()
-    assert rows[0] == f"docs: {files.MAX_ROWS + 8} files in 2 folders"
+    assert rows[0] == f"docs: {files.MAX_LIST_ROWS + 8} files in 2 folders"
     assert rows[-1] == "(8 more files are not shown; list a folder inside docs.)"
-    assert len(rows) == files.MAX_ROWS + 2
+    assert len(rows) == files.MAX_LIST_ROWS + 2
 
 
 async def test_what_is_not_counted_says_why(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -554,7 +554,7 @@ async def test_a_long_search_tells_how_far_it_is(workspace: Path, monkeypatch: p
 
 
 async def test_more_files_than_the_limit_are_said_to_be_left(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_tree, "MAX_FOUND", 3)
+    monkeypatch.setattr(file_tree, "MAX_TREE_ENTRIES", 3)
     assert "Only the first 3 files were looked at" in await use(workspace, search_files, pattern="x")
 
 

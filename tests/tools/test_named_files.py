@@ -12,7 +12,7 @@ import pytest
 from chain.messages import Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, STDIN_END
 from chain.tools import named_files
-from chain.tools.named_files import MAX_NAMED, MAX_SHOWN, Attachments, LineContent, image_of, read_named_files
+from chain.tools.named_files import MAX_ATTACHED_CHARS, MAX_NAMED, Attachments, LineContent, image_of, read_named_files
 from chain.tools.seen import Seen, digest
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -111,7 +111,7 @@ def test_of_a_long_file_its_beginning_goes_along_and_a_word_of_the_rest(workspac
     (workspace / "long").write_text("0123456789\n" * 5_000)
     seen = Seen()
     (shown,) = texts(read(workspace, "@long", seen=seen))
-    whole = MAX_SHOWN // 11
+    whole = MAX_ATTACHED_CHARS // 11
     head, _, body = shown.partition("\n")
     assert head == (
         f"[File long, 5,000 lines; lines 1 to {whole} are here, and the rest can be read from line {whole + 1} on]"
@@ -126,7 +126,7 @@ def test_of_a_long_line_the_beginning_goes_along(workspace: Path) -> None:
     assert shown.startswith(
         "[File long, 1 line; its beginning is here, and the rest can be read from column 20001 on]\nxxx"
     )
-    assert shown.count("x") == MAX_SHOWN
+    assert shown.count("x") == MAX_ATTACHED_CHARS
 
 
 def test_what_went_along_counts_as_read(workspace: Path) -> None:
@@ -184,7 +184,7 @@ def test_the_files_of_one_message_are_bounded(workspace: Path) -> None:
 
 
 def test_their_bytes_are_bounded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named_files, "MAX_READ", 15)
+    monkeypatch.setattr(named_files, "MAX_NAMED_BYTES", 15)
     found = read(workspace, '@a.txt @"docs/b c.md"')
     assert texts(found) == ["[File a.txt, 2 lines]\nalpha\nbeta\n"]
     assert "without docs/b c.md: more than" in found.notes["L1"]

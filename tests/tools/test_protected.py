@@ -101,7 +101,7 @@ mcp: {w: {command: python3, args: [srv/server.py]}, n: {command: ../node_modules
 
 async def commands(work: Path, rules: ShellRules, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """What a command that writes all of these says, and the notices."""
-    for name in ("LOOK_S", "MAX_FILES"):
+    for name in ("INSPECTION_S", "MAX_FILES"):
         monkeypatch.setattr(shell, name, 1_000_000)
     guard, notices = Guard(), list[str]()
     (tool,) = shell_tools(guard, rules, dict(os.environ))
@@ -285,7 +285,7 @@ def test_no_configuration_of_git_holds_up_the_program(tmp_path: Path, config: st
 async def test_it_is_said_when_the_disk_is_too_slow_to_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "LOOK_S", 0)
+    monkeypatch.setattr(shell, "INSPECTION_S", 0)
     guard, notices = Guard(), list[str]()
     (tool,) = shell_tools(guard, ShellRules("off"), dict(os.environ))
     assert isinstance(tool, FunctionTool)

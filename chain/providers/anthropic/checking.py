@@ -18,7 +18,7 @@ from chain.providers.anthropic.service import Parameters, Service
 
 _THREADS = Threads("checks")
 
-CHECK_S = 30.0
+SETTINGS_CHECK_S = 30.0
 """Seconds for checking the settings; a person waits for it."""
 MAX_LIST = 4 * 1024 * 1024
 """Bytes that are read of a list of models."""
@@ -32,9 +32,9 @@ async def check(parameters: Parameters, service: Service) -> ModelCheck:
     except Exception as error:  # noqa: BLE001 - whatever keeps the client from being, the user has to hear
         return ModelCheck(False, str(asked.failures.of_building(error)))
     try:
-        with trio.move_on_after(CHECK_S):
+        with trio.move_on_after(SETTINGS_CHECK_S):
             return await asked.model(client)
-        return ModelCheck(None, f"{service.label} did not answer within {CHECK_S:g} s")
+        return ModelCheck(None, f"{service.label} did not answer within {SETTINGS_CHECK_S:g} s")
     finally:
         await client.aclose()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from chain.providers.anthropic.failures import BadStatus, Unreached, retry_after
-from chain.providers.anthropic.service import CONNECT_S, Service
+from chain.providers.anthropic.service import SERVICE_CONNECT_S, Service
 from chain.proxies import proxy_for
 from chain.version import VERSION
 
@@ -34,7 +34,7 @@ CLOSE_S = 1.0
 """Seconds to close a connection in good order."""
 MAX_ERROR_BODY = 64 * 1024
 """Bytes that are read of the response to a request that was refused."""
-MAX_CONNECTIONS, MAX_IDLE = 1000, 100
+MAX_SERVICE_CONNECTIONS, MAX_IDLE = 1000, 100
 """As the SDK has them. A cancel just after connecting over TLS can leave a dead slot, so there must be many."""
 
 _PROBES = {"TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 5, "TCP_KEEPIDLE": 60}
@@ -101,7 +101,7 @@ def new_client(service: Service) -> Client:
     http = httpx2.AsyncHTTPTransport(
         verify=tls,
         proxy=proxy_for(url),
-        limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_IDLE),
+        limits=httpx2.Limits(max_connections=MAX_SERVICE_CONNECTIONS, max_keepalive_connections=MAX_IDLE),
         socket_options=[
             (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
             *((socket.IPPROTO_TCP, getattr(socket, n), v) for n, v in _PROBES.items() if hasattr(socket, n)),
@@ -130,7 +130,7 @@ def timeout_of(service: Service) -> httpx2.Timeout:
     """The timeouts of a service; the pool's is one of them."""
     import httpx2
 
-    return httpx2.Timeout(service.idle_timeout_s, connect=min(CONNECT_S, service.idle_timeout_s))
+    return httpx2.Timeout(service.idle_timeout_s, connect=min(SERVICE_CONNECT_S, service.idle_timeout_s))
 
 
 def tls_of(service: Service) -> ssl.SSLContext:

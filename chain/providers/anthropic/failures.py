@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlsplit
 
 from chain.errors import ModelError
-from chain.providers.anthropic.service import CONNECT_S, Parameters, Service
+from chain.providers.anthropic.service import SERVICE_CONNECT_S, Parameters, Service
 from chain.providers.anthropic.stream import BrokenStream, RequestRefused, ServiceError
 
 MAX_QUOTED = 500
@@ -136,7 +136,9 @@ class Failures:
                 error.args = (self.redacted(str(error)),)
                 return error
             case Unreached(__cause__=httpx2.ConnectTimeout()):
-                why = f"{where} cannot be reached (no answer for {CONNECT_S:g} s); check the network and base_url"
+                why = (
+                    f"{where} cannot be reached (no answer for {SERVICE_CONNECT_S:g} s); check the network and base_url"
+                )
                 return ModelError(why, retryable=True, cause=f"no connection to {host}")
             case Unreached(__cause__=httpx2.TimeoutException()) | httpx2.TimeoutException():
                 seconds = f"{self._service.idle_timeout_s:g} s"

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from chain.messages import Usage
 
-CONNECT_S = 15.0
+SERVICE_CONNECT_S = 15.0
 """Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
 
-TIMEOUT_S = 600.0
+REPLY_TIMEOUT_S = 600.0
 """For a whole reply. The service ends a request after ten minutes itself."""
 
 IDLE_TIMEOUT_S = 120.0
@@ -27,7 +27,7 @@ class Service:
 
     api_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float = REPLY_TIMEOUT_S
     idle_timeout_s: float = IDLE_TIMEOUT_S
     extra_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 

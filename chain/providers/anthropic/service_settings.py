@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chain.config.provider import COMMON_KEYS, Definition, ModelCheck, ModelSettings, Provider
 from chain.config.values import Values, variables
 from chain.config.yamlfile import Node
-from chain.providers.anthropic.service import IDLE_TIMEOUT_S, TIMEOUT_S, Parameters, Price, Service
+from chain.providers.anthropic.service import IDLE_TIMEOUT_S, REPLY_TIMEOUT_S, Parameters, Price, Service
 
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel
@@ -39,7 +39,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         # is asked for, in words of its own.
         api_key=values.secret(key, needed=base_url is not None),
         base_url=base_url,
-        timeout_s=values.seconds(keys.get("timeout_s"), TIMEOUT_S),
+        timeout_s=values.seconds(keys.get("timeout_s"), REPLY_TIMEOUT_S),
         idle_timeout_s=values.seconds(keys.get("idle_timeout_s"), IDLE_TIMEOUT_S),
         extra_headers=values.headers(keys.get("extra_headers")),
     )

@@ -25,13 +25,13 @@ MAX_EVENT = 16 * 1024 * 1024
 MAX_REPLY = 64 * 1024 * 1024
 """Bytes of a whole stream: a reply of 128,000 tokens has 20 MB when each token is an event of its own."""
 
-MAX_BLOCKS = 1_000
+MAX_REPLY_BLOCKS = 1_000
 """Blocks of a reply; each tool call is one."""
 
 MAX_COUNT = 10**12
 """Tokens: a higher count cannot be true, and the price of one with hundreds of digits could not be computed."""
 
-MAX_NESTING = 100
+MAX_JSON_NESTING = 100
 """Levels of JSON in a block: JSON nested nearly as deep as the interpreter's stack could be read, but not written."""
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -189,8 +189,8 @@ class ReplyReader:
     def _open(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
         if not isinstance(index, int) or index in self._blocks:
             raise BrokenStream("a block of it begins twice or has no number")
-        if len(self._blocks) >= MAX_BLOCKS:
-            raise BrokenStream(f"it has more than {MAX_BLOCKS:,} blocks")
+        if len(self._blocks) >= MAX_REPLY_BLOCKS:
+            raise BrokenStream(f"it has more than {MAX_REPLY_BLOCKS:,} blocks")
         self._blocks[index] = opened = _Open(block, signature=[_text(block.get("signature") or "")])
         kind = block["type"]
         return self._append(opened, kind, block[kind]) if kind in ("text", "thinking") and block.get(kind) else ()
@@ -268,7 +268,7 @@ def _text(value: object) -> str:
 def _checked(value: object) -> object:
     """The value, if it can be sent back as JSON. Raises ``ValueError``."""
     level = [value]
-    for _ in range(MAX_NESTING):
+    for _ in range(MAX_JSON_NESTING):
         if not level:
             return value
         if any(isinstance(v, float) and not math.isfinite(v) for v in level):

@@ -61,7 +61,7 @@ class _Reader:
         if not keys.keys() & set(_ACTIONS):
             raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
         when = self._when(keys.pop("when")) if "when" in keys else When()
-        known = {*rules.NAMES, *groups(*when.patterns.values())}
+        known = {*rules.RULE_NAMES, *groups(*when.patterns.values())}
         collect: dict[str, Collection] = {}
         for name, each in keys.pop("collect").mapping().items() if "collect" in keys else ():
             if name in known:

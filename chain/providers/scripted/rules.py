@@ -46,7 +46,7 @@ Template: TypeAlias = str
 
 Source: TypeAlias = Literal["results", "conversation", "latest", "query", "stdin", "interruption", "tail"]
 
-NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tail", "file", "offered")
+RULE_NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result", "tail", "file", "offered")
 PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
@@ -56,7 +56,7 @@ INDENTATION = "    "
 SLOT = re.compile(
     r"\$(?:\$|\{(?P<name>[A-Za-z0-9_.]+)(?:\|(?P<form>number|list|indent|s|\d{1,3}))?(?::-(?P<default>[^}]*))?\})?"
 )
-NUMBER = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
+NUMBER_PATTERN = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - J
             form = alone and alone["form"]
             if form == "list":
                 return [line for line in text.split("\n") if line.strip()]
-            if form == "number" and (number := NUMBER.fullmatch(text.strip())):
+            if form == "number" and (number := NUMBER_PATTERN.fullmatch(text.strip())):
                 return float(text) if number[1] else int(text)
             return text
         case _:

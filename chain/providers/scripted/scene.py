@@ -15,7 +15,7 @@ from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, When
 from chain.text.search import SearchBudget
-from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, WORDS, how_often
+from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, USER_WORDS, how_often
 
 _QUERY = re.compile(r"^\[run \d+, (?:query|task)\] (.*(?:\n(?!\[run \d+, ).*)*)", re.MULTILINE)
 """What a run was started with, among the user's words that a compaction keeps."""
@@ -135,7 +135,7 @@ class Scene:
             self._nudged = True
         elif text.startswith(COMPACTED):
             # What it stands for is gone but for the words; the latest query is the task that is at work.
-            for query in _QUERY.findall(text.partition(WORDS)[2]):
+            for query in _QUERY.findall(text.partition(USER_WORDS)[2]):
                 self._begin(query)
         elif text.startswith(mark):
             for line in text.removeprefix(mark).split(f"\n\n{mark}"):

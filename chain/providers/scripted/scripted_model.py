@@ -255,7 +255,7 @@ def _list_names(name: str, collection: Collection, items: Sequence[Mapping[str, 
 def _number(text: str) -> Decimal:
     """The number that a text is, or 0: rows without a number add nothing to a sum."""
     text = text.strip().replace(",", "")
-    return Decimal(text) if rules.NUMBER.fullmatch(text) else Decimal(0)
+    return Decimal(text) if rules.NUMBER_PATTERN.fullmatch(text) else Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)

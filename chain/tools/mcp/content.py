@@ -18,7 +18,7 @@ from chain.tools.tool import ToolOutput
 
 MAX_IMAGES = 10
 """Images of a result."""
-MAX_IMAGE_BYTES = 10_000_000
+MAX_RESULT_IMAGE_BYTES = 10_000_000
 """Bytes of all images of a result: services refuse requests of 32 MB, which include earlier results."""
 MAX_COMPARED = 100_000
 """Characters of the texts that are compared with structured content: parsed, they take twenty times the memory."""
@@ -92,7 +92,7 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
         return f"[{kind} {media_type[:40]}, which is no base64: left out]"
     name = f"image {len(images) + 1}"
     so_far = sum(len(each.data) for each in images) * 3 // 4
-    has_room = len(images) < MAX_IMAGES and so_far + len(content) <= MAX_IMAGE_BYTES
+    has_room = len(images) < MAX_IMAGES and so_far + len(content) <= MAX_RESULT_IMAGE_BYTES
     image = image_of(name, content) if has_room else None
     if image is None:
         return f"[{kind} {media_type[:40]}, {len(content):,} bytes: left out]"

@@ -24,19 +24,19 @@ MAX_TOOLS = 200
 MAX_DESCRIPTION = 10_000
 MAX_SCHEMA = 30_000
 """Characters of each."""
-MAX_CHARS = 300_000
+MAX_OFFER_CHARS = 300_000
 """Characters of all descriptions and schemas of a server."""
-MAX_VALUES, MAX_ALL_VALUES = 2_000, 10_000
+MAX_SCHEMA_VALUES, MAX_ALL_VALUES = 2_000, 10_000
 """Values in a schema, and in all schemas of a server: checking this many takes 2 s at most."""
-MAX_JUDGED = 2 * MAX_TOOLS
+MAX_CHECKED_TOOLS = 2 * MAX_TOOLS
 """Tools of a list that are checked."""
 MAX_LEVELS = 30
 """Levels of a schema."""
 MAX_PROMPTS = 200
 """Prompts of a server: as many as tools."""
-MAX_SHOWN = 300
+MAX_SERVER_TEXT = 300
 """Characters that are shown of what a prompt does, of an error and of progress."""
-MAX_TOLD = 3
+MAX_NAMED_TOOLS = 3
 """Tools that are named of those that were left out."""
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
@@ -68,7 +68,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         description = _description(server, raw)
         if first.get(full) == raw:
             continue  # the server repeats its list
-        if len(found) == MAX_TOOLS or n >= MAX_JUDGED:
+        if len(found) == MAX_TOOLS or n >= MAX_CHECKED_TOOLS:
             fault = f"there are more than {MAX_TOOLS}"
         elif full in found:
             fault = "it is one more of that name"
@@ -82,7 +82,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             text = json.dumps(schema)
             chars += len(description) + len(text)
             values += sum(1 for _ in _parts(schema))
-            is_much = chars > MAX_CHARS or values > MAX_ALL_VALUES
+            is_much = chars > MAX_OFFER_CHARS or values > MAX_ALL_VALUES
             fault = "there is too much of them all" if is_much else _schema_fault(text)
         if fault:
             faults.append(f"{name[:40]!r} ({fault})")
@@ -90,14 +90,14 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         first[full] = raw
         found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, name)
-    left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_TOLD)}." if faults else ""
+    left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_NAMED_TOOLS)}." if faults else ""
     return tuple(found.values()), left_out
 
 
 def prompts_of(listed: Iterable[_Json]) -> tuple[tuple[_Json, ...], tuple[tuple[str, str], ...]]:
     """Return the usable prompts of a list, and for each its name and what it does."""
     found = tuple(islice(filter(_is_prompt, listed), MAX_PROMPTS))
-    return found, tuple((p["name"], in_a_row(str(p.get("description", "")), MAX_SHOWN)) for p in found)
+    return found, tuple((p["name"], in_a_row(str(p.get("description", "")), MAX_SERVER_TEXT)) for p in found)
 
 
 def _is_prompt(raw: _Json) -> bool:
@@ -128,12 +128,12 @@ def _form_fault(full: str, raw: _Json, description: str) -> str:
     levels = [level for _, level in _parts(schema)]
     if max(levels) > MAX_LEVELS:
         return f"its schema has more than {MAX_LEVELS} levels"
-    if len(levels) > MAX_VALUES:
-        return f"its schema has more than {MAX_VALUES:,} values"
+    if len(levels) > MAX_SCHEMA_VALUES:
+        return f"its schema has more than {MAX_SCHEMA_VALUES:,} values"
     return f"its schema has more than {MAX_SCHEMA:,} characters" if len(json.dumps(schema)) > MAX_SCHEMA else ""
 
 
-@lru_cache(maxsize=MAX_JUDGED)  # a restarted or changed server has most schemas again
+@lru_cache(maxsize=MAX_CHECKED_TOOLS)  # a restarted or changed server has most schemas again
 def _schema_fault(text: str) -> str:
     """Return why a tool is left out by its schema, or an empty string. This is slow."""
     schema = json.loads(text)

@@ -168,7 +168,7 @@ class Servers:
             try:
                 then(await self._servers[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), offers.MAX_SHOWN)}")
+                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), offers.MAX_SERVER_TEXT)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(ask)
@@ -242,7 +242,7 @@ class _Running:
                 ended = await keep_connected(how, self._around.guard, self._around.env, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
-            self._error = content.in_a_row(ended, offers.MAX_SHOWN)
+            self._error = content.in_a_row(ended, offers.MAX_SERVER_TEXT)
             self._connection = None
             self._explained.set()
             self.settled.set()
@@ -310,7 +310,7 @@ class _Running:
             if (now := trio.current_time()) >= told_at + PROGRESS_S:
                 told_at = now
                 said = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-                context.progress(said[: offers.MAX_SHOWN])
+                context.progress(said[: offers.MAX_SERVER_TEXT])
 
         call = _ActiveCall(context)
         self._calls.append(call)

@@ -41,7 +41,7 @@ MAX_ERRORS = 4_096
 """Bytes kept of a program's standard error."""
 ENDING_S = 0.1
 """Seconds to wait for a program's last output and exit code."""
-MAX_PAGES, MAX_LISTED, MAX_LIST_BYTES = 50, 10_000, 10_000_000
+MAX_PAGES, MAX_LIST_ENTRIES, MAX_LIST_BYTES = 50, 10_000, 10_000_000
 """Pages, entries and bytes of a list."""
 
 Json: TypeAlias = Mapping[str, Any]
@@ -127,11 +127,11 @@ class ServerConnection:
                 self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
             cursor = answer.get("nextCursor")
-            if not isinstance(cursor, str) or cursor in ("", *cursors) or len(found) >= MAX_LISTED:
+            if not isinstance(cursor, str) or cursor in ("", *cursors) or len(found) >= MAX_LIST_ENTRIES:
                 break
             cursors.add(cursor)
             params = {"cursor": cursor}
-        return found[:MAX_LISTED]
+        return found[:MAX_LIST_ENTRIES]
 
 
 async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:

@@ -23,10 +23,10 @@ from pydantic_core import from_json
 from chain.config.servers import Address
 from chain.text.plain import escape_json
 from chain.tools.mcp.traffic import (
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_VALUES,
     MAX_PER_S,
-    MAX_ROW,
     MAX_SMALL,
-    MAX_VALUES,
     READ_COST,
     OverBoundError,
     Traffic,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 32
 """Messages that wait until the server reads them. They include answers to its requests, which limits these."""
-CONNECT_S, SILENT_S = 15.0, 300.0
+SERVER_CONNECT_S, SILENT_S = 15.0, 300.0
 """Timeouts for a connection and between two parts of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
 """Cost of a stream that carries no answer: without it, a server could make the client reopen it without a pause."""
@@ -190,8 +190,8 @@ class _Body(httpx2.AsyncByteStream):
         """Return a large message or event without its result. Raises ``OverBoundError``."""
         row, traffic, others = part, self._traffic, list[bytes]()
         if self._is_events:
-            if part.count(b"\n") + part.count(b"\r") > MAX_VALUES:
-                traffic.exceed(f"it sent an event of more than {MAX_VALUES:,} lines")
+            if part.count(b"\n") + part.count(b"\r") > MAX_MESSAGE_VALUES:
+                traffic.exceed(f"it sent an event of more than {MAX_MESSAGE_VALUES:,} lines")
             lines = [line for line in part.splitlines() if line]
             row = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
             others = [line for line in lines if not line.startswith(b"data:")]  # the event's name and id
@@ -215,14 +215,14 @@ async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tupl
     client = httpx2.AsyncClient(
         # Compressed, a small response could be a large one.
         headers={"accept-encoding": "identity", **address.headers},
-        timeout=httpx2.Timeout(SILENT_S, connect=CONNECT_S),
+        timeout=httpx2.Timeout(SILENT_S, connect=SERVER_CONNECT_S),
         event_hooks={"response": [partial(inspect, traffic)]},
     )
     async with (
         client,
         # The server is not told that the session ends: waiting for its answer could delay the end.
         streamable_http_client(
-            address.url, http_client=client, max_sse_event_size=MAX_ROW, terminate_on_close=False
+            address.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES, terminate_on_close=False
         ) as (read, write),
         trio.open_nursery() as nursery,
     ):

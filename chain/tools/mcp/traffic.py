@@ -28,18 +28,18 @@ from pydantic_core import from_json
 from chain.concurrency.threads import Threads
 from chain.errors import ToolError
 
-MAX_ROW, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
+MAX_MESSAGE_BYTES, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
 """Bytes of a message (room for the largest image that models accept), and of all incomplete messages.
 
 Parsing a message takes 20 ms, and four times its size.
 """
 MAX_SMALL = 256 * 1024
 """Bytes of a message that is parsed in the trio thread, and of every message that is not a result."""
-MAX_VALUES = 50_000
+MAX_MESSAGE_VALUES = 50_000
 """Commas, opening brackets and strings of a message: parsing this many takes 20 ms and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
 """Bytes read in a second before the rest waits; one read and one value count as this many bytes."""
-MAX_ROWS = 2_000
+MAX_MESSAGES_PER_S = 2_000
 """Messages in a second: more than any server needs for its progress."""
 WRONG_ANSWER = "The server's answer is not a valid result."
 
@@ -96,8 +96,8 @@ class Traffic:
     async def hold(self, holder: object, size: int, cost: int) -> None:
         """Spend the cost of a read and note how many bytes its reader holds. Raises ``OverBoundError``."""
         self.held[holder] = size
-        if size > MAX_ROW or sum(self.held.values()) > MAX_HELD:
-            self.exceed(f"it sent a message of more than {MAX_ROW:,} bytes, or {MAX_HELD:,} at once")
+        if size > MAX_MESSAGE_BYTES or sum(self.held.values()) > MAX_HELD:
+            self.exceed(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_HELD:,} at once")
         await self.spend(cost)
 
     async def admits(self, row: bytes | bytearray) -> bool:
@@ -106,15 +106,15 @@ class Traffic:
         is_small = len(row) <= MAX_SMALL
         await self.spend(VALUE_COST * sum(map(row.count, (*_SIGNS, b'"'))) if is_small else 0)
         self._rows += 1
-        if self._rows > MAX_ROWS:
-            self.exceed(f"it sent more than {MAX_ROWS:,} messages in a second")
+        if self._rows > MAX_MESSAGES_PER_S:
+            self.exceed(f"it sent more than {MAX_MESSAGES_PER_S:,} messages in a second")
         return is_small
 
     async def parse(self, row: bytes) -> JSONRPCMessage:
         """Parse a large message in a thread. Raises ``ValueError`` and ``OverBoundError``."""
         async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
-                self.exceed(f"it sent a message of more than {MAX_VALUES:,} values")
+                self.exceed(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
             message = await _THREADS.run(partial(parsed, row))
         if isinstance(message, JSONRPCNotification):
             message.params = None  # no notification has much that is of use
@@ -124,12 +124,12 @@ class Traffic:
 
 
 def has_too_many_values(row: bytes) -> bool:
-    """Return whether a message has more than ``MAX_VALUES`` commas, opening brackets and strings."""
+    """Return whether a message has more than ``MAX_MESSAGE_VALUES`` commas, opening brackets and strings."""
     plain = row.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if (quotes := plain.count(b'"')) > 2 * MAX_VALUES:
+    if (quotes := plain.count(b'"')) > 2 * MAX_MESSAGE_VALUES:
         return True
     between = plain.split(b'"')[::2]  # the parts outside of strings
-    return quotes // 2 + sum(part.count(sign) for part in between for sign in _SIGNS) > MAX_VALUES
+    return quotes // 2 + sum(part.count(sign) for part in between for sign in _SIGNS) > MAX_MESSAGE_VALUES
 
 
 def parsed(row: bytes) -> JSONRPCMessage:

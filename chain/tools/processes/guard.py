@@ -55,7 +55,7 @@ class GuardProcess:
         self._bell = keeper.Bell()
         self._bell.watch(control)
         self._children = keeper.ChildList()
-        self._pause_s = keeper.SWEEP_S
+        self._pause_s = keeper.KILL_ROUND_S
 
     def serve(self) -> None:
         """Serve until chain is gone and nothing is left below."""
@@ -137,7 +137,7 @@ class GuardProcess:
                     leash.close()  # it left nothing
                 else:
                     self._bereft.append(leash)
-                    self._pause_s = keeper.SWEEP_S
+                    self._pause_s = keeper.KILL_ROUND_S
 
     def _sweep(self) -> None:
         """Kill what came here from keepers that are no more."""

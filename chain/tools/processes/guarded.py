@@ -42,7 +42,7 @@ What hangs in the kernel (a dead network disk) cannot be killed, and must not ho
 START_S = 30.0
 """Seconds for the guard to start; usual are 50 ms."""
 
-GRACE_S = 0.5
+INPUT_END_S = 0.5
 """Seconds for a program that is spoken to, to end when it has read the end of its input."""
 
 CHUNK = 1 << 16
@@ -119,8 +119,8 @@ class Guard:
     async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
         """Start a program that is spoken to; leaving the block ends it, and whatever it started.
 
-        It gets the end of its input first, and ``GRACE_S`` to end by itself. Raises ``ToolError`` if there is no guard,
-        and ``OSError``; that the program itself cannot be started is said by ``GuardedProgram.end``.
+        It gets the end of its input first, and ``INPUT_END_S`` to end by itself. Raises ``ToolError`` if there is no
+        guard, and ``OSError``; that the program itself cannot be started is said by ``GuardedProgram.end``.
         """
         ends: list[int] = []
         try:
@@ -144,7 +144,7 @@ class Guard:
             # Nothing of the program may stay, whatever ends the block.
             with trio.CancelScope(shield=True):
                 await input.aclose()
-                with trio.move_on_after(GRACE_S):
+                with trio.move_on_after(INPUT_END_S):
                     await call.ended()
                 await call.close()
                 await errors.aclose()

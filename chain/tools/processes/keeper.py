@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from chain.tools.processes import fence
 
-SWEEP_S, MAX_SWEEP_S = 0.001, 1.0
+KILL_ROUND_S, MAX_SWEEP_S = 0.001, 1.0
 """Seconds between two rounds of killing: what was forked during one is found in the next.
 
 Each takes twice as long as the one before, up to the second number: what hangs in the kernel, or runs as another user
@@ -28,7 +28,7 @@ by set-user-id, cannot be killed, and trying must not cost much.
 MAX_REAPED = 1_000
 """Children that are reaped in one go: in a storm of forks new ones end as fast as they are."""
 
-MAX_COUNTED = 20
+MAX_COUNTED_PROCESSES = 20
 """Processes that are counted before they are killed: a storm of forks must not go on meanwhile."""
 
 _CHUNK, _CHUNK_OF_SOME = 1 << 16, 1 << 8
@@ -113,7 +113,7 @@ class Keeper:
 
     def _end_all(self) -> None:
         """Kill all below, until nothing is left."""
-        pause_s = SWEEP_S
+        pause_s = KILL_ROUND_S
         while not _is_alone():
             kill_tree(self._children.read())
             time.sleep(pause_s)
@@ -336,8 +336,8 @@ def children(pid: int) -> list[int]:
 def count_at_work(pids: Iterable[int]) -> int:
     """How many of these processes, and of those below them, have not ended; no more than are counted in a moment."""
     count, seen, level = 0, 0, list(pids)
-    while level and seen < MAX_COUNTED:
-        looked_at = level[: MAX_COUNTED - seen]
+    while level and seen < MAX_COUNTED_PROCESSES:
+        looked_at = level[: MAX_COUNTED_PROCESSES - seen]
         seen += len(looked_at)
         count += sum(map(_is_at_work, looked_at))
         level = [child for pid in looked_at for child in children(pid)]

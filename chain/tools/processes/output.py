@@ -7,10 +7,10 @@ from collections import deque
 
 from chain.tools.processes.screen import Screen
 
-KEPT = 1_000_000
+KEPT_OUTPUT = 1_000_000
 """Characters that are kept of the beginning, and of the end: far more than any result has, far less than the memory."""
 
-SHOWN = 4_000
+MAX_REPORT = 4_000
 """Characters of one report to people: several screens, of which nobody reads more while more comes."""
 
 
@@ -46,7 +46,7 @@ class Tail:
 class Output:
     """The output of one command: bytes in, the text of the result and what people have not seen yet out."""
 
-    def __init__(self, kept: int = KEPT, shown: int = SHOWN) -> None:
+    def __init__(self, kept: int = KEPT_OUTPUT, shown: int = MAX_REPORT) -> None:
         self._screen = Screen()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head: list[str] = []

@@ -9,7 +9,7 @@ from chain.text.plain import SEQUENCE, UNFINISHED
 HEIGHT = 24
 """Rows that can still be written over; the others have scrolled out. Programs assume so many where they cannot ask."""
 
-WIDEST = 4_096
+MAX_COLUMNS = 4_096
 """Columns. A row that becomes longer scrolls out at once, so that writing over a row always costs little."""
 
 _CONTROL = re.compile(rf"(?=[\x00-\x08\x0d-\x1f\x7f-\x9f])({SEQUENCE}|.)")
@@ -29,7 +29,7 @@ class Screen:
     def add(self, text: str) -> str:
         """Accept what the command wrote next. Return what can no longer be written over."""
         text = (self._begun + text).replace("\r\n", "\n")
-        begun = UNFINISHED.search(text, max(len(text) - WIDEST, 0))
+        begun = UNFINISHED.search(text, max(len(text) - MAX_COLUMNS, 0))
         self._begun = "" if begun is None else begun[0]
         parts = _CONTROL.split(text.removesuffix(self._begun))
         return "".join(self._obey(part) if n % 2 else self._write(part) for n, part in enumerate(parts) if part)
@@ -50,7 +50,7 @@ class Screen:
         if new := more[below:]:
             self._rows += new
             self._y, self._x = len(self._rows) - 1, len(new[-1])
-        is_wide = len(self._rows[self._y]) > WIDEST
+        is_wide = len(self._rows[self._y]) > MAX_COLUMNS
         count = len(self._rows) if is_wide else max(len(self._rows) - HEIGHT, 0)
         gone = "".join(f"{row}\n" for row in self._rows[:count])
         self._rows, self._y = self._rows[count:] or [""], max(self._y - count, 0)
@@ -90,5 +90,5 @@ class Screen:
         return ""
 
     def _go(self, y: int, x: int) -> None:
-        self._y, self._x = max(min(y, HEIGHT - 1), 0), max(min(x, WIDEST), 0)
+        self._y, self._x = max(min(y, HEIGHT - 1), 0), max(min(x, MAX_COLUMNS), 0)
         self._rows += [""] * (self._y + 1 - len(self._rows))

@@ -38,7 +38,7 @@ from chain.tools.protected import changed_files
 from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
-TIMEOUT_S = 120.0
+COMMAND_TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
 
 MAX_TIMEOUT_S = 3_600.0
@@ -50,7 +50,7 @@ MAX_COMMAND = 131_071
 PROGRESS_S = 0.1
 """Seconds between two reports of output: a flood would drown the terminal and every other task."""
 
-LOOK_S = 1.0
+INSPECTION_S = 1.0
 """Seconds for each inspection of what is protected, before and after a command."""
 
 LONGEST_ROW = 400
@@ -83,7 +83,7 @@ class _CommandSubject(Subject):
         return "" if pattern is None else ", but none with ; | & < > $ ` or a line break"
 
 
-COMMANDS = _CommandSubject()
+COMMAND_SUBJECT = _CommandSubject()
 
 
 def shell_tools(
@@ -99,7 +99,12 @@ def shell_tools(
     shell = _Shell(guard, rules, unattended(rules.environment(environ)), found)
     # Its own limit is a parameter, so the one of all tools is not for it.
     made = tool(
-        name="shell", kind="execute", timeout_s=math.inf, needs_approval=True, preview=shell.preview, subject=COMMANDS
+        name="shell",
+        kind="execute",
+        timeout_s=math.inf,
+        needs_approval=True,
+        preview=shell.preview,
+        subject=COMMAND_SUBJECT,
     )
     return (made(shell.run),)
 
@@ -120,12 +125,14 @@ class _Shell:
     found: Protections | None
 
     async def preview(
-        self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = "."
+        self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
     ) -> Preview | None:
         """What people are asked about; raises ``ToolError`` for what would not be run."""
         return (await self._check(ctx, command, timeout_s, workdir)).shown
 
-    async def run(self, ctx: ToolContext, command: str, timeout_s: float = TIMEOUT_S, workdir: str = ".") -> ToolOutput:
+    async def run(
+        self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
+    ) -> ToolOutput:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
 
         It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
@@ -191,17 +198,17 @@ class _Shell:
         """Tell people if the block changed what runs or is trusted outside of the sandbox."""
         is_fenced, before, after = "writes" in now.sandbox.held, None, None
         look = partial(self.rules.protected.snapshot, ctx.workspace.absolute(), now.folder, is_fenced=is_fenced)
-        with trio.move_on_after(LOOK_S):
+        with trio.move_on_after(INSPECTION_S):
             before = await _THREADS.run(look, abandon_on_cancel=True)
         try:
             yield
         finally:
             # Also after an interrupt, which must not wait for a disk that hangs.
-            with trio.move_on_after(LOOK_S if before is not None else 0, shield=True):
+            with trio.move_on_after(INSPECTION_S if before is not None else 0, shield=True):
                 after = await _THREADS.run(partial(look, before or ()), abandon_on_cancel=True)
             if before is None or after is None:
                 what = "changed what git runs, or what chain trusts"
-                ctx.notice(f"Whether a command {what}, could not be inspected within {LOOK_S:g} s.")
+                ctx.notice(f"Whether a command {what}, could not be inspected within {INSPECTION_S:g} s.")
             elif files := changed_files(before, after):
                 ctx.notice(_changed(files, ctx.workspace))
 
@@ -226,7 +233,7 @@ class _Shell:
 def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path) -> Preview:
     elsewhere = as_text(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {spelled_out(elsewhere)}"] if elsewhere else []
-    conditions += [f"for at most {timeout_s:g} s"] if timeout_s != TIMEOUT_S else []
+    conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
     # Before the command, each row of which then has a sign: it could begin and end in rows that look the same.
     gaps = box.gaps
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []

@@ -41,10 +41,10 @@ _ISATAP = 0x5EFE
 _LOCAL = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
 """Local networks. 100.64.0.0/10 is that of providers and of private networks made over the internet."""
 
-MAX_LISTED = 5
+MAX_SHOWN_ADDRESSES = 5
 """Addresses that a question shows: they tell what the host is wanted for."""
 
-MAX_SHOWN = 500
+MAX_ADDRESS_CHARS = 500
 """Characters of each."""
 
 
@@ -109,9 +109,9 @@ class Permits:
         """Returns if a host may be visited; ``wanted`` are the addresses there. Raises ``Refused``."""
         if covers(self._hosts, host) or folded(host) in map(folded, by_user):
             return
-        listed = [beginning(each, MAX_SHOWN) for each in wanted[:MAX_LISTED]]
-        if len(wanted) > MAX_LISTED:
-            listed.append(f"and {len(wanted) - MAX_LISTED} more there")
+        listed = [beginning(each, MAX_ADDRESS_CHARS) for each in wanted[:MAX_SHOWN_ADDRESSES]]
+        if len(wanted) > MAX_SHOWN_ADDRESSES:
+            listed.append(f"and {len(wanted) - MAX_SHOWN_ADDRESSES} more there")
         await self._ask(host, "\n".join([f"research visits {host}:", *listed]))
 
     async def of_target(self, host: str, found: Iterable[Address], by_user: Collection[str]) -> None:

@@ -30,7 +30,7 @@ MAX_MEMORY = 2 * 1024 * 1024 * 1024
 MAX_CPU_S = 15
 """Seconds of processor time, above what its caller waits."""
 
-MAX_ROWS = 100_000
+MAX_PAGE_ROWS = 100_000
 """Rows that are given back; a page of more is a file of data, and ranking them would take seconds."""
 
 _UP_TO_WORD = re.compile(r".*\W", re.DOTALL)
@@ -160,7 +160,7 @@ def main(library: str, kind: str, charset: str) -> None:
     is_html = kind == "html"
     text = decoded(lifeline.received(), charset, is_html=is_html)
     rows = ((n, piece) for n, row in (numbered(paragraphs(text)) if is_html else lines(text)) for piece in pieces(row))
-    for n, piece in islice(rows, MAX_ROWS):
+    for n, piece in islice(rows, MAX_PAGE_ROWS):
         sys.stdout.buffer.write(f"{n}\t{piece}\n".encode("utf-8", "replace"))
 
 

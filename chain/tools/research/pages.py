@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 SOURCE_S = 30.0
 """Seconds for visiting a source; those in which a question waits do not count."""
 
-MAX_BYTES = 5 * 1024 * 1024
+MAX_SOURCE_BYTES = 5 * 1024 * 1024
 """Bytes of a source that are read, once decompressed: more than any page that people read."""
 
-CONNECT_S = 10.0
+HOST_CONNECT_S = 10.0
 """Seconds to connect to one of a host's addresses, so that there is time left for another."""
 
 TEXT_S = 10.0
@@ -154,7 +154,7 @@ class Web:
             "host": url.netloc.decode("ascii"),
         }
         extensions = {"sni_hostname": host_in(url).rstrip(".")}
-        timeout = httpx2.Timeout(None, connect=CONNECT_S)
+        timeout = httpx2.Timeout(None, connect=HOST_CONNECT_S)
         hosts = targets or [host_in(url)]
         try:
             # Not by trust_env: a client that looks for a proxy itself might find another than the one that we found,
@@ -224,7 +224,7 @@ class _Unpacked:
 
     def feed(self, chunk: bytes) -> bool:
         """Add what came, as long as more is wanted; whether it still is."""
-        room = MAX_BYTES + 1 - len(self.raw)
+        room = MAX_SOURCE_BYTES + 1 - len(self.raw)
         if self.is_broken or not room:
             return False
         try:
@@ -236,7 +236,7 @@ class _Unpacked:
                 self._is_deflate, self._unpacker = False, zlib.decompressobj(-zlib.MAX_WBITS)
                 return self.feed(chunk)
             self.is_broken = True
-        return not self.is_broken and len(self.raw) <= MAX_BYTES
+        return not self.is_broken and len(self.raw) <= MAX_SOURCE_BYTES
 
 
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
@@ -249,7 +249,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
                 reading.cancel()
     if body.is_broken:
         raise Unreadable("is not compressed as it says")
-    return bytes(body.raw[:MAX_BYTES]), len(body.raw) > MAX_BYTES
+    return bytes(body.raw[:MAX_SOURCE_BYTES]), len(body.raw) > MAX_SOURCE_BYTES
 
 
 async def text_of_page(page: WebPage) -> PageText:
@@ -314,7 +314,7 @@ def _why(error: BaseException) -> str:
     if isinstance(error, httpx2.ProxyError):
         return "cannot be reached: the proxy refused"
     if isinstance(error, httpx2.ConnectTimeout):
-        return f"cannot be reached: nobody answered within {CONNECT_S:g} s"
+        return f"cannot be reached: nobody answered within {HOST_CONNECT_S:g} s"
     for cause in causes:
         if isinstance(cause, OSError) and cause.errno:
             return f"cannot be reached: {os.strerror(cause.errno)}"

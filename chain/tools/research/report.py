@@ -20,7 +20,7 @@ MAX_RESULT = 24_000
 BEGINNING = 1_500
 """Characters of a source's beginning: enough to see what it is."""
 
-MAX_ROW = 300
+MAX_OTHER_ROW = 300
 """Characters of a row that is no place: a heading, a note, a neighbour."""
 
 MIN_ROW = 20
@@ -127,7 +127,7 @@ def chars_in(rows: Iterable[str]) -> int:
 
 def on_one_row(text: str) -> str:
     """A text on one row."""
-    return beginning(" ".join(text.split()), MAX_ROW)
+    return beginning(" ".join(text.split()), MAX_OTHER_ROW)
 
 
 def _places(findings: Iterable[Finding], shown: dict[Key, bool], most: int) -> list[str]:
@@ -138,7 +138,7 @@ def _places(findings: Iterable[Finding], shown: dict[Key, bool], most: int) -> l
             continue
         new = [(finding.key, True, f"{finding.place}: {finding.text}")]
         near = (each for each in finding.near if each.key not in shown)
-        new += [(each.key, each.score > 0, f"  {_numbered(each, MAX_ROW)}") for each in near]
+        new += [(each.key, each.score > 0, f"  {_numbered(each, MAX_OTHER_ROW)}") for each in near]
         for key, fits, row in new:
             most -= len(row) + 1
             if most < 0:

@@ -28,8 +28,8 @@ from chain.tools.research import ranking
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.course import Course, Source
 from chain.tools.research.hosts import Permits, Refused
-from chain.tools.research.page_text import MAX_ROWS, pieces
-from chain.tools.research.pages import MAX_BYTES, SOURCE_S, Web, text_of_page
+from chain.tools.research.page_text import MAX_PAGE_ROWS, pieces
+from chain.tools.research.pages import MAX_SOURCE_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.research.ranking import Finding, Judge, Row
 from chain.tools.research.report import MAX_RESULT, Beginning, Report, on_one_row, rendered
 from chain.tools.tool import Subject, Tool, ToolContext, tool
@@ -38,9 +38,9 @@ MAX_SOURCES = 50
 """Sources of one call; at 30 s each that is 25 minutes."""
 
 MAX_TOPIC = 1_000
-MAX_NAME = 2_000
+MAX_SOURCE_NAME = 2_000
 
-MAX_PLACES = 12
+MAX_SHOWN_PLACES = 12
 """Places that are shown of a source: enough to see which file or page to read."""
 
 MAX_IN_FOLDER = 512 * 1024
@@ -155,8 +155,8 @@ class _Research:
         """What a source has. Raises ``Refused``, ``Unreadable`` and ``ToolError``."""
         name, course, workspace = source.name, self._course, self._ctx.workspace
         judge = ranking.judge(course.sought, course.preferred, course.ignored)
-        if len(name) > MAX_NAME:
-            raise Unreadable(f"has more than {MAX_NAME} characters")
+        if len(name) > MAX_SOURCE_NAME:
+            raise Unreadable(f"has more than {MAX_SOURCE_NAME} characters")
         if courses.is_address(name):
             return await self._look_at_page(name, name, judge)
         try:
@@ -180,8 +180,8 @@ class _Research:
         opening = Beginning(judge)
         where = f"{page.address}: {text.unit} "
         findings = ranking.findings_in(opening.noted(text.rows, where), judge, where)
-        found = await _THREADS.run(partial(ranking.best, findings, MAX_PLACES), abandon_on_cancel=True)
-        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) >= MAX_ROWS else []
+        found = await _THREADS.run(partial(ranking.best, findings, MAX_SHOWN_PLACES), abandon_on_cancel=True)
+        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) >= MAX_PAGE_ROWS else []
         return Report(name, found=found, opening=opening, notes=tuple(notes))
 
     def _judged(self, report: Report) -> Report:
@@ -204,8 +204,8 @@ class _Research:
         return "\n".join([*head, *rendered(reports, most), *end]).lstrip("\n")
 
 
-_FIRST_ROWS = f"Only the first {MAX_ROWS:,} rows of it were looked at."
-_CUT = f"Only the first {MAX_BYTES // 1024**2} MB were read."
+_FIRST_ROWS = f"Only the first {MAX_PAGE_ROWS:,} rows of it were looked at."
+_CUT = f"Only the first {MAX_SOURCE_BYTES // 1024**2} MB were read."
 
 
 @dataclass(slots=True)
@@ -230,19 +230,19 @@ def _search(workspace: Path, name: str, judge: Judge) -> Report:
         entry = tree.entries[0]
         if entry.parts is not None:
             open_file(tree.root, entry.parts, entry.shown).close()
-        found = ranking.best(_findings(tree, judge, passed, opening, MAX_BYTES), MAX_PLACES)
+        found = ranking.best(_findings(tree, judge, passed, opening, MAX_SOURCE_BYTES), MAX_SHOWN_PLACES)
         if passed.binary:
             raise ToolError(f"{entry.shown} is a binary file; only text can be searched.")
         title = ""
     else:
-        found = ranking.best(_findings(tree, judge, passed, opening, MAX_IN_FOLDER), MAX_PLACES)
+        found = ranking.best(_findings(tree, judge, passed, opening, MAX_IN_FOLDER), MAX_SHOWN_PLACES)
         title = f"{counted(len(tree.entries), 'file')}: {', '.join(entry.shown for entry in tree.entries)}"
         opening = opening.without_beginning()
     return Report(name, found=found, title=title, opening=opening, notes=(*passed.notes(), *tree.notes()))
 
 
 def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Beginning, most: int) -> Iterator[Finding]:
-    left = MAX_BYTES
+    left = MAX_SOURCE_BYTES
     for entry in tree.entries:
         trio.from_thread.check_cancelled()
         if entry.parts is None:
@@ -253,7 +253,7 @@ def _findings(tree: Tree, judge: Judge, passed: _Passed, opening: Beginning, mos
         try:
             with open_file(tree.root, entry.parts, entry.shown) as file:
                 size = os.fstat(file.fileno()).st_size
-                if size > most and most < MAX_BYTES:
+                if size > most and most < MAX_SOURCE_BYTES:
                     passed.large += 1
                     continue
                 raw = file.peek() if FileText.of(file.peek()) is None else file.read(left)

@@ -105,7 +105,7 @@ async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
         assert "more than 200" in made.notices[0]
         prompts = made.servers.views[0].prompts
         assert len(prompts) == 200
-        assert max(len(about) for _, about in prompts) == offers.MAX_SHOWN
+        assert max(len(about) for _, about in prompts) == offers.MAX_SERVER_TEXT
         made.servers.ask_prompt("h", "greet", ["Ada"], print)
         await until_async(lambda: len(made.notices) == 2)
         assert made.notices[1].startswith("h: no no no")
@@ -226,7 +226,7 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
 async def test_one_that_does_not_start_is_told_once(
     log: Path, act: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "MAX_ROWS", 100)
+    monkeypatch.setattr(traffic, "MAX_MESSAGES_PER_S", 100)
     monkeypatch.setattr(server_connection, "START_S", 0.5 if act == "silent" else math.inf)
     monkeypatch.setattr(server_connection, "ENDING_S", math.inf if act == "die-first" else 0.1)
     async with running(log.parent, hostile(log, act), hostile(log.with_name("i"), name="i")) as made:
@@ -309,7 +309,7 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("act", ["gush", "huge"])
 async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic, "MAX_ROWS", 100)
+    monkeypatch.setattr(traffic, "MAX_MESSAGES_PER_S", 100)
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
         with pytest.raises(ToolError, match="it sent "):
@@ -393,4 +393,4 @@ async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypa
 def test_a_picture_of_the_largest_size_fits_a_message() -> None:
     from chain.tools.paths import MAX_WHOLE
 
-    assert traffic.MAX_ROW > MAX_WHOLE * 4 / 3
+    assert traffic.MAX_MESSAGE_BYTES > MAX_WHOLE * 4 / 3

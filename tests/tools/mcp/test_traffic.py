@@ -12,18 +12,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from chain.tools.mcp.streams import MAX_WAITING, Outgoing
 from chain.tools.mcp.traffic import (
+    MAX_MESSAGE_BYTES,
+    MAX_MESSAGE_VALUES,
+    MAX_MESSAGES_PER_S,
     MAX_PER_S,
-    MAX_ROW,
-    MAX_ROWS,
     MAX_SMALL,
-    MAX_VALUES,
     OverBoundError,
     Traffic,
     has_too_many_values,
     parsed,
 )
 
-MANY = MAX_VALUES + 1
+MANY = MAX_MESSAGE_VALUES + 1
 RESULT = b'{"jsonrpc":"2.0","id":1,"result":{"a":%s}}'
 
 
@@ -33,7 +33,7 @@ RESULT = b'{"jsonrpc":"2.0","id":1,"result":{"a":%s}}'
         (b'"' + b"1," * MANY + b'"', False),
         (b'["' + b'\\"[' * MANY + b'\\\\", ""]', False),
         (b'["' + b"\\n," * MANY + b'", "a' + b"," * 600_000 + b'"]', False),
-        (b'"' + b"\\\\" * MANY + b'"' + b"," * MAX_VALUES, True),
+        (b'"' + b"\\\\" * MANY + b'"' + b"," * MAX_MESSAGE_VALUES, True),
         (b'"never ends' + b"," * MANY + b"\\", False),
         (b" " * 200_000 + b"," * 3 + b'"' + b"," * MANY + b'"', False),
         (b" " * 200_000 + b"," * MANY, True),
@@ -126,7 +126,7 @@ async def test_values_cost_as_much_as_they_take(autojump_clock: trio.abc.Clock) 
 async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock) -> None:
     traffic = Traffic()
     for pause in (1, 0):
-        for _ in range(MAX_ROWS):
+        for _ in range(MAX_MESSAGES_PER_S):
             await traffic.admits(b"")
         await trio.sleep(pause)
     with pytest.raises(OverBoundError, match="2,000 messages in a second"):
@@ -134,11 +134,11 @@ async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock)
     await traffic.spend(1)  # as the reader of its standard error does before the program is ended
 
 
-@pytest.mark.parametrize(("others", "size"), [(0, MAX_ROW + 1), (8, 1)])
+@pytest.mark.parametrize(("others", "size"), [(0, MAX_MESSAGE_BYTES + 1), (8, 1)])
 async def test_what_is_held_is_bounded_for_each_message_and_for_all(others: int, size: int) -> None:
     traffic = Traffic()
     for holder in range(others):
-        await traffic.hold(holder, MAX_ROW, 0)
+        await traffic.hold(holder, MAX_MESSAGE_BYTES, 0)
     with pytest.raises(OverBoundError, match="more than 8,388,608 bytes, or 67,108,864 at once"):
         await traffic.hold("more", size, 0)
 

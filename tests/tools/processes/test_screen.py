@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chain.tools.processes.screen import HEIGHT, WIDEST, Screen
+from chain.tools.processes.screen import HEIGHT, MAX_COLUMNS, Screen
 
 
 def shown(*pieces: str) -> str:
@@ -39,7 +39,7 @@ SHOWN = {
     "bell\x07\x00": "bell",
     "page\x0cnext": "page\x0cnext",
     "right\u202eleft": "right\u202eleft",
-    "\x1b[999999999Cx": " " * WIDEST + "x",
+    "\x1b[999999999Cx": " " * MAX_COLUMNS + "x",
     "\x1b[>4;2m\x1b[?25l\x1b[2 qa": "a",
 }
 

@@ -25,7 +25,7 @@ from chain.tools.processes import shell
 from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import Protections, probe
 from chain.tools.processes.sandbox import Sandbox, ShellRules
-from chain.tools.processes.shell import COMMANDS, shell_tools
+from chain.tools.processes.shell import COMMAND_SUBJECT, shell_tools
 from chain.tools.protected import Protected
 from chain.tools.registry import Registry
 from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext, ToolOutput
@@ -564,7 +564,7 @@ async def test_in_another_folder_it_is_another_command(shell_: Shell) -> None:
     assert (here.subject, there.subject) == ("git status", "cd -- docs || exit; git status")
     for allowance in (
         for_always("shell", here),
-        *(parse_allowance(f"shell({text})", {"shell": COMMANDS}) for text in ("git status*", "*")),
+        *(parse_allowance(f"shell({text})", {"shell": COMMAND_SUBJECT}) for text in ("git status*", "*")),
     ):
         assert allowance.covers("shell", here.subject)
         assert not allowance.covers("shell", there.subject)

@@ -16,7 +16,7 @@ from support.site import Answer, Asked, Names, open_site
 from chain.tools.research import pages
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.hosts import Permits, Refused
-from chain.tools.research.pages import MAX_BYTES, Web, WebPage
+from chain.tools.research.pages import MAX_SOURCE_BYTES, Web, WebPage
 from chain.version import VERSION
 
 
@@ -160,13 +160,13 @@ async def test_redirects_that_lead_nowhere(to: str, says: str) -> None:
 async def test_of_a_page_that_never_ends_the_first_part_is_read(sockets: None) -> None:
     async with open_site(x=Answer(is_endless=True)) as site:
         page = await fetch(site.at("/x"))
-        assert (len(page.raw), page.was_cut) == (MAX_BYTES, True)
+        assert (len(page.raw), page.was_cut) == (MAX_SOURCE_BYTES, True)
         await trio.testing.wait_all_tasks_blocked()
         assert site.open == 0
 
 
 async def test_a_page_that_just_fits_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(pages, "MAX_SOURCE_BYTES", 1_000)
     async with open_site(x=Answer(b"x" * 1_000), y=Answer(b"x" * 1_001)) as site:
         assert not (await fetch(site.at("/x"))).was_cut
         assert (await fetch(site.at("/y"))).was_cut
@@ -175,11 +175,11 @@ async def test_a_page_that_just_fits_is_not_cut(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 async def test_what_is_counted_is_the_page_and_not_its_compressed_form(coding: str, sockets: None) -> None:
-    bomb = b"x" * (2 * MAX_BYTES)
+    bomb = b"x" * (2 * MAX_SOURCE_BYTES)
     body = gzip.compress(bomb, 1) if coding == "gzip" else zlib.compress(bomb, 1)
     async with open_site(x=Answer(body, more={"content-encoding": coding})) as site:
         page = await fetch(site.at("/x"))
-    assert (page.raw, page.was_cut) == (b"x" * MAX_BYTES, True)
+    assert (page.raw, page.was_cut) == (b"x" * MAX_SOURCE_BYTES, True)
 
 
 @pytest.mark.parametrize("coding", ["gzip, gzip", "br", "zstd", "odd"])

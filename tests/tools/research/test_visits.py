@@ -14,7 +14,7 @@ from chain import events
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment, parse_line
 from chain.plan import Plan
-from chain.tools.file_tree import MAX_FOUND
+from chain.tools.file_tree import MAX_TREE_ENTRIES
 from chain.tools.research import visits
 from chain.tools.research.report import MAX_RESULT
 from chain.tools.research.visits import research_tools
@@ -182,7 +182,7 @@ async def test_what_was_not_searched_is_said(use: Use, monkeypatch: pytest.Monke
         "Left out: docs/.git/.",
     ]
     assert part(await use("wire", "docs/large.txt"), "docs/large.txt")[0] == "300 places found"
-    monkeypatch.setattr(visits, "MAX_BYTES", 100)
+    monkeypatch.setattr(visits, "MAX_SOURCE_BYTES", 100)
     found = part(await use("wire", "docs/large.txt"), "docs/large.txt")
     assert found[0] == "20 places found"
     assert "were read." in found[-1]
@@ -492,7 +492,7 @@ async def test_the_user_may_leave_out_the_scheme(use: Use) -> None:
 async def test_the_end_of_a_page_that_is_too_long_is_left_out_and_said_to_be(
     use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chain.tools.research.pages.MAX_BYTES", 1_000)
+    monkeypatch.setattr("chain.tools.research.pages.MAX_SOURCE_BYTES", 1_000)
     async with open_site(page=Answer(b"the wire\n" + b"x" * 100 + b"\n", is_endless=True)) as site:
         found = part(await use("wire", site.at("/page")), site.at("/page"))
     assert found[:3] == ["1 place found", f"{site.at('/page')}: line N", "1: the wire"]
@@ -500,6 +500,6 @@ async def test_the_end_of_a_page_that_is_too_long_is_left_out_and_said_to_be(
 
 
 async def test_a_folder_with_very_many_files_says_so(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chain.tools.file_tree.MAX_FOUND", 3)
-    assert MAX_FOUND > 3
+    monkeypatch.setattr("chain.tools.file_tree.MAX_TREE_ENTRIES", 3)
+    assert MAX_TREE_ENTRIES > 3
     assert "Only the first 3 files were looked at" in await use("wire", ".")
