@@ -174,6 +174,31 @@ async def test_what_has_changed_since_it_was_shown_is_not_run() -> None:
         check_invariants(session)
 
 
+@pytest.mark.parametrize(("allow", "times"), [("replace", 1), ("", 2)])
+async def test_only_after_a_person_has_decided_a_call_is_looked_at_again(allow: str, times: int) -> None:
+    seen = 0
+
+    async def shown(ctx: ToolContext) -> Preview:
+        nonlocal seen
+        seen += 1
+        return Preview("one", "f", "one")
+
+    @tool(needs_approval=True, preview=shown)
+    async def replace(ctx: ToolContext) -> str:
+        """Replace it."""
+        return "done"
+
+    scenario = asking("{name: replace, input: {}}")
+    async with open_session(scenario, tools=[replace], use=settings(allow=allow)) as session:
+        with session.chain.answering():
+            session.chain.submit("Do the task")
+            await wait_all_tasks_blocked()
+            if not allow:
+                await answer(session, "y")
+            await session.chain.wait_idle()
+        assert (seen, results(session)) == (times, ["done"])
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
 async def test_a_preview_never_ends_a_run(error: BaseException) -> None:
     async def broken(ctx: ToolContext) -> Preview:
