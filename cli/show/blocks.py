@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 
 MAX_UNFINISHED = 12_000
-"""Of a block other than a fenced one: of hostile text some takes 10 us a character to parse. A longer one is cut."""
+"""Characters of a block other than code: of hostile text some takes 10 us a character to parse. A longer one is cut."""
 
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
 _FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")
 """What begins a list, also in the middle of a paragraph."""
 _HOLDS_BLANK_LINES = re.compile(r" {4}| {0,3}\t| {0,3}(?:[-+*]|\d{1,9}[.)])[ \t\n]")
 """How a line of a list or of an indented code block begins."""
+INDENTED = re.compile(r" {4}| {0,3}\t")
+"""How each line of an indented code block begins."""
 _HEADING = re.compile(r"#{1,6}[ \t\n]")
 _FENCE = re.compile(r"( {0,3})(?:(`{3,}+)(?!.*`)|(~{3,}))")
 _HTML = re.compile(r"( {0,3})<(!--|\?|(?:pre|script|style|textarea)[ \t>\n])", re.IGNORECASE)
@@ -95,6 +97,8 @@ class Blocks:
         """Return whether the line begins the next block, although it does not follow a blank one."""
         if not self._lines or self._end is not None:
             return False
+        if INDENTED.match(self._lines[0]) is not None and not is_blank(line) and INDENTED.match(line) is None:
+            return True
         opening = _FENCE.match(line) or _HTML.match(line)
         if opening is not None and (not opening[1] or not self._holds_blank_lines):
             return True
@@ -106,7 +110,8 @@ class Blocks:
         if self._end is not None:
             return self._end.match(line) is not None and not (self.is_fenced and len(self._lines) == 1)
         is_heading = _HEADING.match(line) is not None and not self._may_be_html
-        return is_heading or self._size > MAX_UNFINISHED or (is_blank(line) and not self._holds_blank_lines)
+        is_too_long = self._size > MAX_UNFINISHED and INDENTED.match(self._lines[0]) is None
+        return is_heading or is_too_long or (is_blank(line) and not self._holds_blank_lines)
 
     def _cut(self) -> str:
         part = "".join(self._lines)

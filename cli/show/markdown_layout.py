@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
-from cli.show.blocks import MAX_UNFINISHED, is_blank
+from cli.show.blocks import INDENTED, MAX_UNFINISHED, is_blank
 from cli.show.highlight import highlighted
 from cli.show.spans import Line, Look, Span, painted_row, plain, safe_row, styled, wrap_all
 from cli.show.text_rows import columns, in_rows
@@ -98,7 +98,8 @@ class MarkdownPage:
     def add(self, source: str, width: int) -> list[str]:
         """Return the rows of the next part. Each has at most ``width`` columns, but code is never cut."""
         self._source, self._width, self._rows = source.split("\n"), width, []
-        if len(source) > MAX_UNFINISHED and not source.lstrip().startswith(("```", "~~~")):
+        is_code = INDENTED.match(source) is not None or source.lstrip().startswith(("```", "~~~"))
+        if len(source) > MAX_UNFINISHED and not is_code:
             self._begin("paragraph", 0)
             for row in in_rows(source, width):
                 self._row([("", row)])

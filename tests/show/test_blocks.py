@@ -118,6 +118,11 @@ def test_what_has_begun_is_open() -> None:
     assert not blocks.is_open
 
 
+def test_code_is_not_cut_however_long_it_is() -> None:
+    code = "    word\n\n\tword\n" * MAX_UNFINISHED
+    assert parts_of(f"{code}text\n\n")[:2] == [code, "text\n\n"]
+
+
 def test_a_block_without_an_end_is_cut_in_two() -> None:
     text = "word\n" * MAX_UNFINISHED
     found = parts_of(text)

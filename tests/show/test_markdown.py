@@ -190,6 +190,13 @@ def test_another_width_counts_from_then_on() -> None:
     assert flow.end() == ["One two three four", "five six seven"]
 
 
+def test_long_code_is_one_block() -> None:
+    code = "".join(f"    row {n}\n" for n in range(2_000))
+    rows = rows_of(f"{code}\n# b", piece=77)
+    assert rows.index("row 1999") == 1_999
+    assert rows[2_000:] == ["", *rows_of("# b")]
+
+
 def test_a_block_that_is_too_long_is_shown_as_it_came() -> None:
     plain = Flow(40)
     text = "*word* " * MAX_UNFINISHED
