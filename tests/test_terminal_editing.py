@@ -92,6 +92,17 @@ def test_an_editor_has_the_text_while_the_run_goes_on(with_editor: Screen) -> No
 
 
 @pytest.mark.slow
+def test_a_long_text_of_an_editor_is_folded_as_a_paste_is(start: Start, tmp_path: Path) -> None:
+    script = tmp_path / "editor"
+    script.write_text(f"#!/bin/sh\nyes 'a word' | head -c {len('a word ') * 10_000} | tr '\\n' ' ' > \"$1\"\n")
+    script.chmod(0o755)
+    screen = idle(start(env={"VISUAL": str(script)}))
+    screen.type(CTRL_G)
+    screen.until(lambda s: "[pasted " in (s.editor or ""))
+    quit(idle(cleared(screen)))
+
+
+@pytest.mark.slow
 def test_an_editor_that_fails_leaves_the_text_and_ctrl_c_in_it_is_its_own(with_editor: Screen) -> None:
     screen = with_editor
     busy(screen, "gate a")
@@ -309,7 +320,8 @@ def test_tab_completes_and_a_menu_says_what_commands_do(screen: Screen) -> None:
     screen.until(lambda s: len(s.menu) == 1)
     screen.type(ESC)
     screen.until(lambda s: s.menu == []).until(edits("/st"))
-    screen.type(f"{CTRL_U}/to")
+    screen.type(f"{CTRL_U}/tox")
+    screen.until(lambda s: s.menu == []).type(BACKSPACE)
     screen.until(lambda s: len(s.menu) > 1).type(DOWN)
     screen.until(edits("/todo")).type("\r")
     screen.until(lambda s: s.menu == []).until(edits("/todo")).type("\r")
@@ -323,6 +335,10 @@ def test_tab_completes_and_a_menu_says_what_commands_do(screen: Screen) -> None:
     (work / "papers").mkdir()
     (work / "papers" / "one.md").write_text("1\n2\n")
     (work / "papers" / "two.md").write_text("1\n")
+    screen.type("first\nsecond\nread @pap")
+    screen.until(lambda s: s.display[s.display.index("> first") + 1] == "  second" if "> first" in s.display else False)
+    screen.until(lambda s: any("papers/" in row for row in s.display[s.display.index("> first") + 3 :]))
+    cleared(screen)
     screen.type("sum up @pap\t")
     screen.until("> sum up @papers/").until("papers/one.md").until("papers/two.md")  # the menu
     screen.type("o\t")

@@ -38,6 +38,7 @@ from cli.screen.page import Page
 from cli.screen.protocol import Choice, Listener, Screen
 from cli.screen.shown_text import ShownText
 from cli.screen.toolkit import FileHistory, HeldOutput, KeyParser, WholeTextCompleter, screen_size
+from cli.show.text_rows import row_count
 
 _THREADS = Threads("editor")
 
@@ -279,8 +280,12 @@ class _Terminal:
     def _height(self) -> Dimension:
         """Return the height of the text with the menu of completions. A pasted file must not fill the screen."""
         state, most = self._buffer.complete_state, max(screen_size().rows // 2, 1)
-        menu = 0 if state is None else min(len(state.completions), MENU_ROWS)
-        return Dimension(min=min(1 + menu, most), max=most)
+        if state is None:
+            return Dimension(min=1, max=most)
+        # The menu stands below the cursor, or else over the text.
+        before = self._buffer.document.text_before_cursor.split("\n")
+        above = sum(row_count(f"{line} ", self._keyboard.room) for line in before)
+        return Dimension(min=min(above + min(len(state.completions), MENU_ROWS), most), max=most)
 
     def _has_menu(self) -> bool:
         return self._buffer.text.startswith("/") or "@" in self._buffer.text

@@ -50,6 +50,9 @@ _OF_A_SHELL = {
 }
 """The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
 
+MAX_UNFOLDED = 10_000
+"""Characters of an edited text that is shown as it is."""
+
 _REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
 """What follows a key that answers where its word is typed in full."""
 
@@ -300,7 +303,9 @@ class Keyboard:
         else:
             if edited != text:
                 self._buffer.save_to_undo_stack()
-                self._set_text(self.pastes.folded_again(edited))
+                edited = self.pastes.folded_again(edited)
+                # prompt_toolkit processes a whole line at each key: 90,000 characters take about a second.
+                self._set_text(self.pastes.folded(edited) if len(edited) > MAX_UNFOLDED else edited)
         self._page.come_back(said)
 
     def _ctrl_c(self) -> None:
@@ -321,7 +326,7 @@ class Keyboard:
         """Go to the row above or below, in the menu if it is open; beyond the text, to the history."""
         buffer, at = self._buffer, None
         if not (buffer.complete_state or self.pastes.has_any(buffer.text) or self._is_from_history):
-            at = a_row_away(buffer.text, buffer.cursor_position, self._room, by)
+            at = a_row_away(buffer.text, buffer.cursor_position, self.room, by)
         if at is not None:
             buffer.cursor_position = at
         elif by < 0:
@@ -337,7 +342,8 @@ class Keyboard:
         return sign(at, cut(target, max(screen_size().columns // 3, 1), ""))
 
     @property
-    def _room(self) -> int:
+    def room(self) -> int:
+        """The columns of a row of the text."""
         return max(screen_size().columns - columns(self.sign), 1)
 
     @property

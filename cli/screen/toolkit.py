@@ -167,6 +167,8 @@ def edit_by_clusters() -> None:
         there = cluster_beside(buffer.text, at, by)
         if deletes:
             (buffer.delete if by > 0 else buffer.delete_before_cursor)(abs(there - at))
+            if buffer.complete_while_typing():  # prompt_toolkit opens the menu only at what is inserted
+                buffer.start_completion(complete_event=CompleteEvent(text_inserted=True))
         elif at != there and buffer.text[min(at, there)] != "\n":
             buffer.cursor_position = there
 

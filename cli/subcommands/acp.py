@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def check_options(args: argparse.Namespace) -> None:
     """Raise ``UserError`` for an option that would mean nothing."""
     for name in _OF_THE_EDITOR:
-        if vars(args)[name]:
+        if vars(args)[name] not in (None, False, []):
             raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
 
 
