@@ -80,8 +80,9 @@ class Chain:
       comes late begins with ``standing``, and one that goes on with a session with ``resumed.past``.
     - It may answer questions: ``answering`` promises that, and ``answer`` does it.
 
-    The rest is in its parts: ``lines`` (waiting lines and receipts), ``plan``, ``questions`` (what is asked and what is
-    allowed), ``runs`` (how they ended, and the exit code) and ``state`` (usage, instructions and the trace: read only).
+    Everything else is an attribute: ``lines`` has the waiting lines and their receipts, ``plan`` the plan,
+    ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, and
+    ``state`` the usage, the instructions and the trace. Only read ``state``.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class Chain:
         self.runs = session
         self.state = session.state
         self.resumed = resumed
-        """What was before, if the session was resumed."""
+        """The earlier events of a resumed session, and what has changed since; ``None`` for a new session."""
         workspace = str(shared.workspace)
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
         """The first event of a feed that begins now. It names the model of the next run."""

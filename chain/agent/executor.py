@@ -262,7 +262,7 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _after_cut(self, run: Run) -> Outcome | None:
-        """Append the part of a cut reply that was shown, which is no answer, and deliver ``AT_ONCE``."""
+        """Append the part of a cut reply that was shown, which is no answer, and deliver the lines at ``AT_ONCE``."""
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
             return self._done(run)

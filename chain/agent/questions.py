@@ -79,7 +79,7 @@ class Asker(Asking):
         )
         answer = await self.questions.ask(PendingQuestion(self, question, preview))
         if answer.decision == "allowed":
-            return Verdict(True, by_rule=answer.by == "config" and not answer.is_for_always)
+            return Verdict(True, by_configuration=answer.by == "config" and not answer.is_for_always)
         if answer.decision == "withdrawn":
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
         if answer.by == "nobody":

@@ -180,7 +180,7 @@ class ToolCalls:
                     return None  # it counts as skipped
                 if not verdict.allowed:
                     raise ToolError(verdict.reason)
-                if not verdict.by_rule and await calling.preview(tool, call, context, rules) != shown:
+                if not verdict.by_configuration and await calling.preview(tool, call, context, rules) != shown:
                     raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
         except ToolError as error:
             self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)

@@ -22,8 +22,8 @@ from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UserError
 
 _HARMLESS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "state": lambda value, shipped: value is None,  # all that is said goes there
-    # They are read above the workspace too, so they must be no files that are meant for nobody.
+    "state": lambda value, shipped: value is None,  # the whole conversation is sent there
+    # These names are searched for above the workspace too, so another name could send a private file to the model.
     "instructions": lambda value, shipped: not isinstance(value, list) or {*map(str, value)} <= {*shipped},
     # A program that is started, or an address that receives the arguments of calls.
     "mcp.*": lambda value, shipped: False,
@@ -31,8 +31,10 @@ _HARMLESS: Mapping[str, Callable[[Any, Any], bool]] = {
     "agents.max_depth": lambda value, shipped: not isinstance(value, int | float) or value <= shipped,
     "agents.max_running": lambda value, shipped: not isinstance(value, int | float) or value <= shipped,
     "tools.allow": lambda value, shipped: not value,
-    "tools.shell.*": lambda value, shipped: value == shipped,  # the user's machine
-    "tools.research.*": lambda value, shipped: value == shipped,  # can carry what was read to any address
+    # What commands may do to the user's machine.
+    "tools.shell.*": lambda value, shipped: value == shipped,
+    # A request to another host can contain text that the model has read.
+    "tools.research.*": lambda value, shipped: value == shipped,
 }
 """The keys that a found file may set only to harmless values, which each function tells by the shipped one."""
 

@@ -137,14 +137,14 @@ class Preview:
 class Verdict:
     """Whether something was approved. If not, ``reason`` says why, for the model.
 
-    ``withdrawn``: nobody decided, since the user stopped or wrote something else instead. ``by_rule``: an allowance
-    decided, without waiting for a person.
+    ``withdrawn``: nobody decided, since the user stopped or wrote something else instead.
+    ``by_configuration``: the configuration allowed it, without waiting for a person.
     """
 
     allowed: bool
     reason: str = ""
     withdrawn: bool = False
-    by_rule: bool = False
+    by_configuration: bool = False
 
 
 UNASKED = Preview("", "", "")

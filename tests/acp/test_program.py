@@ -210,7 +210,7 @@ def read(*words: str) -> None:
     check_options(args)
 
 
-@pytest.mark.parametrize("words", [["--workspace", "."], ["-c"], ["-r", "x"], ["--say", "hello"], ["more"]])
+@pytest.mark.parametrize("words", [["--workspace", "."], ["-c"], ["-r", "x"], ["-r"], ["--say", "hello"], ["more"]])
 def test_what_the_editor_decides_is_no_option(words: list[str]) -> None:
     with pytest.raises(UserError, match="chain acp"):
         read(*words)
