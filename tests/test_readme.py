@@ -61,7 +61,8 @@ def test_the_library_example_prints_what_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_replay_finds_the_kept_session_as_it_was(tmp_path: Path) -> None:
-    argv = shlex.split(block("README.md", "replay").removeprefix("chain "))
+    (command,) = re.findall(r"`chain (replay .*?)`", README)
+    argv = shlex.split(command)
     done = run("-m", "cli", *argv, cwd=ROOT, home=tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
