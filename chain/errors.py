@@ -111,13 +111,13 @@ class ConversationError(ChainError):
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """The one of the names that this one was probably meant to be, for a message; empty if none is like it."""
+    """Return the name that is most like ``name``, for an error message; empty if none is similar."""
     import difflib  # only for a mistake, and the prompt waits for every import
 
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
-    """The hint for a name that is unknown: the nearest of the names, or ``otherwise`` if none is like it."""
+    """Return a hint for an unknown name: the most similar known name, or ``otherwise`` if none is similar."""
     near = nearest(name, names, cutoff)
     return f"did you mean {near}?" if near else otherwise

@@ -1,7 +1,8 @@
-"""Messages, the blocks they are made of, and their JSON form; what a call costs, and what may be set for one call.
+"""Messages and their blocks, their JSON form, the usage of a call, and the parameters that one call can override.
 
 The JSON form is that of the Anthropic Messages API, so that a journal can be read next to its documentation. Blocks of
-unknown types are kept as they came (``Opaque``): dropping them could make a reply unusable as history.
+unknown types are stored as they were received (``Opaque``): without them a reply might not be accepted in a later
+request.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Thinking:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model asks for a tool."""
+    """A tool call that the model asks for."""
 
     id: str
     name: str
@@ -48,7 +49,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What became of the tool call with the same id. ``exit_code`` and ``summary`` are for people, and never sent."""
+    """The result of the tool call with the same id. ``exit_code`` and ``summary`` are for people, and never sent."""
 
     id: str
     text: str
@@ -60,10 +61,10 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture that the user sends: ``name`` is what it is called, ``digest`` the SHA-256 of its content.
+    """An image. ``name`` is its file name, ``digest`` the SHA-256 of its content.
 
-    ``data`` is the content in base64; it is empty where the content is no longer there. ``size`` is that of the
-    content in bytes, 0 where it is not known.
+    ``data`` is the content in base64, empty if the content was deleted. ``size`` is the size of the content in bytes, 0
+    if it is not known.
     """
 
     media_type: str
@@ -75,7 +76,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A block of a type that this version does not know, exactly as it came."""
+    """A block of a type that this version does not know, stored as it was received."""
 
     raw: Mapping[str, Any]
 
@@ -87,8 +88,8 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 class Message:
     """One message of the conversation.
 
-    ``calls`` and ``results`` are the tool calls and tool results in it; ``text`` is its text blocks, joined as they
-    stand. ``model`` is the model that signed the thinking in it, which no other accepts; empty where that is not known.
+    ``calls`` and ``results`` are its tool calls and tool results. ``model`` is the model that signed its thinking,
+    which no other model accepts; empty if that is not known.
     """
 
     role: Role
@@ -104,17 +105,17 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text blocks, joined; empty when there are none."""
+        """The text blocks, joined; empty if there are none."""
         return "".join(b.text for b in self.blocks if isinstance(b, Text))
 
     @property
     def answer(self) -> str:
-        """Its text without blank rows before it, and without space behind it: the first row keeps its indent."""
+        """The text without blank rows at the start and white space at the end. The first row keeps its indentation."""
         return _BLANK_ROWS.sub("", self.text).rstrip()
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """The pictures in this message, also those that tools gave back."""
+        """The images of the message, including those in tool results."""
         found: list[Image] = []
         for block in self.blocks:
             if isinstance(block, Image):
@@ -125,7 +126,7 @@ class Message:
 
 
 def user_text(text: str) -> Message:
-    """A user message of one text block."""
+    """Return a user message with one text block."""
     return Message("user", (Text(text),))
 
 
@@ -144,7 +145,10 @@ def digest_of(block: Block) -> str:
 
 
 def with_images(block: Block, change: Callable[[Image], Block]) -> Block:
-    """The block with its images as ``change`` makes them; one of a result that is no image any more joins its text."""
+    """Return the block with each image replaced by ``change(image)``.
+
+    An image of a tool result that becomes text is appended to the text of the result.
+    """
     match block:
         case Image():
             return change(block)
@@ -157,17 +161,20 @@ def with_images(block: Block, change: Callable[[Image], Block]) -> Block:
 
 
 def tool_results(results: Iterable[ToolResult]) -> Message:
-    """The user message that answers tool calls."""
+    """Return the user message that answers tool calls."""
     return Message("user", tuple(results))
 
 
 def assistant(blocks: Iterable[Block]) -> Message:
-    """A reply, without the blank text blocks, which the API refuses as history."""
+    """Return an assistant message without its blank text blocks, which the API refuses in a request."""
     return Message("assistant", tuple(b for b in blocks if not (isinstance(b, Text) and not b.text.strip())))
 
 
 def block_to_json(block: Block) -> JsonObject:
-    """The block as the Messages API writes it, but that a picture is named by its digest (``sent_form`` has it all)."""
+    """Return the block in the form of the Messages API.
+
+    An image is named by its digest; ``sent_form`` has its content.
+    """
     match block:
         case Text(text):
             return {"type": "text", "text": text}
@@ -199,7 +206,7 @@ NO_IMAGE = "[image, no longer there]"
 
 
 def sent_form(block: Block) -> JsonObject:
-    """The block as it is sent to a service."""
+    """Return the block in the form in which it is sent, with the content of images."""
     match block:
         case Image(data=""):
             return {"type": "text", "text": NO_IMAGE}
@@ -215,7 +222,7 @@ def sent_form(block: Block) -> JsonObject:
 
 
 def block_from_json(raw: Mapping[str, Any]) -> Block:
-    """The inverse of ``block_to_json``; a block that it cannot read whole becomes ``Opaque``."""
+    """Return the block for its JSON form. JSON that ``block_to_json`` would not write becomes ``Opaque``."""
     match raw:
         case {"type": "text", "text": str(text), **rest} if not rest:
             return Text(text)
@@ -250,13 +257,13 @@ def block_from_json(raw: Mapping[str, Any]) -> Block:
 
 
 def to_json(message: Message) -> JsonObject:
-    """The message as the Messages API writes it."""
+    """Return the message in the form of the Messages API."""
     model = {"model": message.model} if message.model else {}
     return {"role": message.role, **model, "content": [block_to_json(b) for b in message.blocks]}
 
 
 def from_json(raw: Mapping[str, Any]) -> Message:
-    """The inverse of ``to_json``. Raises ``ValueError`` for anything that is not a message."""
+    """Return the message for its JSON form. Raise ``ValueError`` if it is not a message."""
     match raw:
         case {"role": "user" | "assistant" as role, "content": list(content)} if all(
             isinstance(block, dict) for block in content
@@ -282,9 +289,9 @@ COST_DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What model calls cost, in tokens as the service counts them, and in US dollars where prices are known.
+    """The cost of model calls: tokens as the service counts them, and US dollars if prices are known.
 
-    ``input_tokens`` are those that no cache held.
+    ``input_tokens`` excludes tokens read from or written to the cache.
     """
 
     input_tokens: int = 0
@@ -305,13 +312,13 @@ class Usage:
 
     @property
     def total_tokens(self) -> int:
-        """Every token of the calls, cached or not."""
+        """All tokens of the calls, cached or not."""
         return self.input_tokens + self.output_tokens + self.cache_read_tokens + self.cache_write_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a handler prompt changes for one call. ``None`` leaves the model's own setting; 0 is a value."""
+    """Parameters that a handler prompt sets for one call. ``None`` keeps the model's own setting; 0 is a value."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -319,9 +326,9 @@ class Overrides:
 
     @property
     def given(self) -> dict[str, object]:
-        """What is set, by the names of the parameters."""
+        """The parameters that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def without(self, *names: str) -> Overrides:
-        """The same, with these parameters left to the model's own settings."""
+        """Return a copy without these parameters, so that the model's own settings apply."""
         return replace(self, **{f.name: None for f in fields(self) if f.name in names})

@@ -78,7 +78,7 @@ class Window:
 
 
 def window_of(model: object) -> Window | None:
-    """The window of a model that knows it: one may have a property ``window``, which is ``None`` until it does."""
+    """Return the window of a model, or ``None`` if it is not known or the model has no property ``window``."""
     window = getattr(model, "window", None)
     return window if isinstance(window, Window) else None
 

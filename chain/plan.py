@@ -36,7 +36,7 @@ class Task:
 
 
 def tasks_after(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]:
-    """The tasks after a change."""
+    """Return the tasks after a change."""
     match change:
         case TaskAdded(text):
             return (*tasks, Task(text))
@@ -49,7 +49,7 @@ def tasks_after(tasks: tuple[Task, ...], change: PlanChange) -> tuple[Task, ...]
 
 
 def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
-    """The tasks of a plan as events show them."""
+    """Return the tasks as events show them."""
     return tuple(TaskView(n, task.text, task.state, task.reason) for n, task in enumerate(tasks, 1))
 
 
@@ -135,7 +135,7 @@ class Plan:
                 return self.clear("user", line_id=line_id)
 
     def render(self) -> str:
-        """The plan for people and models: a row a task, then the counts."""
+        """Return the plan as text for people and models: one row per task, then the counts."""
         if not self._tasks:
             return "The plan is empty."
         rows = [
@@ -196,7 +196,7 @@ class PlanNews:
 
 
 def _one_line(text: str, what: str) -> str:
-    """A task is one line: more would tear the list that the plan is shown as."""
+    """Return the text of a task on one line, since the plan is shown as a list with one row per task."""
     folded = " ".join(text.split())
     if not folded:
         raise PlanError(f"{what} needs a text")

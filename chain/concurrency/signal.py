@@ -1,4 +1,4 @@
-"""The one way to wait for a change of something that others hold."""
+"""A wake-up for tasks that wait for a change of shared state."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import trio
 
 
 class Signal:
-    """Wakes those who wait for a change, however many they are.
+    """Wakes all tasks that wait for a change.
 
-    No wake-up is lost: a ``set`` that finds nobody waiting lets the next ``wait`` return at once. Several before that
-    count as one. So a wait may also end for a change that was seen already: look in a loop at what is waited for, with
-    no await between the look and the wait.
+    No wake-up is lost: if no task waits, the next ``wait`` returns at once. Several calls of ``set`` before that count
+    as one. A wait can therefore end for a change that was seen already: check the condition in a loop, with no await
+    between the check and ``wait``.
     """
 
     def __init__(self) -> None:
@@ -18,16 +18,16 @@ class Signal:
         self._is_closed = False
 
     def set(self) -> None:
-        """Wake everybody who waits, in trio's thread."""
+        """Wake every task that waits. Call it in trio's thread."""
         self._event.set()
 
     def close(self) -> None:
-        """Let nobody wait from now on: nothing will change any more."""
+        """Make every ``wait`` return at once from now on, because nothing will change any more."""
         self._is_closed = True
         self._event.set()
 
     async def wait(self) -> None:
-        """Wait for a ``set`` that no wait has ended for yet; always a checkpoint."""
+        """Wait until ``set`` is called, or return at once if it was called since the last wait. Always a checkpoint."""
         event = self._event
         await event.wait()
         # All who waited for this one wake; the first of them makes the next.

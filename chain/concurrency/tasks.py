@@ -1,4 +1,4 @@
-"""Tasks beside a block, whose exceptions come out as they are and not in a group."""
+"""Nurseries around a block, whose exceptions are raised as they are instead of in a group."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ Task: TypeAlias = Callable[[], Awaitable[object]]
 
 @asynccontextmanager
 async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
-    """Run tasks beside the block, and wait for them after it. What cancels the block leaves them alone.
+    """Run tasks for the duration of the block, and wait for them after it.
 
-    ``when_cancelled`` is called at once, since the block may take its time to end, and when it has ended. An exception
-    that leaves the block, or a task, comes out as it is; several come out as a group.
+    A cancellation of the block does not cancel them.
+
+    ``when_cancelled`` is called as soon as the block is cancelled, and again when the block has ended. A single
+    exception of the block or of a task is raised as it is; several are raised as a group.
     """
 
     async def shielded(task: Task) -> None:
@@ -40,7 +42,7 @@ async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: No
 
 @asynccontextmanager
 async def during(task: Task) -> AsyncIterator[None]:
-    """Run a task beside the block, and cancel it at the end. Exceptions come out as with ``beside``."""
+    """Run a task for the duration of the block, and cancel it on exit. Exceptions are raised as by ``bare_nursery``."""
     async with bare_nursery() as nursery:
         nursery.start_soon(task)
         yield
@@ -49,7 +51,10 @@ async def during(task: Task) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def bare_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery that wraps no single exception in a group; one that was raised as a group stays one."""
+    """Open a nursery that raises a single exception as it is, without a group around it.
+
+    A group that a task raised itself stays a group.
+    """
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
@@ -60,7 +65,7 @@ async def bare_nursery() -> AsyncIterator[trio.Nursery]:
 
 
 def unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The exception inside groups of one, or the group of several."""
+    """Return the exception inside nested groups of one, or the group if it holds several."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

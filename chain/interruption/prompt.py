@@ -66,7 +66,10 @@ class InterruptionPrompt:
     _too_slow: list[Rule] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def rule_for(self, line: Line) -> Rule | None:
-        """The first rule that matches a line, if any; searched once, since a line is asked for twice."""
+        """Return the first rule that matches a line, or ``None``.
+
+        The result is cached, since it is needed twice per line.
+        """
         if line.kind in NEVER_PUT or self.mistake is not None or not self.rules:
             return None
         if line.message not in self._found:
@@ -142,7 +145,7 @@ class Composed:
 
 
 def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
-    """A line as the action of its rule makes it: the same one, an urgent one or a stop."""
+    """Return the line as the action of its rule makes it: unchanged, urgent, or a stop."""
     rule = prompt.rule_for(line)
     match rule.action if rule is not None else "deliver":
         case "deliver":

@@ -51,7 +51,10 @@ _State: TypeAlias = tuple[int, ...] | str
 
 
 class PromptFile:
-    """The handler prompt as its file, in the folder ``within``, has it now; with no ``path`` the built-in one."""
+    """A handler prompt that is read again whenever its file has changed. Without a ``path`` it is the built-in prompt.
+
+    The file has to be in the folder ``within``.
+    """
 
     def __init__(self, path: Path | None, within: Path | None = None, *, named_at: str = "") -> None:
         self.path = path
@@ -61,7 +64,10 @@ class PromptFile:
         self._prompt = BUILT_IN_PROMPT
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """The prompt that holds and, once for each state of the file, why not that one. Blocks for a bounded read."""
+        """Return the prompt in force and an error if the file cannot be used.
+
+        The error is returned once for each state of the file. Blocks for a bounded read.
+        """
         state = self._read_state()
         mistake = self._prompt.mistake
         if state != self._state:
@@ -76,9 +82,9 @@ class PromptFile:
         return self._prompt, mistake
 
     def apply_rules(self, line: Line) -> tuple[Line, InterruptionPrompt, ConfigError | None]:
-        """Return the line as the rules make it, the prompt that holds for it and, as ``current``, why not the file's.
+        """Return the line as the rules make it, the prompt in force for it, and the error of ``current``.
 
-        If the rules take too long to search the line, it stays as it is, and the built-in prompt holds.
+        If the rules take too long to search the line, it stays unchanged, and the built-in prompt is in force.
         """
         prompt, mistake = self.current()
         line = by_rule(prompt, line)
@@ -104,7 +110,7 @@ class PromptFile:
 
 
 def parse_prompt(text: str, file: str) -> InterruptionPrompt:
-    """Read a handler file; ``file`` is its name, for ``source`` and for errors. Raises ``ConfigError``."""
+    """Parse a handler prompt; ``file`` is its name, for ``source`` and for errors. Raise ``ConfigError``."""
     root = yamlfile.parse(text, file)
     if root.value is None:
         raise root.error("is empty: a handler prompt needs at least messages with a role and a content")
@@ -121,7 +127,7 @@ def parse_prompt(text: str, file: str) -> InterruptionPrompt:
 
 
 def _prompt(keys: dict[str, Node], text: str, base: InterruptionPrompt) -> InterruptionPrompt:
-    """What these keys make of a prompt; what they leave out stays as it is."""
+    """Return ``base`` with the values of these keys. A missing key leaves the value of ``base``."""
     user, system = _messages(keys["messages"], text) if "messages" in keys else ("", "")
     return replace(
         base,
@@ -157,7 +163,7 @@ def _pattern(node: Node, expressions: Expressions) -> Pattern:
 
 
 def _overrides(node: Node, base: Overrides) -> Overrides:
-    """The settings of a ``config``; what it leaves out is from ``base``."""
+    """Parse the parameters of a ``config``. A missing key leaves the value of ``base``."""
     keys = node.mapping(["max_tokens", "temperature", "effort"])
     effort = keys.get("effort")
     if effort is not None and not effort.text().strip():
@@ -170,7 +176,7 @@ def _overrides(node: Node, base: Overrides) -> Overrides:
 
 
 def _messages(node: Node, source: str) -> tuple[str, str]:
-    """The texts for the roles ``user``, with the message in it, and ``system``; empty where there is none."""
+    """Return the texts of the roles ``user`` (with ``${message}`` in it) and ``system``; empty if a role has none."""
     if not node.items():
         raise node.error("is empty; write a message with a role and a content, or take the key away")
     texts: dict[str, list[str]] = {"user": [], "system": []}
@@ -196,7 +202,7 @@ def _resume(node: Node, source: str, default: str) -> str | None:
 
 
 def _template(node: Node, source: str) -> str:
-    """A text of the file, without the outer space that YAML's block style leaves, and known to be a good template."""
+    """Return a text without outer white space. Raise ``ConfigError`` unless it is a valid template."""
     text = node.text().strip()
     if not text:
         raise node.error("is empty")
@@ -213,7 +219,7 @@ def _template(node: Node, source: str) -> str:
 
 
 def _at(node: Node, source: str, pieces: Sequence[str], message: str) -> ConfigError:
-    """An error in a text, on the line where one of the pieces stands as it was written, else on its key's."""
+    """Return an error for a text, on the line that contains one of the pieces, or else on the line of its key."""
     rows = source.splitlines()
     lines = [n for piece in pieces for n in range(node.line, len(rows) + 1) if piece.strip() in rows[n - 1]]
     return Node(node.value, node.file, lines[0] if lines else node.line, node.key).error(message)

@@ -19,10 +19,7 @@ _Read: TypeAlias = Callable[[Any], Any]
 
 
 def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
-    """A dataclass from its JSON; what the JSON leaves out has its default.
-
-    Raises ``ValueError`` for a value of another type than its field, and ``TypeError`` for one that is missing.
-    """
+    """Return a dataclass made from its JSON form. A missing field has its default value."""
     readers, found = _readers(kind), {}
     for name, value in raw.items():
         if name in readers:

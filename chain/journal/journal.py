@@ -104,7 +104,7 @@ class Journal:
         self._at_failure: list[Callable[[JournalError], None]] = []
 
     def connect(self, apply: Apply, emit: Emit) -> None:
-        """From now on, call ``apply`` with each record; ``emit`` emits the events that it returns."""
+        """Set the functions that apply each new record (``apply``) and emit the events that this returns (``emit``)."""
         self._apply, self._emit = apply, emit
 
     def record(self, record: Record | Unknown) -> Projected:

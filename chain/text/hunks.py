@@ -1,4 +1,4 @@
-"""What changes in a file: its hunks as data, and the text form that people read. Pure."""
+"""The difference of a file: hunks as data, and their text form. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NO_END = "\\ No newline at end of file"
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Where lines change, with those around them. ``old`` and ``new`` are the numbers, from 1, of its first lines.
+    """Changed lines with the lines around them. ``old`` and ``new`` are the numbers of its first lines, from 1.
 
-    Of a side without lines it is the number of the line before. Each of the ``rows`` is a sign and a line; the sign is
-    ``-`` or ``+`` for a line of one side, and a space for a line of both. ``unended`` has the signs of the sides whose
-    last line ends with the file, without a line feed.
+    For a side without lines the number is that of the line before. Each of the ``rows`` is a sign and a line: ``-`` for
+    a line of the old file, ``+`` for a line of the new file, a space for a line of both. ``unended`` holds the signs of
+    the sides whose last line ends the file without a line feed.
     """
 
     old: int
@@ -28,12 +28,12 @@ class Hunk:
     unended: str = ""
 
     def side(self, sign: Literal["-", "+"]) -> str:
-        """Its text before or after the change."""
+        """Return the text of one side: ``-`` before the change, ``+`` after it."""
         text = "".join(f"{self.rows[n][1:]}\n" for n in self._rows_of(sign))
         return text[:-1] if sign in self.unended else text
 
     def shown(self) -> Iterator[tuple[RowKind, str]]:
-        """The rows of its text form."""
+        """Yield the rows of the text form, each with its kind."""
         counts = (len(self._rows_of(sign)) for sign in "-+")
         old, new = (str(at) if n == 1 else f"{at},{n}" for at, n in zip((self.old, self.new), counts, strict=True))
         yield "place", f"@@ -{old} +{new} @@"
@@ -49,24 +49,24 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """What changes in a file. Its text form is a unified difference below a head such as ``notes.md +3 −1``."""
+    """The difference of a file. Its text form is a unified diff below a head such as ``notes.md +3 −1``."""
 
     path: str
     hunks: tuple[Hunk, ...] = ()
 
     @property
     def counts(self) -> str:
-        """How many lines are added and removed."""
+        """The number of added and removed lines."""
         added, removed = (sum(row[:1] == sign for hunk in self.hunks for row in hunk.rows) for sign in "+-")
         return f"+{added} −{removed}"
 
     @property
     def head(self) -> str:
-        """The path, and how many lines are added and removed."""
+        """The path and the number of added and removed lines."""
         return f"{self.path} {self.counts}"
 
     def shown(self) -> Iterator[tuple[RowKind, str]]:
-        """The rows of the text form."""
+        """Yield the rows of the text form, each with its kind."""
         yield "plain", self.head
         for hunk in self.hunks:
             yield from hunk.shown()

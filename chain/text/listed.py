@@ -1,10 +1,10 @@
-"""Lists with commas, as they are given on a command line. Pure."""
+"""Lists with commas, as on a command line. Pure."""
 
 from __future__ import annotations
 
 
 def listed(text: str) -> list[str]:
-    """The parts of a list with commas; one in brackets belongs to a pattern: ``read,shell(git log --format=%h,%s)``."""
+    """Split a list at its commas, except inside parentheses: ``read,shell(git log --format=%h,%s)`` has two parts."""
     parts, depth = [""], 0
     for char in text:
         depth += (char == "(") - (char == ")")

@@ -1,4 +1,4 @@
-"""How what happened is put into words: the same in a terminal, an export and an editor. Pure."""
+"""Sentences about events that a terminal, an export and an editor share. Pure."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _POINTS_IN_ROWS = {
 
 
 def how_far(tasks: Sequence[TaskState]) -> str:
-    """How far a plan has come."""
+    """Return the number of tasks in each state as text."""
     return f"{tasks.count('DONE')} done, {tasks.count('FAILED')} failed, {tasks.count('PENDING')} pending"
 
 
 def when(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
-    """A local time, by default with its date; empty for one that no calendar has."""
+    """Format a Unix time as local time. Return an empty text if it is out of range."""
     try:
         return time.strftime(form, time.localtime(moment))
     except (OverflowError, ValueError, OSError):
@@ -50,7 +50,7 @@ def when(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def iso(moment: float) -> str:
-    """A time for programs."""
+    """Format a Unix time in ISO 8601, in UTC. Return an empty text if it is out of range."""
     try:
         return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
@@ -58,7 +58,7 @@ def iso(moment: float) -> str:
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """How long something took; ``whole`` seconds are for what is drawn again each second."""
+    """Format a duration. ``whole`` leaves out fractions of a second, for a value that is updated each second."""
     seconds = max(seconds, 0.0)
     if seconds < 60:
         return f"{int(seconds)} s" if whole else f"{seconds:.1f} s"
@@ -70,22 +70,22 @@ def duration(seconds: float, *, whole: bool = False) -> str:
 
 
 def cost(usd: float) -> str:
-    """US dollars."""
+    """Format an amount of US dollars."""
     return f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
 
 
 def outcome(status: Status | None) -> str:
-    """How a run ended."""
+    """Return the status of a run in words."""
     return "did not end" if status is None else status.replace("_", " ")
 
 
 def was_stopped(status: Status | None) -> bool:
-    """Whether the user ended a run that ended so."""
+    """Return whether a run with this status was ended by the user."""
     return status is not None and (status.startswith("cancelled") or status == "interrupted")
 
 
 def delivered(event: events.UserInterruption, urgency: str) -> str:
-    """Where lines of the user entered the conversation, and how long the first of them had waited."""
+    """Return a sentence on where lines entered the conversation, and how long the first of them had waited."""
     target = "" if event.target_agent == MAIN else f" of {event.target_agent}"
     marked = {"urgent": "Urgent interruption", "now": "Immediate interruption"}.get(urgency, "Interruption")
     where = f"{_POINTS.get(event.point, '')} (point {event.point})"
@@ -102,7 +102,7 @@ def delivered_in_row(point: Point, last_tool: str) -> str:
 
 
 def answered(answer: events.Answer) -> str:
-    """What became of a question."""
+    """Return the outcome of a question in words."""
     text = f": {answer.text}" if answer.text else ""
     match answer.decision:
         case "allowed" if answer.is_for_always:
@@ -118,13 +118,16 @@ def answered(answer: events.Answer) -> str:
 
 
 def answer_line(answer: events.Answer | None) -> str:
-    """The same as a line of its own, of a question that may have no answer."""
+    """Return the outcome of a question as a line of its own; ``None`` is a question without an answer."""
     text = "no answer" if answer is None else answered(answer)
     return sanitize(text[0].upper() + text[1:])
 
 
 def settled(event: events.Receipt) -> str:
-    """What became of a line that did not reach the model, without its text; empty where other events say it."""
+    """Return the outcome of a line that did not reach the model, without the line's text.
+
+    Empty if other events already show it.
+    """
     why = f" ({event.reason.strip()})" if event.reason else ""
     match event.state:
         case "returned" | "dropped":
@@ -140,7 +143,7 @@ def settled(event: events.Receipt) -> str:
 
 
 def located(event: events.Notice | events.Error) -> str:
-    """A message after its place in a file, if it has one."""
+    """Return the message with its file and line in front, if it has them."""
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
     return f"{place}: {event.message}" if place else event.message
 
@@ -153,7 +156,7 @@ _WHY_COMPACTED: Mapping[events.CompactedBy, str] = {
 
 
 def compacted(event: events.Compaction) -> str:
-    """What came of a compaction, as a sentence without a full stop."""
+    """Return the outcome of a compaction as a sentence without a full stop."""
     if event.state == "failed":
         return "The conversation was not compacted"
     sizes = f"from {event.tokens_before:,} to {event.tokens_after:,} tokens"
@@ -167,7 +170,7 @@ Remarkable: TypeAlias = (
 
 
 def remark(event: Remarkable) -> tuple[str, str]:
-    """A kind (``note``, ``error`` or ``back``) and a sentence."""
+    """Return the kind (``note``, ``error`` or ``back``) and the text of a remark beside the work of agents."""
     match event:
         case events.Error():
             return "error", sanitize(located(event))
@@ -186,7 +189,7 @@ def remark(event: Remarkable) -> tuple[str, str]:
 
 
 def short_input(input: Mapping[str, object]) -> str:
-    """The arguments of a call on one row, cut."""
+    """Return the arguments of a tool call on one row, truncated."""
     parts = []
     for name, value in input.items():
         text = value[:MAX_INPUT] if isinstance(value, str) else value
@@ -195,12 +198,12 @@ def short_input(input: Mapping[str, object]) -> str:
 
 
 def whole_input(input: Mapping[str, object]) -> str:
-    """The arguments of a call, each on rows of its own."""
+    """Return the arguments of a tool call as indented JSON."""
     return json.dumps(input, ensure_ascii=False, indent=2, default=str)
 
 
 def beyond_replies(event: events.Result) -> str:
-    """What a result says beyond the replies before it: the words of a stop, what was found, an error."""
+    """Return the part of a result that its replies do not contain: the text of a stop, what was found, or an error."""
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()

@@ -1,4 +1,4 @@
-"""Untrusted text in a form that terminals and parsers of rows take as plain text. Pure."""
+"""Removes from untrusted text what a terminal or a reader of rows would interpret. Pure."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ _NOT_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def sanitize(text: str) -> str:
-    """The text without escape sequences and control characters; newlines and tabs are kept."""
+    """Return the text without escape sequences and control characters, except newlines and tabs."""
     return _UNSAFE.sub("", text)
 
 
 def escape_json(text: str) -> str:
-    """Return JSON with escapes for what ends a row for some readers, steers a terminal, or is half a surrogate pair."""
+    """Escape characters of JSON that some readers interpret.
+
+    They are the ends of rows, control characters of terminals, and lone surrogates.
+    """
     if text.isascii() and "\x7f" not in text:
         return text  # a JSON encoder escapes all other ASCII, and most records are ASCII
     return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

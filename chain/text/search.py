@@ -1,11 +1,10 @@
-"""Regular expressions from a user's files and from models, compiled and searched in bounded time, in any thread.
+"""Regular expressions from users' files and from models, compiled and searched in bounded time, in any thread.
 
-Python's ``re`` can take time that doubles with each character, and holds the interpreter meanwhile: no task, thread,
-key or signal could end it. The ``regex`` library supports the same language, and more, and has a timeout. The timeout
-counts processor time, so a busy machine makes no search too slow.
+Python's ``re`` can take time that is exponential in the length of the text, and it holds the interpreter lock, so that
+no task, thread, key or signal could end it. The ``regex`` library supports the same syntax and more, and has a timeout.
+The timeout counts processor time, so a busy machine does not make a search fail.
 
-Compiling has to be bounded as well: ``regex`` expands counted repeats, so that ``((x?){1000}){1000}`` would fill the
-memory.
+Compiling is bounded too: ``regex`` expands counted repeats, so ``((x?){1000}){1000}`` would fill the memory.
 """
 
 from __future__ import annotations
@@ -31,21 +30,24 @@ about 0.4 s. The offline model, the largest file that is shipped, has 40,000."""
 
 
 class BadPattern(ValueError):
-    """A text is no regular expression, or too large a one; the message says what is wrong with it."""
+    """A text is not a regular expression, or too large a one. The message says why."""
 
 
 class TooSlow(Exception):
-    """Searching exceeded its time; whether there is a match is not known."""
+    """A search exceeded its time, so it is not known whether there is a match."""
 
 
 class Expressions:
-    """Compiles the expressions of one file."""
+    """Compiles the regular expressions of one file, within one limit for their total size."""
 
     def __init__(self) -> None:
         self._left = MAX_EXPANDED
 
     def compile(self, text: str, *, multiline: bool = False, ignore_case: bool = True) -> Pattern:
-        """The pattern; with ``multiline`` ``^`` and ``$`` are the ends of a row. Raises ``BadPattern``."""
+        """Compile a pattern.
+
+        ``multiline`` makes ``^`` and ``$`` match at the ends of each row. Raise ``BadPattern``.
+        """
         import regex  # only where there are patterns, so that the prompt does not wait for the import
 
         self._left -= expanded_size(text)
@@ -65,9 +67,9 @@ class Expressions:
 
 
 class SearchBudget:
-    """The processor time, in seconds, that several searches share. When it is spent they raise ``TooSlow``.
+    """A limit of processor time, in seconds, that several searches share. After it they raise ``TooSlow``.
 
-    ``slowest`` is the pattern that used most of it, which need not be the last one that was searched for.
+    ``slowest`` is the pattern that used most of the time. It need not be the last one that was searched.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -76,22 +78,22 @@ class SearchBudget:
         self._most_s = 0.0
 
     def search(self, pattern: Pattern, text: str, max_chars: int) -> Match | None:
-        """The first match in the first ``max_chars`` characters."""
+        """Return the first match in the first ``max_chars`` characters, or ``None``."""
         return self._timed(pattern, lambda seconds: pattern.search(text, 0, max_chars, timeout=seconds))
 
     def find_all(self, pattern: Pattern, text: str, max_chars: int) -> list[Match]:
-        """Every match in the first ``max_chars`` characters."""
+        """Return every match in the first ``max_chars`` characters."""
         return self._timed(pattern, lambda seconds: list(pattern.finditer(text, 0, max_chars, timeout=seconds)))
 
     def fullmatch(self, pattern: Pattern, text: str, max_chars: int) -> bool:
-        """Whether the pattern matches all of the first ``max_chars`` characters."""
+        """Return whether the pattern matches all of the first ``max_chars`` characters."""
         return self._timed(pattern, lambda seconds: pattern.fullmatch(text, 0, max_chars, timeout=seconds)) is not None
 
     def _timed(self, pattern: Pattern, search: Callable[[float], T]) -> T:
-        """Search within the time that is left.
+        """Run a search within the remaining time.
 
-        The library's timeout counts the time of all threads, so a search that it ends is repeated until this thread
-        has spent its own time: what other threads do must not make an expression too slow.
+        The timeout of the library counts the time of all threads. A search that it ended is therefore repeated until
+        this thread has used the remaining time itself, so that other threads do not make a pattern too slow.
         """
         while self._left_s > 0:
             begun = time.thread_time()
@@ -112,11 +114,11 @@ _COMMENT = re.compile(r"#[^\n]*|\s")
 
 
 def expanded_size(text: str) -> int:
-    """How many items a pattern has at most when its counted repeats are expanded.
+    """Return an upper bound for the number of items in a pattern once its counted repeats are expanded.
 
-    The bound holds whatever in the text is escaped, a comment or in a set: a repeat after a bracket (or after a space,
-    which means nothing in a verbose pattern) is taken to repeat a group that contains all other such repeats; any other
-    repeats one character. A verbose pattern may have spaces and comments inside the braces.
+    The bound holds whatever is escaped, in a comment or in a set. A repeat after a parenthesis (or after a space, which
+    a verbose pattern ignores) is assumed to repeat a group that contains all other such repeats; any other repeats one
+    character. A verbose pattern may have spaces and comments inside the braces.
     """
     groups, singles = [1], len(text)
     for repeat in _COUNTED.finditer(text):

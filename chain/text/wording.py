@@ -1,4 +1,4 @@
-"""Fixed texts and names that the model or the user reads, in one place."""
+"""Fixed texts and names that the model or the user reads."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -58,33 +58,36 @@ NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 
 def fault(cause: str, message: str) -> str:
-    """What went wrong, with its short cause first if it has one."""
+    """Return an error message, with its short cause in front if there is one."""
     return f"{cause}: {message}" if cause else message
 
 
 def beginning(text: str, most: int) -> str:
-    """So many characters of a text, with a mark behind them if it is longer."""
+    """Truncate a text to ``most`` characters, and mark that with an ellipsis."""
     return text if len(text) <= most else f"{text[: max(most, 0)]}…"
 
 
 def counted(n: int, thing: str, things: str = "") -> str:
-    """A number with its noun: ``1 line``, ``2 lines``."""
+    """Return a number with its noun: ``1 line``, ``2 lines``."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"
 
 
 def how_often(names: Iterable[str]) -> str:
-    """Names, each once and with how often it is there: ``read_file, 3 × shell``."""
+    """Return the names, each once and with its count: ``read_file, 3 × shell``."""
     return ", ".join(name if n == 1 else f"{n} × {name}" for name, n in Counter(names).items())
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """So many names of a list, and how many more it has."""
+    """Return the first ``most`` names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def instructions_read(files: Sequence[str], *, is_change: bool = False) -> str:
-    """Which files the project's instructions are from; empty for none, unless that is a change."""
+    """Return a sentence that names the files of the project's instructions.
+
+    Empty if there are no files, unless that is a change.
+    """
     if is_change:
         return f"Project instructions changed: {', '.join(files) or 'there are none now'}."
     return f"Project instructions: {', '.join(files)}." if files else ""

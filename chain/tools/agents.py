@@ -1,4 +1,4 @@
-"""The tools that hand a task to another agent: one for each kind of agent, and one that asks a finished agent again."""
+"""Tools that delegate a task to another agent: one per kind of agent, and one that asks a finished agent again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
 
 
 def agent_tools(kinds: Iterable[tuple[str, str]]) -> tuple[Tool, ...]:
-    """A tool for each kind, given by its name and its description (empty: the built-in one), and ``agent_ask``."""
+    """Return a tool for each kind of agent, given by name and description, and ``agent_ask``.
+
+    An empty description stands for the built-in one.
+    """
     return (*(_starter(kind, description or _BUILT_IN[kind]) for kind, description in kinds), agent_ask)
 
 

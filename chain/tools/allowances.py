@@ -45,7 +45,10 @@ class Allowance:
     subject: Subject = field(default_factory=Subject, compare=False, repr=False)
 
     def covers(self, tool: str, subject: str, only_by_name: str = "") -> bool:
-        """Whether a call of this tool with this subject needs no asking; ``only_by_name`` is as in ``Preview``."""
+        """Return whether a call of this tool with this subject needs no approval.
+
+        ``only_by_name`` is as in ``Preview``.
+        """
         if not self._is_for(tool) or (only_by_name and not self._names(only_by_name)):
             return False
         if self.pattern is None or (self.is_literal and subject == self.pattern):
@@ -56,7 +59,7 @@ class Allowance:
         return tool == self.tool or (is_of_servers(self.tool) and fnmatchcase(tool, self.tool))
 
     def _names(self, part: str) -> bool:
-        """Whether the pattern spells out this part of a path, without wildcards."""
+        """Return whether the pattern contains this part of a path without wildcards."""
         return self.pattern is not None and part in _ESCAPED.sub(r"\1", self.pattern).split("/")
 
     def __str__(self) -> str:
@@ -64,7 +67,10 @@ class Allowance:
 
 
 def is_of_servers(tool: str) -> bool:
-    """Whether a name is one of a server's tool, or with ``*`` of several, which are known once it has started."""
+    """Return whether a name is that of a server's tool, or a pattern with ``*`` for several.
+
+    Which tools a server has is known only after its start.
+    """
     return tool.startswith(SERVER_PREFIX)
 
 
@@ -86,18 +92,14 @@ def parse_allowance(text: str, subjects: Subjects) -> Allowance:
 
 
 def for_always(tool: str, preview: Preview) -> Allowance:
-    """What the answer "always" allows from now on."""
+    """Return the allowance that the answer "always" adds."""
     if preview.always == "subject":
         return Allowance(tool, preview.subject, is_literal=True)
     return Allowance(tool)
 
 
 def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
-    """The narrowest allowance that a user can write for a call, as a word of a shell; empty if there is none.
-
-    The subject is the model's, and the list that allowances are given in has commas and brackets of its own. So a
-    pattern is returned only if, read from such a list, it is this one allowance; else the whole tool is.
-    """
+    """Return the narrowest allowance that a user can write for a call, quoted for a shell; empty if there is none."""
     plain = "" if preview.only_by_name else tool
     if preview.always == "tool" and plain:
         return plain
@@ -116,7 +118,7 @@ def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
 
 
 def allowance_meaning(allowance: Allowance) -> str:
-    """What an allowance means, for people who check a configuration."""
+    """Return what an allowance permits, in words, for ``chain check``."""
     note = allowance.subject.note(allowance.pattern)
     if allowance.pattern is None:
         return f"every call of {allowance.tool}, without asking{note}"

@@ -1,4 +1,4 @@
-"""The tool that asks the user to choose."""
+"""The tool with which the model asks the user to choose."""
 
 from __future__ import annotations
 

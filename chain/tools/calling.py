@@ -32,7 +32,7 @@ class Rules:
 
 
 def find(registry: Registry, call: ToolCall) -> Tool:
-    """The tool of a call, with input that fits. Raises ``ToolError``."""
+    """Return the tool of a call, after its input was checked. Raise ``ToolError``."""
     tool = registry.get(call.name)
     try:
         tool.check(call.input)
@@ -44,9 +44,9 @@ def find(registry: Registry, call: ToolCall) -> Tool:
 
 
 async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> Preview | None:
-    """What a call would do; ``None`` if nothing that needs approval. A tool that cannot say has its input shown.
+    """Return what a call would do; ``None`` if that needs no approval.
 
-    Raises ``ToolError`` where the call would fail.
+    For a tool without a preview function, it is the call's input. Raise ``ToolError`` if the call would fail.
     """
     if not tool.needs_approval:
         return None
@@ -67,7 +67,7 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules
 
 
 def can_preview(tool: Tool) -> bool:
-    """Whether a tool can say beforehand what a call would do, so that a pattern has something to match."""
+    """Return whether a tool can preview a call, so that patterns of allowances have something to match."""
     if isinstance(tool, FunctionTool):
         return tool.previewer is not None
     return isinstance(tool, Previewing)
@@ -76,7 +76,7 @@ def can_preview(tool: Tool) -> bool:
 async def run(
     tool: Tool, call: ToolCall, context: ToolContext, rules: Rules, limit: trio.CancelScope | None = None
 ) -> ToolResult:
-    """Run the tool and make its result. ``limit`` is the scope that is to have the tool's time limit."""
+    """Run the tool and return its result. ``limit`` is the cancel scope that gets the tool's time limit."""
     seconds = rules.timeout_s if tool.timeout_s is None else tool.timeout_s
     scope = trio.CancelScope() if limit is None else limit
     output: object = None
@@ -115,14 +115,14 @@ async def run(
 
 
 def failed(call: ToolCall, why: str) -> ToolResult:
-    """An error result."""
+    """Return an error result."""
     return ToolResult(call.id, why if why.strip() else "The tool failed without saying why.", is_error=True)
 
 
 def shortened(text: str, limit: int) -> str:
-    """The head and the tail of the text, ``limit`` characters together, and between them how much was left out.
+    """Return the head and the tail of a text, ``limit`` characters together, with a note on what was left out.
 
-    The tail is kept since that is where a command's output says how it ended.
+    The tail shows how a command ended.
     """
     if len(text) <= limit:
         return text
@@ -132,12 +132,12 @@ def shortened(text: str, limit: int) -> str:
 
 
 def _plain(text: object) -> object:
-    """A text as Python's own: a tool may return one of a class that does as it likes."""
+    """Return a text as a plain ``str``: a tool may return an instance of a subclass with other methods."""
     return str.__str__(text) if isinstance(text, str) else text
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:
-    """What is in the groups of an exception, however deep they are."""
+    """Yield the exceptions in a group and in the groups inside it."""
     left = [error]
     while left:
         error = left.pop()
@@ -148,12 +148,12 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
 
 
 def holds_cancelled(error: BaseException) -> bool:
-    """Whether an exception is a cancellation, or a group with one in it."""
+    """Return whether an exception is a cancellation, or a group that contains one."""
     return any(isinstance(each, trio.Cancelled) for each in leaves_of(error))
 
 
 def failure(name: str, error: BaseException) -> str:
-    """What to say of an exception that a tool, or a model, of this name raised; a ``ToolError`` says it itself."""
+    """Return an error message for an exception that a tool or a model raised. A ``ToolError`` has its own message."""
     leaves = list(leaves_of(error))
     error = next((each for each in leaves if not isinstance(each, trio.Cancelled)), leaves[0])
     try:

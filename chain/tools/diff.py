@@ -1,10 +1,10 @@
-"""What an edit makes of a file: the new content, and the hunks that differ.
+"""Applies an edit to the text of a file, and computes the hunks that differ. Pure.
 
-Pure, and the same function for the question and for the file: what was shown is what is written.
+The question and the edit use the same function, so what was shown is what is written.
 
-The lines of both sides are matched in three steps, each for what the one before left: equal lines at the begin and at
-the end, lines that stand once on either side (patience), and the standard library's matcher. That one takes the square
-of its input or worse, so it has a budget of steps, and what is beyond it is shown as removed and added whole.
+Lines of the two sides are matched in three steps, each for what the step before left over: equal lines at the start and
+at the end, lines that occur once on either side (patience diff), and ``difflib.SequenceMatcher``. That takes quadratic
+time or more, so it has a budget of steps; what is beyond the budget is shown as removed and added as a whole.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Replace a text that stands in the file once, or ``everywhere``. Raises ``ToolError`` for what makes no sense."""
+    """Replace a text that occurs once, or ``everywhere``. Raise ``ToolError`` if it is empty or its own replacement."""
 
     old: str
     new: str
@@ -57,14 +57,14 @@ Edit: TypeAlias = Whole | Replacement
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an edit makes of a file; ``diff`` has no hunks without a change."""
+    """The result of an edit. ``diff`` has no hunks if nothing changes."""
 
     content: bytes
     diff: FileDiff
 
 
 def editable(path: str, raw: bytes) -> FileText:
-    """The text of a file's bytes. Raises ``ToolError`` for bytes that are not all text."""
+    """Decode the bytes of a file. Raise ``ToolError`` if they are not text."""
     text = FileText.of(raw)
     if text is None:
         raise ToolError(f"{path} is a binary file of {len(raw)} bytes; only text can be edited.")
@@ -75,7 +75,7 @@ def editable(path: str, raw: bytes) -> FileText:
 
 
 def change(path: str, text: FileText, edit: Edit) -> Change:
-    """The new content of a file, and what differs. Raises ``ToolError`` for an edit that cannot be made."""
+    """Return the new content of a file and the difference. Raise ``ToolError`` if the edit cannot be made."""
     match edit:
         case Whole(given):
             new = text.adapted(given.removeprefix("\ufeff") if text.mark else given)
@@ -118,7 +118,7 @@ def _replaced(path: str, text: FileText, edit: Replacement) -> str:
 
 
 def _why_missing(path: str, body: str, old: str) -> str:
-    """Why a text is not in a file: where there is one that only looks the same, with the names of what differs."""
+    """Return why a text is not in a file. If a text there only looks the same, name the characters that differ."""
     alike, wanted = folded(body), folded(old)
     at = alike.find(wanted)
     n = alike.count("\n", 0, max(at, 0)) + 1
@@ -143,7 +143,7 @@ def _line_numbers(body: str, old: str) -> Iterator[int]:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their ends. Only a line feed ends one, for editors and for read_file."""
+    """Split a text into lines with their ends. Only a line feed ends a line, as in editors and ``read_file``."""
     *ended, last = text.split("\n")
     return [f"{line}\n" for line in ended] + ([last] if last else [])
 
@@ -167,7 +167,7 @@ class _Matching:
         self._steps = MAX_STEPS
 
     def blocks(self) -> deque[_Block]:
-        """What differs, in its order; two blocks never touch."""
+        """Return the blocks that differ, in order. No two blocks are adjacent."""
         blocks: deque[_Block] = deque()
         whole = self._trimmed(_Block(0, len(self._before), 0, len(self._after)))
         for part in self._between_anchors(whole):
@@ -178,7 +178,7 @@ class _Matching:
         return blocks
 
     def _trimmed(self, b: _Block) -> _Block:
-        """The block without equal lines at its begin and end."""
+        """Return the block without equal lines at its start and end."""
         before, after = self._before, self._after
         old, old_end, new, new_end = b
         while old < old_end and new < new_end and before[old] == after[new]:
@@ -188,7 +188,7 @@ class _Matching:
         return _Block(old, old_end, new, new_end)
 
     def _between_anchors(self, b: _Block) -> Iterator[_Block]:
-        """The block cut at lines that stand once on either side and keep their order."""
+        """Split the block at lines that occur once on either side and are in the same order."""
         once = _standing_once(self._after, b.new, b.new_end)
         pairs = [(n, once[line]) for line, n in _standing_once(self._before, b.old, b.old_end).items() if line in once]
         old, new = b.old, b.new
@@ -198,7 +198,7 @@ class _Matching:
         yield _Block(old, b.old_end, new, b.new_end)
 
     def _refined(self, b: _Block) -> Iterator[_Block]:
-        """The block cut at other equal lines, if there are steps left for finding them."""
+        """Split the block at other equal lines, if the budget of steps allows to find them."""
         before, after = self._before[b.old : b.old_end], self._after[b.new : b.new_end]
         if not before and not after:
             return
@@ -215,13 +215,16 @@ class _Matching:
 
 
 def _standing_once(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
-    """The indices of the lines that occur once, in order."""
+    """Return the lines that occur once, each with its index, in order."""
     counts = Counter(lines[begin:end])
     return {lines[n]: n for n in range(begin, end) if counts[lines[n]] == 1}
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of the pairs that rises in both numbers; they come in the order of the first."""
+    """Return the longest subsequence of the pairs that increases in both numbers.
+
+    The pairs are in the order of their first numbers.
+    """
     ends: list[int] = []  # the least second number that a rising part of each length ends with
     at: list[int] = []  # and whose it is
     before: list[int] = []

@@ -1,11 +1,11 @@
-"""The tools that change files of the workspace: write and edit.
+"""Tools that change files of the workspace: write and edit.
 
-A file that exists must have been read or written before, by any agent of the session, and be unchanged since. What is
-shown before and what is written are made by the same function (``diff``), and the file is replaced in one step
-(``replace``), so an error, an interrupt or a kill leaves the old file or the new one.
+A file that exists must have been read or written before by any agent of the session, and be unchanged since. The
+preview and the edit are made by the same function (``diff``), and the file is replaced atomically (``replace``), so an
+error, an interrupt or a kill leaves the old file or the new one.
 
-Unlike reading, writing is not left behind by an interrupt: nothing changes once a call has ended. It looks for the
-interrupt once more before the step that counts.
+Unlike reading, writing is not abandoned by an interrupt, so nothing changes after a call has ended. It checks for an
+interrupt once more before the file is replaced.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PATHS = _Paths()
 
 
 def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
-    """The tools ``write_file`` and ``edit_file``. An allowance has to name what is ``protected``."""
+    """Return the tools ``write_file`` and ``edit_file``. An allowance has to name what is ``protected``."""
     edits = _Edits(protected or Protected())
     write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
     edit = tool(name="edit_file", kind="edit", needs_approval=True, preview=edits.preview_edit, subject=PATHS)
@@ -105,7 +105,10 @@ class _Edits:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedEdit:
-    """``parts`` are the real path below ``root``, ``shown`` the path as given; ``status`` is ``None`` if it is new."""
+    """An edit that can be made. ``parts`` are the real path below ``root``, ``shown`` is the path as given.
+
+    ``status`` is ``None`` for a new file.
+    """
 
     root: Path
     parts: tuple[str, ...]
@@ -117,7 +120,7 @@ class _PlannedEdit:
 
     @property
     def preview(self) -> Preview | None:
-        """What is put to the user; ``None`` if nothing changes."""
+        """The preview for the question; ``None`` if nothing changes."""
         if self.status is not None and not self.change.diff.hunks:
             return None
         diff = self.change.diff
@@ -143,7 +146,7 @@ def _carried_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) 
 
 
 def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
-    """What an edit will do. Raises ``ToolError`` for one that cannot be carried out."""
+    """Return what an edit will do. Raise ``ToolError`` if it cannot be made."""
     real, shown, root = inside(ctx.workspace, path), as_text(PurePath(path)), ctx.workspace.resolve()
     parts = real.relative_to(root).parts
     part = protected.name_needed(root, parts, path)
@@ -177,7 +180,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
 
 
 def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:
-    """The status of a file that may be replaced, and its content as it was after that."""
+    """Return the status and the content of a file that can be replaced. The status is the older of the two."""
     with open_file(root, parts, shown) as file:
         status = os.fstat(file.fileno())
         if status.st_size > MAX_WHOLE:

@@ -20,9 +20,9 @@ _LONE_LF = re.compile(r"(?<!\r)\n")
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file's content as text, its ends of line as they are; ``mark`` is its byte order mark, if it has one.
+    """The content of a file as text, with its ends of lines unchanged; ``mark`` is its byte order mark, or empty.
 
-    ``is_damaged``: U+FFFD stands for bytes that are no text.
+    ``is_damaged``: U+FFFD stands for bytes that could not be decoded.
     """
 
     body: str = ""
@@ -32,7 +32,7 @@ class FileText:
 
     @classmethod
     def of(cls, raw: bytes) -> FileText | None:
-        """Decode a file's bytes. ``None`` if they are binary."""
+        """Decode the bytes of a file. Return ``None`` if they are binary."""
         mark = next((mark for mark in _CODECS if raw.startswith(mark)), b"")
         codec = _CODECS.get(mark, "utf-8")
         body = raw[len(mark) :].decode(codec, "replace")
@@ -41,22 +41,22 @@ class FileText:
 
     @property
     def lines(self) -> list[str]:
-        """The lines as editors count them, without their ends: an end of line ends one and begins none."""
+        """The lines without their ends, numbered as in editors: no line begins after the last end of line."""
         lines = self.body.replace("\r\n", "\n").split("\n")
         return lines[:-1] if not lines[-1] else lines
 
     @property
     def is_crlf(self) -> bool:
-        """Whether all ends of line are CR LF, and there is one."""
+        """Whether the file has ends of lines and all of them are CR LF."""
         return 0 < self.body.count("\n") == self.body.count("\r\n")
 
     def adapted(self, text: str) -> str:
-        """The model's text with this file's ends of line; unchanged where those are mixed."""
+        """Return the model's text with the ends of lines of this file; unchanged if those are mixed."""
         return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
 
     @property
     def notes(self) -> list[str]:
-        """Parts of a sentence about what ``lines`` do not show."""
+        """Parts of a sentence about properties that ``lines`` do not show."""
         name, crlf = self.codec.upper(), [n for n, line in enumerate(self.body.split("\n"), 1) if line[-1:] == "\r"]
         ends = f"lines {first_of([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
         found = {

@@ -1,7 +1,7 @@
-"""The files under a folder of the workspace, in a fixed order, and what is shown of a matching line.
+"""The files below a folder of the workspace, in a fixed order, and the excerpt of a matching line.
 
-No link leads out, not even one that is put in the way meanwhile, and the number of files is bounded. It reads the
-disk, so it belongs in a worker thread; it ends when its caller is cancelled.
+No link leads out of the workspace, even if it is created during the walk, and the number of files is bounded. It reads
+the disk, so call it in a worker thread; it ends when its caller is cancelled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ LOOK_UP = 1_000
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file as it is shown, and the parts of its real path below the workspace; without them ``note`` says why."""
+    """A file: the path as shown, and the parts of its real path below the workspace.
+
+    Without ``parts``, ``note`` says why.
+    """
 
     shown: str
     parts: tuple[str, ...] | None = None
@@ -44,7 +47,7 @@ class TreeEntry:
 
 @dataclass(slots=True)
 class Tree:
-    """The files under a folder in their order, and what was passed over. ``root`` is the workspace, resolved."""
+    """The files below a folder, and what was left out. ``root`` is the workspace, resolved."""
 
     root: Path
     entries: list[TreeEntry] = field(default_factory=list)
@@ -54,7 +57,7 @@ class Tree:
     complete: bool = True
 
     def notes(self) -> list[str]:
-        """What was passed over, a sentence each."""
+        """Return sentences on what was left out."""
         passed_over = (("Left out", self.left_out), ("Not readable", self.unreadable))
         notes = [f"{what}: {first_of(names, MAX_OMISSIONS)}." for what, names in passed_over if names]
         if not self.complete:
@@ -65,7 +68,7 @@ class Tree:
 
 
 def walk(workspace: Path, path: str) -> Tree:
-    """The files under a folder of the workspace, or the one file. Raises ``ToolError`` as ``existing`` does."""
+    """Return the files below a folder of the workspace, or the one file. Raise ``ToolError`` as ``existing`` does."""
     base, given, root = existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
@@ -96,7 +99,7 @@ def walk(workspace: Path, path: str) -> Tree:
 
 
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
-    """The names in a folder: of all but folders, of folders, and of the links among the first. Raises ``OSError``."""
+    """Return the names of files, the names of folders, and which of the files are links. Raise ``OSError``."""
     names, folders, links = list[str](), list[str](), set[str]()
     with entries_of(root, parts) as entries:
         for n, entry in enumerate(entries):
@@ -110,7 +113,7 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
 
 
 def _first(names: Sequence[str], most: int) -> list[str]:
-    """The first names in their order. Sorting all of very many would hold up every other thread."""
+    """Return the first names in sorted order. Sorting a very long list would block every other thread."""
     return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
 
 
@@ -128,7 +131,7 @@ def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> TreeEntr
 
 
 def around(line: str, at: int) -> str:
-    """The line, or the part of a long one that has the match."""
+    """Return a line, or the part of a long line around a match."""
     start = 0 if at < MAX_AROUND * 3 // 4 else at - MAX_AROUND // 2
     part = line[start : start + MAX_AROUND].strip()
     return ("…" if start else "") + part + ("…" if len(line) > start + MAX_AROUND else "")

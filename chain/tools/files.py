@@ -140,12 +140,12 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
 
 
 def _counted(n: int, thing: str) -> str:
-    """Plain digits, as models read them."""
+    """Format a count in plain digits, which models read best."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def _ordered(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
-    """The entries by size or by time; those that cannot be opened last, and equal ones by path."""
+    """Sort the entries by size or by time: those that cannot be opened last, equal ones by path."""
 
     def place(entry: TreeEntry) -> tuple[bool, int]:
         trio.from_thread.check_cancelled()
@@ -163,7 +163,7 @@ def _ordered(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[Tre
 
 
 def _row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
-    """A file's row, and how many bytes were read for it."""
+    """Return the row of a file, and how many bytes were read for it."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
@@ -194,7 +194,7 @@ def _counts(raw: bytes, text: FileText) -> str:
 
 
 def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[ToolOutput, Path, str]:
-    """A result, the file's real path, and its digest, if all of it was read."""
+    """Return the result, the file's real path, and its digest if the whole file was read."""
     real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
@@ -218,7 +218,7 @@ def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most
 
 
 def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> tuple[str, str]:
-    """The head and as many lines as fit into ``most`` characters; and in words which those are, unless they are all."""
+    """Return the head, as many lines as fit into ``most`` characters, and which lines those are unless they are all."""
     shown, room, rest = list[str](), most, ""
     is_there = _pass_over(text, offset, column)
     while is_there and not rest and (piece := text.readline(room + len("\r\n") + 1)):

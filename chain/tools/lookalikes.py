@@ -1,8 +1,8 @@
-"""Characters that look like others, in what people are asked to allow and in what a model wants to edit. Pure.
+"""Characters that look like others, in commands to approve and in texts that a model wants to edit. Pure.
 
-A command is read as ASCII, since that is what a shell gives a meaning to. So what only looks like ASCII is shown as an
-escape. A letter is shown as it is where nobody takes it for another: in a word without a letter of ASCII, beside one of
-its own alphabet that looks like none of ASCII.
+A command is read as ASCII, because a shell gives a meaning only to ASCII. A character that only looks like ASCII is
+therefore shown as an escape. A letter is shown as it is where it cannot be mistaken: in a word without ASCII letters,
+next to a letter of its own alphabet that looks like no ASCII letter.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FORMS = str.maketrans(
 
 
 def spelled_out(text: str) -> str:
-    """The text, with escapes for what looks like ASCII and is not."""
+    """Return the text with escapes for characters that look like ASCII and are not."""
     return text if text.isascii() else _WORD.sub(lambda found: _spelled_out(found[0]), text)
 
 
@@ -72,17 +72,17 @@ def _is_lookalike(char: str) -> bool:
 
 
 def _alphabet(char: str) -> str:
-    """The first word of the character's name, which is that of its alphabet."""
+    """Return the first word of the character's name, which names its alphabet."""
     return unicodedata.name(char, "").partition(" ")[0]
 
 
 def folded(text: str) -> str:
-    """The text with one form for all characters that look the same. The number of its lines stays."""
+    """Return the text with one form for characters that look the same. The number of lines does not change."""
     return unicodedata.normalize("NFKC", text.replace("\r\n", "\n").translate(_FORMS))
 
 
 def names_of_forms(text: str, other: str) -> list[str]:
-    """The names of the characters that ``text`` has and ``other`` has not, of those that have several forms."""
+    """Return the names of the characters with several forms that are in ``text`` and not in ``other``."""
 
     def has_forms(char: str) -> bool:
         is_plain = folded(char) == char == unicodedata.normalize("NFD", char)

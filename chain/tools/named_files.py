@@ -97,9 +97,9 @@ class _Attachment:
 
 
 def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) -> Attachments:
-    """What goes along with lines of one message, which counts as ``seen``. It raises nothing and hardly waits.
+    """Read the files that the lines of one message name, and record them in ``seen``.
 
-    A file that several of them name goes along once.
+    Raises nothing, and waits at most ``FILE_SYSTEM_S``.
     """
     wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_NAMES_TRIED)]
     sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
@@ -126,9 +126,9 @@ def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) 
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """The words of a line that may name files: of each the names that it may be, the longest first.
+    """Yield the words of a line that may name files, each with its possible names, longest first.
 
-    What was piped in beside a query, or embedded by an editor, is no word of the user's, so it names none.
+    Piped input and texts that an editor embedded are not the user's own words, so they name no files.
     """
     for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0].partition(FILE_BEGIN)[0]):
         if word[1] is not None:
@@ -149,7 +149,7 @@ def _note(going: Sequence[str], left_out: Sequence[str]) -> str:
 
 
 def _read_all(workspace: Path, wanted: Sequence[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, str, _Attachment]]:
-    """For each word that names what is there: the id of its line, its path as it is shown, what became of it."""
+    """Yield for each word that names a file: the id of its line, the path as shown, and the attachment."""
     root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_NAMED_BYTES
     for id, names in wanted:
         for name in names:
@@ -163,7 +163,7 @@ def _read_all(workspace: Path, wanted: Sequence[tuple[str, Sequence[str]]]) -> I
 
 
 def _named(root: Path, name: str, room: int, *, is_full: bool) -> _Attachment | None:
-    """What becomes of one name; ``None`` if there is nothing of this name."""
+    """Return the attachment for a name; ``None`` if there is no such file."""
     try:
         given = PurePath(os.path.expanduser(name)) if name.startswith("~") else PurePath(name)
         if given.is_absolute():
@@ -179,7 +179,7 @@ def _named(root: Path, name: str, room: int, *, is_full: bool) -> _Attachment | 
 
 
 def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
-    """What becomes of something that is there, if no link leads it out of the workspace. Raises ``OSError``."""
+    """Return the attachment for an existing path, unless a link leads out of the workspace. Raise ``OSError``."""
     try:
         parts = inside(root, str(given)).relative_to(root).parts
     except ToolError:
@@ -216,7 +216,7 @@ def _image_type(content: bytes) -> str:
 
 
 def image_of(name: str, content: bytes) -> Image | None:
-    """An image to send; ``None`` for what is none that a service accepts."""
+    """Return an image to send; ``None`` if services do not accept it."""
     media_type, size = _image_type(content), len(content)
     return Image(media_type, digest(content), name, b64encode(content).decode(), size) if media_type else None
 

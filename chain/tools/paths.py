@@ -1,8 +1,8 @@
-"""Paths of the workspace: what a tool may open, and how.
+"""Paths of the workspace: which ones a tool may open, and how they are opened.
 
-No path leads out of the workspace. ``..`` and absolute paths are refused as they stand, a link by where it really ends.
-A link that is put in the way after that is not followed: files and folders are opened part by part from the workspace
-down. All of it reads the disk, so it belongs in a worker thread.
+No path leads out of the workspace. ``..`` and absolute paths are refused, and a link is judged by its real target. A
+link that is created after that check is not followed: files and folders are opened part by part from the workspace
+down. All functions read the disk, so call them in a worker thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 
 
 def inside(workspace: Path, path: str) -> Path:
-    """The real path of what is or could be in the workspace. Raises ``ToolError`` for a path that leads out of it."""
+    """Return the real path of a file in the workspace, which need not exist. Raise ``ToolError`` if it is outside."""
     given = PurePath(path)
     if "\0" in path or not path.strip():
         raise ToolError("The path is empty or holds a NUL character; give a path relative to the workspace.")
@@ -51,7 +51,7 @@ def inside(workspace: Path, path: str) -> Path:
 
 
 def existing(workspace: Path, path: str) -> Path:
-    """The real path of something that exists; else a ``ToolError`` that says what is there instead."""
+    """Return the real path of a file that exists. Raise ``ToolError``, with a similar name if there is one."""
     real = inside(workspace, path)
     try:
         real.stat()
@@ -65,7 +65,7 @@ def existing(workspace: Path, path: str) -> Path:
 
 
 def broken_link(workspace: Path, path: PurePath) -> str:
-    """A sentence about the link that keeps a path from leading anywhere; empty if none does."""
+    """Return a sentence about the broken link in a path; empty if there is none."""
     for here in reversed([path, *path.parents]):
         if (workspace / here).is_symlink() and not (workspace / here).exists():
             return f"{as_text(here)} is a broken link: there is nothing where it points."
@@ -73,7 +73,7 @@ def broken_link(workspace: Path, path: PurePath) -> str:
 
 
 def why_missing(workspace: Path, path: PurePath) -> str:
-    """A sentence about a path that leads to nothing: what breaks it, or what is there instead."""
+    """Return a sentence about a path that does not exist: the broken link in it, or a similar name."""
     if not workspace.is_dir():
         return f"The workspace, {as_text(workspace)}, was removed."
     if link := broken_link(workspace, path):
@@ -98,7 +98,7 @@ def why_missing(workspace: Path, path: PurePath) -> str:
 
 @contextmanager
 def entries_of(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """The entries of the folder at these parts of a path below ``root``; raises ``OSError``."""
+    """Open the folder with these parts of a path below ``root``, and iterate over its entries. Raise ``OSError``."""
     descriptor = open_below(str(root), parts, os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
@@ -108,10 +108,10 @@ def entries_of(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntr
 
 
 def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
-    """A descriptor, for reading, of what is at these parts of a path below ``root``; raises ``OSError``.
+    """Open for reading what has these parts of a path below ``root``; return a descriptor. Raise ``OSError``.
 
-    No link is followed: the path was resolved before, so a part that is one now was put there since, and may lead out.
-    It never waits: a pipe without a writer would otherwise hold a thread for ever.
+    No link is followed: the path was resolved before, so a link was created since and may lead out. The call never
+    blocks on a pipe without a writer.
     """
     *folders, name = parts or (".",)
     here = open_folder(root, folders)
@@ -122,7 +122,7 @@ def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
 
 
 def open_folder(root: str, parts: Sequence[str]) -> int:
-    """A descriptor, for reaching further, of the folder at these parts below ``root``; raises ``OSError``."""
+    """Open the folder with these parts below ``root`` to reach paths in it; return a descriptor. Raise ``OSError``."""
     here = os.open(root, _FOLDER)
     for part in parts:
         try:
@@ -134,7 +134,7 @@ def open_folder(root: str, parts: Sequence[str]) -> int:
 
 
 def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
-    """Open a regular file by the parts of its real path below ``root``, following no link."""
+    """Open a regular file by the parts of its real path below ``root``, following no link. Raise ``ToolError``."""
     try:
         return regular_file(open_below(str(root), parts))
     except OSError as error:
@@ -142,6 +142,6 @@ def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
 
 
 def as_text(path: PurePath) -> str:
-    """A path on one line, with ``?`` for what cannot be shown."""
+    """Return a path on one line, with ``?`` for characters that cannot be shown."""
     text = path.as_posix().encode("utf-8", "replace").decode()
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,4 +1,4 @@
-"""The plan as the model works on it."""
+"""Tools with which the model changes the plan."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def plan_list(ctx: ToolContext) -> str:
 
 
 def _report(ctx: ToolContext, done: str) -> str:
-    """What was done, then the plan as it is now: the model need not ask for it again."""
+    """Return what was done and the plan as it is now, so that the model need not ask for it."""
     return f"{done[0].upper()}{done[1:]}.\n{ctx.plan.render()}"
 
 

@@ -1,4 +1,4 @@
-"""The tools of one agent, by name; what cannot be a tool is refused here."""
+"""The tools of one agent, by name. Objects that cannot be a tool are refused here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARTS = ("name", "description", "timeout_s", "read_only", "needs_approval", "ch
 
 
 def _check(tool: object) -> None:
-    """Raise ``ConfigError`` for what cannot be a tool."""
+    """Raise ``ConfigError`` if an object cannot be a tool."""
     if isinstance(tool, type) or not callable(getattr(tool, "run", None)):
         raise ConfigError(f"{getattr(tool, '__qualname__', repr(tool))} is no tool: decorate it with @tool")
     missing = [part for part in _PARTS if not hasattr(tool, part)]
@@ -40,7 +40,10 @@ class Registry:
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Registry:
-        """A registry of these tools. Raises ``ConfigError`` for what cannot be a tool, and if two have one name."""
+        """Return a registry of these tools.
+
+        Raise ``ConfigError`` if one cannot be a tool, or two have the same name.
+        """
         registry = cls()
         for each in tools:
             _check(each)
@@ -53,7 +56,7 @@ class Registry:
         return iter(self.tools.values())
 
     def get(self, name: str) -> Tool:
-        """The tool of that name. Raises ``ToolError`` with the names that exist."""
+        """Return the tool with this name. Raise ``ToolError`` with the names that exist."""
         if name in self.tools:
             return self.tools[name]
         raise ToolError(f"There is no tool {name!r}. The tools are: {', '.join(self.tools) or 'none'}.")

@@ -1,11 +1,11 @@
-"""Gives a file below a folder new content at once: whoever opens it finds the old content or the new, never a mixture.
+"""Replaces the content of a file atomically: a reader finds the old content or the new, never a mixture.
 
-The content goes into a temporary file in the same folder, to the disk, and from there to its name in one step of the
-file system. An error before that step leaves everything as it was. A process that is killed may leave the temporary
-file, ``.chain-….tmp``. After a power cut either content may be there: that the name is on the disk is not waited for.
+The content is written to a temporary file in the same folder, flushed to the disk, and renamed. An error before the
+rename leaves everything unchanged. A process that is killed may leave the temporary file, ``.chain-….tmp``. After a
+power cut either content may be there, because the folder is not flushed.
 
-The folder is opened part by part and held, and looked up once more before the step: what is put in its place meanwhile
-is never written to, and if it was moved nothing is.
+The folder is opened part by part and kept open, and looked up once more before the rename: a folder that was put in its
+place is never written to, and if it was moved nothing is written.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _USERS_OWN = "user."
 
 
 class Changed(Exception):
-    """The file, or a folder on the way to it, is not what it was; nothing was written."""
+    """The file, or a folder on the way to it, has changed; nothing was written."""
 
 
 def replace(
     root: str, parts: Sequence[str], content: bytes, old: os.stat_result | None, check: Callable[[], None]
 ) -> None:
-    """Give the file with these parts below ``root`` this content; mode, owner, access list and the like stay.
+    """Replace the content of the file with these parts below ``root``. Mode, owner and access list stay.
 
-    ``old`` is its status from before its content was read, ``None`` for a file that is made, with the folders that are
-    missing. ``check`` is called before the step that counts, and what it raises leaves all as it was. Raises
-    ``Changed`` and ``OSError``.
+    ``old`` is its status from before its content was read, ``None`` for a new file, which is created with its missing
+    folders. ``check`` is called before the rename; if it raises, nothing has changed. Raise ``Changed`` and
+    ``OSError``.
     """
     *folders, name = parts
     made: list[Sequence[str]] = []
@@ -77,7 +77,10 @@ def _opened(root: str, folders: Sequence[str]) -> AbstractContextManager[int]:
 
 @contextmanager
 def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
-    """The name of a file with the content ``of`` another, on the disk; it is removed if the block fails."""
+    """Write ``content`` to a temporary file next to the file ``of``, and flush it. Yield its name.
+
+    It is removed if the block fails.
+    """
     name = f".chain-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, 0o666 if old is None else 0o600, dir_fd=folder)
@@ -99,7 +102,7 @@ def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None)
 
 
 def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -> None:
-    """Copy the owner, as far as we may, the attributes and the mode."""
+    """Copy the owner (as far as permitted), the attributes and the mode."""
     made = os.fstat(descriptor)
     # Only root may give files away, and others may to their own groups alone.
     if made.st_gid != old.st_gid:
@@ -125,7 +128,7 @@ def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -
 
 
 def _copy_attributes(descriptor: int, before: int) -> None:
-    """Copy the access list and the user's attributes, and keep none that the folder gave to a new file."""
+    """Copy the access list and the user's attributes, and remove those that the new file inherited from its folder."""
     wanted = {name: os.getxattr(before, name) for name in _attributes(before)}
     for name in _attributes(descriptor) - wanted.keys():
         os.removexattr(descriptor, name)
@@ -144,7 +147,7 @@ def _attributes(descriptor: int) -> set[str]:
 
 
 def _link(folder: int, temporary: str, name: str) -> None:
-    """Move to a name that nothing has: a rename would replace what came to be meanwhile."""
+    """Rename to a name that must not exist: a plain rename would replace a file created meanwhile."""
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
@@ -175,7 +178,7 @@ def _identity(status: os.stat_result | None) -> tuple[int, ...]:
 
 
 def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
-    """Raise ``Changed`` if the folder that is open is no longer the one that has these parts."""
+    """Raise ``Changed`` unless the open folder still has these parts as its path."""
     try:
         with _opened(root, folders) as now:
             is_same = os.path.samestat(os.fstat(now), os.fstat(folder))
@@ -186,7 +189,7 @@ def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
 
 
 def _make_folders(root: str, folders: Sequence[str], made: list[Sequence[str]]) -> None:
-    """Make the folders that are missing; ``made`` gets the parts of each."""
+    """Create the missing folders, and append the parts of each to ``made``."""
     for n, name in enumerate(folders):
         with suppress(FileExistsError), _opened(root, folders[:n]) as above:
             os.mkdir(name, dir_fd=above)

@@ -1,4 +1,4 @@
-"""Which files the agents of a session know, and as what: nobody overwrites what nobody has read."""
+"""The versions of files that the agents of a session have read, so that no agent overwrites what it has not read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import trio
 
 
 class Seen:
-    """``digests``, by real path: that of each file which any agent of this process read or wrote, as it was then.
+    """The digest of each file that an agent of this process has read or written, by its real path.
 
-    They are noted in the thread of trio only, by calls that were not given up: a thread that was left behind would note
-    what has long been otherwise.
+    Digests are recorded only in trio's thread, and only by calls that were not cancelled: an abandoned thread would
+    record an old version.
 
-    ``editing`` is held from the look at a file to the note of what was written, so that of two agents that edit it at
-    the same time neither overwrites what the other wrote. One lock for all files: an edit takes milliseconds.
+    ``editing`` is held from the check of a file until its new digest is recorded, so that two agents that edit it at
+    the same time do not overwrite each other. There is one lock for all files, since an edit takes milliseconds.
     """
 
     def __init__(self) -> None:
@@ -24,5 +24,5 @@ class Seen:
 
 
 def digest(content: bytes) -> str:
-    """The digest of a file's content."""
+    """Return the SHA-256 of a file's content in hexadecimal."""
     return hashlib.sha256(content).hexdigest()

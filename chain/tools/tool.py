@@ -1,4 +1,4 @@
-"""Tools: the interface, and tools that are async functions with a schema made from their type hints.
+"""Tools: the interface, and tools that are made from an async function and its type hints.
 
 A tool is usually written as::
 
@@ -6,10 +6,10 @@ A tool is usually written as::
     async def count_words(ctx: ToolContext, path: str) -> str:
         \"\"\"Count the words of a text file.\"\"\"
 
-Its first parameter is the context, the others are the input that the model gives, and its docstring is the description
-that the model reads. It returns the text of the result, or a ``ToolOutput``, and raises ``ToolError`` when it cannot;
-any other exception is reported to the model as well, and the loop goes on. A function that cannot be a tool is a
-``TypeError`` where it is defined.
+The first parameter is the context, the others are the input that the model gives, and the docstring is the description
+that the model reads. The function returns the text of the result, or a ``ToolOutput``, and raises ``ToolError`` on
+failure. Any other exception is reported to the model too, and the loop continues. A function that cannot be a tool
+raises ``TypeError`` where it is defined.
 """
 
 from __future__ import annotations
@@ -62,25 +62,25 @@ _NO_JSON = ("inf", "-inf", "nan")
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """What a long tool learns at a safe point: the adjustments since the last one, and whether to stop now."""
+    """Instructions for a long tool at a safe point: the adjustments since the last one, and whether to stop now."""
 
     adjustments: tuple[Adjustment, ...] = ()
     stop: bool = False
 
 
 class Steering(Protocol):
-    """Where a tool's safe points get their guidance from."""
+    """The source of guidance for a tool's safe points."""
 
     def new_guidance(self) -> Guidance:
-        """The adjustments since the last call, and whether a stop waits."""
+        """Return the adjustments since the last call, and whether a stop is waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result, or an error, with more than its text: ``images`` for the model, and what only people are shown.
+    """A result or an error with more than its text.
 
-    ``exit_code`` is that of a command; a negative one is the number of the signal that killed it. ``summary`` is what a
-    single row says of the result, the most important part first.
+    ``images`` are for the model. Only people see the other fields: ``exit_code`` is that of a command, negative for the
+    signal that killed it, and ``summary`` holds the parts of a one-row summary, most important first.
     """
 
     text: str
@@ -94,21 +94,21 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The part of a call that the pattern of an allowance matches. This one is a text without rules of its own."""
+    """The part of a call that the pattern of an allowance matches. This one accepts any text."""
 
     plural = "subjects"
     """What people call several of them."""
 
     def pattern(self, text: str) -> str:
-        """A pattern as it is compared. Raises ``UserError`` with the reason for one that can never match."""
+        """Return a pattern in the form in which it is compared. Raise ``UserError`` if it can never match."""
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
-        """Whether a pattern matches, in which ``*``, ``?`` and ``[...]`` stand for other characters."""
+        """Return whether a pattern with the wildcards ``*``, ``?`` and ``[...]`` matches."""
         return fnmatchcase(subject, pattern)
 
     def note(self, pattern: str | None) -> str:
-        """A remark on an allowance with this pattern, or with none, for people who have read what it allows."""
+        """Return a remark on an allowance with this pattern, or without one, to be shown after its meaning."""
         return ""
 
 
@@ -116,12 +116,12 @@ class Subject:
 class Preview:
     """What a call would do, for the question whether it may.
 
-    ``text`` is what people read, ``subject`` what an allowance is matched with (a path, a command, a host), and
-    ``digest`` changes with what the call would start from. For a change of a file, ``diff`` is shown instead of
-    ``text``. Approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer
-    "always" allows: the tool, or this subject alone. ``protections`` are short names of what fences the call in.
-    ``only_by_name`` is the part of a path that an allowance must have in its pattern to cover the call, such as
-    ``.git``; empty where any may. The answer "always" then allows this call alone.
+    ``text`` is for people, ``subject`` is what an allowance is matched with (a path, a command, a host), and ``digest``
+    changes with the state that the call starts from. For a change of a file, ``diff`` is shown instead of ``text``. An
+    approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer "always"
+    allows: the tool, or this subject alone. ``protections`` are short names of the sandbox's restrictions.
+    ``only_by_name`` is a part of the path, such as ``.git``, that an allowance must contain in its pattern to cover the
+    call; empty if there is none. The answer "always" then allows this call alone.
     """
 
     text: str
@@ -135,10 +135,10 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something was approved. If not, ``reason`` says why, for the model.
+    """Whether a call was approved. If not, ``reason`` says why, for the model.
 
-    ``withdrawn``: nobody decided, since the user stopped or wrote something else instead.
-    ``by_configuration``: the configuration allowed it, without waiting for a person.
+    ``withdrawn``: there was no decision, because the user stopped or wrote something else instead.
+    ``by_configuration``: the configuration allowed it, without asking a person.
     """
 
     allowed: bool
@@ -152,26 +152,29 @@ UNASKED = Preview("", "", "")
 
 
 class Asking:
-    """How a running tool asks the user; the call's clock and the run's stand still meanwhile. This one has nobody."""
+    """Lets a running tool ask the user. The time limits of the call and of the run are paused meanwhile.
+
+    In this base class nobody can be asked.
+    """
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        """The option that the user chose, or another text. Raises ``ToolError`` if there is no answer."""
+        """Return the option that the user chose, or another text. Raise ``ToolError`` if there is no answer."""
         raise ToolError(NOBODY_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Whether the call may do this. An allowance answers at once, and so does the lack of anybody to ask."""
+        """Return whether the call may do this. Returns at once if an allowance covers it or nobody can be asked."""
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
 class Delegating:
-    """How a tool hands a task to another agent. This one has none."""
+    """Lets a tool delegate a task to another agent. In this base class there is none."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
-        """The answer of a new agent of that kind. Raises ``ToolError`` where there is none."""
+        """Start an agent of that kind and return its answer. Raise ``ToolError`` if there is none."""
         raise ToolError(f"No {kind} can be started here.")
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
-        """The answer of an agent that has finished. Raises ``ToolError`` where there is none."""
+        """Ask a finished agent and return its answer. Raise ``ToolError`` if there is none."""
         raise ToolError("There is no agent to ask here.")
 
 
@@ -179,9 +182,9 @@ class Delegating:
 class ToolContext:
     """What a tool may use besides its input.
 
-    ``approved`` is what was allowed of a call whose tool needs approval; ``None`` if nothing of it had to be. ``agent``
-    is the name of the agent that called. ``notice`` tells people a sentence that is no part of the result, and
-    ``result_limit`` is how many characters of it the model gets. ``extend`` begins the call's time limit anew.
+    ``approved`` is the preview that was approved, for a tool that needs approval; ``None`` if none was needed.
+    ``agent`` is the name of the calling agent. ``notice`` shows people a sentence that is not part of the result, and
+    ``result_limit`` is how many characters of the result the model gets. ``extend`` restarts the call's time limit.
     """
 
     workspace: Path
@@ -200,16 +203,19 @@ class ToolContext:
 
     @property
     def room(self) -> int:
-        """Characters for what a tool shows; the rest of the limit is for its remarks on what it left out."""
+        """Characters for the content of a result. The rest of the limit is for remarks on what was left out."""
         return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:
-        """A place where a long tool can be steered; ``where`` names it, as in ``before_source:docs``."""
+        """Return new guidance, at a point where a long tool can change course.
+
+        ``where`` names the point, as in ``before_source:docs``.
+        """
         await trio.lowlevel.checkpoint()
         return self.steering.new_guidance()
 
     def progress(self, text: str) -> None:
-        """Show people a row, or several; the model does not see them."""
+        """Show people one or more rows; the model does not see them."""
         if not isinstance(text, str):
             raise TypeError(f"progress is told as text, not as {type(text).__name__}")
         self.report(text)
@@ -219,15 +225,15 @@ PreviewFunction: TypeAlias = Callable[..., Awaitable[Preview | None]]
 
 
 class Tool(Protocol):
-    """A tool, as the agent knows it."""
+    """A tool as the agent sees it."""
 
     @property
     def name(self) -> str:
-        """What the model calls it by: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -."""
+        """The name that the model calls: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -."""
 
     @property
     def description(self) -> str:
-        """What the model reads about it."""
+        """The description that the model reads."""
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
@@ -239,30 +245,33 @@ class Tool(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """Whether it has no effects, and may run beside its neighbours."""
+        """Whether it has no effects, so that it can run in parallel with other calls."""
 
     @property
     def needs_approval(self) -> bool:
         """Whether it runs only if the user allows it."""
 
     def check(self, input: Mapping[str, Any]) -> object:
-        """Raises ``ToolError`` for input that does not fit the schema."""
+        """Raise ``ToolError`` if the input does not fit the schema."""
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str | ToolOutput:
-        """Checks the input and runs the tool; returns its result. Raises ``ToolError`` where there is none."""
+        """Check the input, run the tool and return its result. Raise ``ToolError`` on failure."""
 
 
 @runtime_checkable
 class Previewing(Protocol):
-    """A tool that can say beforehand what a call would do, without any effect."""
+    """A tool that can preview a call, without any effect."""
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
-        """What the call would do; ``None`` if nothing that needs approval. Raises ``ToolError`` where it would."""
+        """Return what the call would do; ``None`` if that needs no approval.
+
+        Raise ``ToolError`` if the call would fail.
+        """
 
 
 @dataclass(frozen=True)
 class FunctionTool:
-    """A ``Tool`` made of an async function (``@tool``)."""
+    """A ``Tool`` made from an async function by ``@tool``."""
 
     function: ToolFunction
     name: str
@@ -284,15 +293,15 @@ class FunctionTool:
         return _plain_schema(self._parameters) or _schema_of(self._input_model)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str | ToolOutput:
-        """Check the input against the schema and run the tool. Raises ``ToolError`` for input that does not fit."""
+        """Check the input and run the tool. Raise ``ToolError`` if the input does not fit the schema."""
         return await self.function(context, **self.check(input))
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
-        """What a call would do, by the tool's preview function; ``None`` without one."""
+        """Return the result of the preview function; ``None`` without one."""
         return None if self.previewer is None else await self.previewer(context, **self.check(input))
 
     def check(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        """The input as the function's arguments. Raises ``ToolError`` for input that does not fit the schema."""
+        """Return the input as arguments of the function. Raise ``ToolError`` if it does not fit the schema."""
         from pydantic import ValidationError
 
         try:
@@ -370,7 +379,7 @@ def _fault(where: tuple[int | str, ...], message: str) -> str:
 
 
 def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - walks any JSON
-    """The schema without the titles that repeat each name: the model pays for every token of them."""
+    """Return the schema without the titles that repeat each name, since the model pays for each token."""
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):
@@ -433,7 +442,7 @@ def tool(
 
 
 def _mistakes(made: FunctionTool) -> Iterator[str]:
-    """What keeps a function from being a tool, and how to mend it."""
+    """Yield the reasons why a function cannot be a tool, and how to correct them."""
     if not inspect.iscoroutinefunction(made.function):
         yield "it must be defined with async def"
         return
@@ -451,12 +460,12 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
 
 
 def kind_of(tool: Tool) -> ToolKind:
-    """The kind of a tool; only a ``FunctionTool`` says it."""
+    """Return the kind of a tool; ``other`` unless it is a ``FunctionTool``."""
     return tool.kind if isinstance(tool, FunctionTool) else "other"
 
 
 def delegates(tool: Tool) -> bool:
-    """Whether a tool hands its task to an agent."""
+    """Return whether a tool delegates its task to an agent."""
     return kind_of(tool) == "delegate"
 
 
@@ -466,7 +475,7 @@ def may_run_beside_others(tool: Tool) -> bool:
 
 
 def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool
-    """What of a tool the Messages API or the agent would not accept, and how to mend it."""
+    """Yield what the Messages API or the agent would not accept in a tool, and how to correct it."""
     if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
         yield f"its name {tool.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
     if not isinstance(tool.description, str) or not tool.description.strip():
