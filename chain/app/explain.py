@@ -48,17 +48,14 @@ class Explanation:
 
 
 def explain_line(settings: Settings, text: str) -> Explanation:
-    """What a line would be if it were typed while the configured chain runs.
-
-    Raises ``ConfigError``, also for a file that is not trusted yet.
-    """
+    """Return what a line would do if it were typed while the configured chain runs."""
     require_trust(settings)
     chosen = settings.chain()
     return explain(text, prompt_file(settings, chosen), max_iterations=chosen.max_iterations)
 
 
 def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanation:
-    """What a line would be by a handler prompt, in a run of at most ``max_iterations``."""
+    """Return what a line would do with a handler prompt, in a run of at most ``max_iterations``."""
     typed = parse_line(text)
     problem = problem_of(typed)
     is_ruled = not problem and typed.kind not in NEVER_PUT
@@ -84,7 +81,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
 
 
 def _example(line: Line, max_iterations: int) -> Situation:
-    """The example that a line is delivered in: an urgent one skips tools there, and a now line cuts the work."""
+    """Return the situation in which the line is delivered: an urgent line skips tools, a now line cancels the work."""
     iteration = max(1, min(_ITERATION, max_iterations - 1))
     point = {"next": Point.AFTER_TOOLS, "urgent": Point.BEFORE_TOOL, "now": Point.AT_ONCE}[line.urgency]
     skipped = _SKIPPED if line.urgency == "urgent" else ()

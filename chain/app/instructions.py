@@ -47,7 +47,7 @@ _THREADS = Threads("instructions", 2)
 
 
 async def read_in_time(settings: Settings, workspace: Path, latest: InstructionsRead) -> InstructionsRead:
-    """The instructions as they are now, read in a thread; where the disk hangs, the ``latest`` with a fault."""
+    """Read the instructions in a thread. If the disk hangs, return ``latest`` with a fault."""
     read = partial(read_instructions, workspace, settings.instructions, settings.config_folder)
     with trio.move_on_after(READ_S):
         return await _THREADS.run(read, abandon_on_cancel=True)
@@ -56,11 +56,7 @@ async def read_in_time(settings: Settings, workspace: Path, latest: Instructions
 
 
 def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = None) -> InstructionsRead:
-    """The instructions for a workspace, whose path has no links. Reads the disk.
-
-    In each folder the first of ``names`` that is there counts; without names nothing is read. ``own`` is the folder of
-    the user's configuration.
-    """
+    """Return the instructions for a workspace, whose path must have no links. Reads the disk."""
     parts, files, faults = [INSTRUCTIONS_HEAD], list[str](), list[str]()
     seen, left = set[tuple[int, int]](), MAX_ALL
     for place in _places(workspace, names, own):
@@ -126,7 +122,7 @@ def _places(workspace: Path, names: Sequence[str], own: Path | None) -> Iterator
 
 
 def _folders(workspace: Path) -> Sequence[Path]:
-    """From the top of the repository down to the workspace; the workspace alone, if it is in none."""
+    """Return the folders from the top of the repository down to the workspace; outside of one, the workspace alone."""
     found = []
     for folder in (workspace, *workspace.parents):
         found.append(folder)
@@ -136,7 +132,7 @@ def _folders(workspace: Path) -> Sequence[Path]:
 
 
 def _as_text(data: bytes, *, is_cut: bool) -> str:
-    """What a file says; of one that is cut, its whole rows. Raises ``UserError``."""
+    """Decode a file, up to its last complete row if it is truncated. Raise ``UserError``."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
     except UnicodeDecodeError:

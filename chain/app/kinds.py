@@ -65,7 +65,7 @@ class Kinds:
     def __init__(
         self, settings: Settings, main: AgentSpec, groups: ToolGroups, own: Iterable[Tool], open_model: OpenModel
     ) -> None:
-        """Raises ``ConfigError`` for a kind that cannot be used, but for a model that lacks its key."""
+        """Check all kinds. Raise ``ConfigError`` for one that cannot be used, except because its model has no key."""
         self._settings = settings
         self._open_model = open_model
         self._models: dict[str, Model] = {}
@@ -83,7 +83,7 @@ class Kinds:
             self._kinds[name] = kind, replace(spec, registry=self._registry(kind, chain, groups))
 
     def _registry(self, kind: KindSettings, chain: Registry, groups: ToolGroups) -> Registry:
-        """The tools of a kind. Raises ``ConfigError`` for one that does not exist."""
+        """Return the tools of a kind. Raise ``ConfigError`` for a tool that does not exist."""
         if kind.tools is not None:
             return Registry.of(named_tools(self._settings, f"agents.{kind.name}.tools", kind.tools, groups, self._own))
         if kind.name not in ("explore", "plan"):

@@ -30,13 +30,13 @@ class AgentPrompt:
 
 
 def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
-    """The system prompt of a chain. Raises ``ConfigError``."""
+    """Return the system prompt of a chain. Raise ``ConfigError``."""
     path = chosen.system_prompt
     return "" if path is None else text_of_prompt(settings.read_file(f"chains.{chosen.name}.system_prompt", path))
 
 
 def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRules:
-    """How the conversations of a chain are compacted. Raises ``ConfigError``."""
+    """Return how conversations of a chain are compacted. Raise ``ConfigError``."""
     rules = CompactionRules(chosen.compact.at, chosen.compact.keep)
     if chosen.compaction_prompt is None:
         return rules
@@ -53,7 +53,7 @@ def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRul
 
 
 def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
-    """The handler prompt of a chain."""
+    """Return the handler prompt of a chain."""
     key = f"chains.{chosen.name}.interruption_prompt"
     place = settings.source(key)
     named_at = "" if place == "default" else place
@@ -61,7 +61,7 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
 
 
 def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
-    """The prompt of a kind as its file has it now, or else that of ``agent``. Raises ``ConfigError``."""
+    """Return the prompt of a kind from its file as it is now, or else that of ``agent``. Raise ``ConfigError``."""
     require_trust(settings)
     kind = settings.kind(name)
     if kind.prompt is None:
@@ -79,7 +79,7 @@ def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
 
 
 def text_of_prompt(root: Node, known: Sequence[str] = _KEYS, *, role: str = "system") -> str:
-    """The text in a prompt file with these keys: its messages, all of one ``role``, joined. Raises ``ConfigError``."""
+    """Return the messages of one ``role`` in a prompt file, joined. Raise ``ConfigError``."""
     keys = root.mapping(known)
     if "messages" not in keys:
         missing = f"has no messages; give it one with role: {role} and content"

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Whether a session is the same today, and the rows that say so or show the first difference."""
+    """Whether a replay found the session unchanged, and the rows that say so or show the first difference."""
 
     is_same: bool
     rows: tuple[str, ...]
 
 
 def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] = ()) -> Replayed:
-    """Compare a session with these settings; ``rows`` are those of its journal, ``tools`` the program's own.
+    """Compare a session with these settings; ``rows`` are its journal's, ``tools`` the program's own tools.
 
-    No tool runs, no model is asked, nothing is written. Raises ``UserError`` for a journal or a configuration that
+    No tool runs, no model is called, nothing is written. Raise ``UserError`` for a journal or a configuration that
     cannot be used.
     """
     reading, entries, whole = Reading(rows), list[Entry](), 0
@@ -60,9 +60,9 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
 
 
 def recorded(store: Store, id: str) -> list[bytes]:
-    """The rows of the session whose id begins so, or of the journal at a path that ends in ``.jsonl``.
+    """Return the rows of the session with this id, or of the journal at a path that ends in ``.jsonl``.
 
-    Raises ``SessionError``.
+    Raise ``SessionError``.
     """
     path = Path(id)
     if id.endswith(SUFFIX):
@@ -78,7 +78,7 @@ def recorded(store: Store, id: str) -> list[bytes]:
 
 
 class _Today:
-    """Today's configuration and prompts. Raises ``UserError`` for what cannot be used."""
+    """Today's configuration and prompts. Its constructor raises ``UserError`` if they cannot be used."""
 
     def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
         self._settings = settings
@@ -104,7 +104,7 @@ class _Today:
 
     @cached_property
     def _servers(self) -> Servers:
-        """The servers of the session, none of which starts."""
+        """The servers of the session. None of them is started."""
         from chain.app.serving import running_servers
 
         notice: Callable[[str], None] = lambda text: None  # noqa: E731
@@ -117,7 +117,7 @@ class _Today:
 
 
 class _NamedModel:
-    """A model that has a name and is never called."""
+    """A model with a name that is never called."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -126,7 +126,7 @@ class _NamedModel:
         raise NotImplementedError
 
     async def prepare(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing."""
 
     async def aclose(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""

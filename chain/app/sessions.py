@@ -1,4 +1,4 @@
-"""The sessions that are kept, for front ends: what there is, one that is told again, exported or removed."""
+"""Stored sessions, for front ends: list them, read their events, export them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def open_store(state: Path, address: str) -> Store:
-    """Where sessions are kept: in a Redis at an address, or else in the state folder. Raises ``SessionError``."""
+    """Return the store of sessions: Redis if there is an address, else the state folder. Raise ``SessionError``."""
     if not address:
         return FileStore(state)
     from chain.redis.redis_store import RedisStore
@@ -42,27 +42,27 @@ def open_store(state: Path, address: str) -> Store:
 
 
 def shown_address(address: str) -> str:
-    """The address of a store without credentials. Raises ``SessionError``."""
+    """Return the address of a store without credentials. Raise ``SessionError``."""
     from chain.redis.redis_server import read_address
 
     return str(read_address(address, "the state"))
 
 
 def latest(store: Store, workspace: Path) -> Summary | None:
-    """The session of a workspace that changed last: of those in which something was said, if there are any."""
+    """Return the session of a workspace that changed last, preferably one that was used."""
     found = resumable(store, workspace)
     return next((each for each in found if each.was_used), next(iter(found), None))
 
 
 def resumable(store: Store, workspace: Path) -> list[Summary]:
-    """The sessions of a workspace that changed last, the last one first."""
+    """Return the sessions of a workspace, most recently changed first."""
     return store.summaries(latest=MAX_RESUMABLE, workspace=workspace)
 
 
 def told_again(store: Store, id: str, report: Report = lambda what: None) -> Iterator[Event]:
-    """The events of a session, from its journal.
+    """Yield the events of a session from its journal.
 
-    ``report`` is told at the end what of it could not be read. Raises ``SessionError``.
+    At the end ``report`` is called with each fault of the journal. Raise ``SessionError``.
     """
     with store.rows(id) as rows:
         reading = Reading(rows)
@@ -72,7 +72,7 @@ def told_again(store: Store, id: str, report: Report = lambda what: None) -> Ite
 
 
 def export(store: Store, id: str, format: Format, report: Report = lambda what: None) -> Iterator[str]:
-    """A session as a document, in pieces; ``report`` as in ``told_again``. Raises ``SessionError``."""
+    """Yield a session as a document, in pieces; ``report`` as in ``told_again``. Raise ``SessionError``."""
     if format == "json":
         with store.rows(id) as rows:
             yield from json_document(id, rows, partial(store.kept, id))
@@ -88,9 +88,9 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
 
 
 def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Iterator[str]:
-    """The document, in pieces, from the rows of a journal: ``session``, then ``records``, one a row.
+    """Yield a JSON document, in pieces, from the rows of a journal: ``session``, then ``records``, one per row.
 
-    The images that are ``kept`` beside the journal are in it. A row that is no record, such as a torn one, is left out.
+    It contains the images that ``kept`` returns. A row that is not a record, such as a torn one, is left out.
     """
     found = filter(None, (_record(row, kept) for row in rows))
     first = next(found, None)
@@ -121,7 +121,7 @@ def _record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
 
 
 def _whole(block: Any, kept: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
-    """A block with the content of its image, if it is one that is kept beside the journal."""
+    """Return a block with the content of its image, if that is stored next to the journal."""
     match block:
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
             content = kept(digest)

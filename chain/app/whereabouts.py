@@ -1,7 +1,7 @@
-"""Where the agents of a session are, for their system prompts: the folder, the machine, the git branch and the date.
+"""The environment of a session's agents, for their system prompts: folder, machine, git branch and date.
 
-Asked once for a session, which keeps the text, so that every request begins with the same words and a cache hits. What
-is in a folder is from anybody: git itself is not run, no link is followed, and only what can be a branch is told.
+It is read once per session and stored, so that every request begins with the same text and the cache hits. Files in a
+folder may come from anyone: git is not run, no link is followed, and only what can be a branch name is used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28,52}\n?")
 
 
 def whereabouts(workspace: Path, now: float | None = None) -> str:
-    """The text for a workspace; ``now`` is when the session begins, in seconds since the epoch. Reads the disk."""
+    """Return the text for a workspace; ``now`` is the start of the session as a Unix time. Reads the disk."""
     machine = os.uname()
     rows = [f"Working folder: {as_text(workspace)}", f"System: {machine.sysname} {machine.machine}"]
     if branch := git_branch((workspace, *workspace.parents)):
@@ -34,7 +34,7 @@ def whereabouts(workspace: Path, now: float | None = None) -> str:
 
 
 def git_branch(folders: Iterable[Path]) -> str:
-    """The branch of the first of these folders that is the top of a repository; empty if none is, or it has none."""
+    """Return the branch of the first folder that is the top of a repository; empty if there is none."""
     for folder in folders:
         own = folder / ".git"
         if not os.path.lexists(own):
@@ -51,7 +51,7 @@ def git_branch(folders: Iterable[Path]) -> str:
 
 
 def _read(file: Path) -> str:
-    """What is in a small file; empty for another kind of file, and for a link, which may lead anywhere."""
+    """Return the content of a small file; empty for a link, which may lead anywhere, and for other kinds of files."""
     with suppress(OSError, ValueError), regular_file(os.open(file, FLAGS | os.O_NOFOLLOW)) as opened:
         if len(read := opened.read(MAX_HEAD + 1)) <= MAX_HEAD:
             return read.decode()

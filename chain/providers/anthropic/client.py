@@ -1,9 +1,9 @@
 """The Anthropic Messages API as a ``Model``.
 
-A request is encoded in ``encoding``, sent by ``connection``, and its stream is read in ``stream``. Nothing is retried
-here. Keys, address and headers come from the configuration alone (only proxies are taken from ``HTTPS_PROXY`` and the
-like). The client is built in a thread, by ``prepare`` or by the first call, since that takes a tenth of a second; a
-call that is cancelled meanwhile does not wait for that thread.
+A request is encoded in ``encoding`` and sent by ``connection``; its stream is parsed in ``stream``. Nothing is retried
+here. Keys, address and headers come from the configuration alone; only proxies are taken from environment variables
+such as ``HTTPS_PROXY``. The client is built in a thread, by ``prepare`` or by the first call, since that takes 0.1 s; a
+call that is cancelled meanwhile does not wait for the thread.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SAMPLING = re.compile(rb'"(temperature|top_p|top_k)":')
 
 
 class AnthropicModel:
-    """A ``Model`` that asks a server which speaks ``/v1/messages``."""
+    """A ``Model`` behind a server with the endpoint ``/v1/messages``."""
 
     def __init__(self, parameters: Parameters, service: Service, price: Price | None = None) -> None:
         self.name = parameters.model
@@ -66,11 +66,11 @@ class AnthropicModel:
 
     @property
     def window(self) -> Window | None:
-        """The context window: as configured, or as the service says, which is asked beside the first call."""
+        """The context window, from the configuration or from the service, which is asked during the first call."""
         return Window(self._context_window, self._parameters.max_tokens) if self._context_window else None
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Answer one request. Raises ``ModelError``."""
+        """Send one request and return the reply. Raise ``ModelError``."""
         client = await self.connect()
         if self._asks_left:
             return await self._beside_asking_for_window(client, request, on_delta)
@@ -102,9 +102,9 @@ class AnthropicModel:
     async def _beside_asking_for_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
-        """Answer a request, and ask the service for the window meanwhile, for no longer than that takes.
+        """Answer a request, and ask the service for the window at the same time.
 
-        What was cut short is asked with the next request.
+        If the reply is complete first, the question is cancelled and sent again with the next request.
         """
         self._asks_left -= 1
         failed: Exception | None = None
@@ -129,11 +129,11 @@ class AnthropicModel:
         self._asks_left = 0
 
     async def prepare(self) -> None:
-        """Build the client ahead of the first call, while somebody is typing. Raises ``ModelError``."""
+        """Build the client before the first call, while the user is typing. Raise ``ModelError``."""
         await self.connect()
 
     async def connect(self) -> Client:
-        """The client, which is built if there is none yet. Raises ``ModelError``."""
+        """Return the client, and build it first if there is none yet. Raise ``ModelError``."""
         if self._client is not None:
             return self._client
         return await _THREADS.run(self._build, abandon_on_cancel=True)
@@ -145,7 +145,7 @@ class AnthropicModel:
             await client.aclose()
 
     def _build(self) -> Client:
-        """Build the client, if no other thread has. Runs in a thread, which nobody may be waiting for any more."""
+        """Build the client unless another thread has built it. Runs in a thread that may have been abandoned."""
         with self._building:
             if self._client is None:
                 try:
@@ -181,8 +181,7 @@ class AnthropicModel:
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
         """Feed the stream to the reader.
 
-        When that fails, the reading is cancelled: only an exception from the innermost of the client's iterators ends
-        them all.
+        On an error the reading is cancelled: only a cancellation ends all iterators of the HTTP client in order.
         """
         import httpx2
 

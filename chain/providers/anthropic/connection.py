@@ -1,7 +1,7 @@
-"""The HTTP client of a service, and what all requests carry.
+"""The HTTP client of a service, and the headers of all requests.
 
-Requests are those that the SDK would send. The SDK takes a second to import, ``httpx2`` a tenth of that, so only
-``chain check`` asks by the SDK (``checking``), and tests compare the two.
+Requests are equal to those of the official SDK. The SDK takes a second to import, ``httpx2`` a tenth of that, so only
+``chain check`` uses the SDK (``checking``), and tests compare the two.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class Client:
     async def response(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """The response to a request, whose body is read in the block. Raises ``BadStatus`` and ``Unreached``."""
+        """Send a request and yield the response, whose body is read in the block.
+
+        Raise ``BadStatus`` and ``Unreached``.
+        """
         import httpx2
 
         request = httpx2.Request(
@@ -82,18 +85,18 @@ class Client:
                     await response.aclose()
 
     async def get(self, path: str, limit: int) -> str:
-        """The text at a path, up to ``limit`` bytes. Raises ``BadStatus`` and ``Unreached``."""
+        """Return the text at a path, truncated to ``limit`` bytes. Raise ``BadStatus`` and ``Unreached``."""
         async with self.response("GET", path) as response:
             return (await _at_most(response, limit)).decode(errors="replace")
 
     async def aclose(self) -> None:
-        """Close the connections, also where the caller is cancelled."""
+        """Close the connections, even if the caller is cancelled."""
         with trio.move_on_after(CLOSE_S, shield=True):
             await self.http.aclose()
 
 
 def new_client(service: Service) -> Client:
-    """Build the client of a service: blocks for the import of ``httpx2``, and to read certificates."""
+    """Build the client of a service. Blocks while ``httpx2`` is imported and certificates are read."""
     import httpx2
 
     url = httpx2.URL(service.base_url or ADDRESS)
@@ -120,21 +123,21 @@ def new_client(service: Service) -> Client:
 
 
 def basic_auth(url: httpx2.URL) -> dict[str, str]:
-    """The header for the user and password in an address, which comes before all others as in clients of ``httpx2``."""
+    """Return the header for the user and password in an address. It replaces any other, as in clients of ``httpx2``."""
     if not (url.username or url.password):
         return {}
     return {"authorization": f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"}
 
 
 def timeout_of(service: Service) -> httpx2.Timeout:
-    """The timeouts of a service; the pool's is one of them."""
+    """Return the timeouts for requests to a service, including that for a free connection."""
     import httpx2
 
     return httpx2.Timeout(service.idle_timeout_s, connect=min(SERVICE_CONNECT_S, service.idle_timeout_s))
 
 
 def tls_of(service: Service) -> ssl.SSLContext:
-    """Whom the client of a service trusts."""
+    """Return the TLS context for a service: which certificates its client trusts."""
     import httpx2
 
     if (service.base_url or ADDRESS).lower().startswith("http:"):
@@ -144,7 +147,7 @@ def tls_of(service: Service) -> ssl.SSLContext:
 
 
 async def _at_most(response: httpx2.Response, limit: int) -> bytes:
-    """The body of a response up to a limit in bytes; the rest is not read."""
+    """Read the body of a response up to a limit in bytes."""
     found = bytearray()
     async for chunk in response.aiter_bytes():
         found += chunk

@@ -1,13 +1,13 @@
-"""A request as the Messages API expects it: pure, from ``Request`` to bytes.
+"""Encodes a request for the Messages API. Pure: from ``Request`` to bytes.
 
-What was sent before is not encoded again. A conversation only grows, so the JSON of its turns is kept and only new ones
-are appended to it: but for copying those bytes, the work of an iteration does not grow with the history.
+A conversation only grows, so the JSON of its turns is cached and only new turns are encoded. Apart from copying these
+bytes, the work of an iteration does not grow with the history.
 
-With the cache breakpoints each request reuses the cache of the one before it. A breakpoint finds what was cached at
-most 20 blocks back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), and one turn may have more
-blocks. So the ends of the last three requests' conversations are marked: the newest to be written, the two before it to
-be found, also when the last request was cancelled before the service had written it. The fourth breakpoint is the
-system prompt's. The request tail comes after all of them, since the next request does not have it.
+Cache breakpoints let each request reuse the cache of the one before it. A breakpoint finds a cache entry at most 20
+blocks back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), and one turn may have more blocks. So
+the ends of the last three requests' conversations are marked: the newest to be written, the two before it to be found,
+even if the last request was cancelled before the service had written it. The fourth breakpoint is that of the system
+prompt. The request tail follows all of them, because the next request does not contain it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Encoder:
         self._tools: tuple[Sequence[ToolSpec], bytes] = ((), b"")
 
     def encode(self, request: Request) -> bytes:
-        """The body of the request, as JSON."""
+        """Return the body of the request as JSON."""
         head = dumps(self._head(request))[:-1]
         parts = [head, b',"messages":[', *self._conversation(request), b"]"]
         if request.system:
@@ -94,10 +94,10 @@ class Encoder:
         ]
 
     def _encode_new(self, messages: Sequence[Message]) -> None:
-        """Encode the messages that are new.
+        """Encode the new messages.
 
-        A history only grows, so one that still has the last message that was read, at the same place, continues it. Any
-        other, such as one that was shortened, is encoded from its start.
+        A history that has the last encoded message at the same place continues it. Any other history, such as a
+        compacted one, is encoded from its start.
         """
         if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
             self._count, self._open, self._settled = 0, [], bytearray()
@@ -114,7 +114,7 @@ class Encoder:
 
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
-    """Compact JSON in UTF-8. Half a surrogate pair, which UTF-8 cannot encode, becomes a question mark."""
+    """Return compact JSON in UTF-8. A lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
     return _ENCODER.encode(value).encode(errors="replace")
 
 

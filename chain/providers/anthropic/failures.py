@@ -1,7 +1,7 @@
-"""What can go wrong at a service, as ``ModelError``: statuses, error events, and the HTTP client's exceptions.
+"""Errors of a service as ``ModelError``: HTTP statuses, error events, and exceptions of the HTTP client.
 
-A message says what happened and what to do, and quotes the service where it says more. What is quoted is redacted: a
-service may repeat a key, or a proxy the headers.
+A message says what happened and what to do, and quotes the service if its text says more. Quotes are redacted, since a
+service may repeat a key, and a proxy may repeat headers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _COUNTS = tuple(
 
 
 class Unreached(Exception):
-    """The service sent no response; the cause says why."""
+    """The service sent no response. The cause of the exception says why."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ class TooLong(RequestRefused):
 
 
 class Failures:
-    """Makes a ``ModelError`` of anything that goes wrong when a model of a service is asked."""
+    """Translates errors of a service into ``ModelError``."""
 
     def __init__(self, parameters: Parameters, service: Service) -> None:
         self._model = parameters.model
@@ -86,7 +86,7 @@ class Failures:
         self._secrets = _secrets(parameters, service)
 
     def of_status(self, answer: BadStatus) -> ModelError:
-        """The error that an HTTP status stands for (https://docs.anthropic.com/en/api/errors)."""
+        """Return the error for an HTTP status (https://docs.anthropic.com/en/api/errors)."""
         where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
         said = self.redacted(_said(answer.body))
         match status:
@@ -121,9 +121,9 @@ class Failures:
         return failed
 
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
-        """The error of the stream or of the HTTP client as the user reads it; a bug of ours is raised as it is.
+        """Return the error for an exception of the stream or of the HTTP client.
 
-        ``has_begun``: some of the reply had come.
+        Raise the exception if it is our bug.
         """
         import httpx2
 
@@ -158,14 +158,14 @@ class Failures:
                 raise error
 
     def of_building(self, error: Exception) -> ModelError:
-        """The error for a client that could not be built."""
+        """Return the error for a client that could not be built."""
         return ModelError(
             f"the client for {self._service.label} cannot be made ({type(error).__name__}: {self._message_of(error)}); "
             "check the installation, base_url, and the certificates and proxies of the environment"
         )
 
     def redacted(self, text: str) -> str:
-        """The text in one row, shortened, without the key and the other secrets of the settings."""
+        """Return the text on one row, truncated, without the key and other secrets of the settings."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return " ".join(text.split())[:MAX_QUOTED]
@@ -175,7 +175,7 @@ class Failures:
 
 
 def never_connected(error: Exception) -> bool:
-    """Whether an exception came before there was a connection, so that the address may be wrong."""
+    """Return whether an exception was raised before there was a connection, so that the address may be wrong."""
     import httpx2
 
     cause = error.__cause__ if isinstance(error, Unreached) else error
@@ -183,7 +183,7 @@ def never_connected(error: Exception) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The header of that name in seconds: it may be a number or a date (RFC 9110, section 10.2.3)."""
+    """Return the header ``retry-after`` in seconds, given as a number or as a date (RFC 9110, section 10.2.3)."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -196,7 +196,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _said(body: str) -> str:
-    """What the service said; of a page of HTML only that it is one."""
+    """Return the error message in a response. For an HTML page, return only that it is one."""
     try:
         found = json.loads(body)["error"]["message"]
     except (ValueError, TypeError, LookupError, RecursionError):
@@ -209,7 +209,7 @@ def _said(body: str) -> str:
 
 
 def _secrets(parameters: Parameters, service: Service) -> list[str]:
-    """What must not be shown though a service may repeat it, the longest first so that none hides in another."""
+    """Return the texts that must not be shown, longest first, so that none is hidden inside another."""
     url = urlsplit(service.base_url or "")
     found = {
         service.api_key or "",
@@ -224,7 +224,7 @@ def _secrets(parameters: Parameters, service: Service) -> list[str]:
 
 
 def _leaves(value: object) -> Iterator[str]:
-    """The texts in a JSON value, however deep."""
+    """Yield the strings in a JSON value at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list | tuple):

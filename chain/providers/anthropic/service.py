@@ -1,4 +1,4 @@
-"""A service that speaks the Messages API: where it is, what every request carries, and what its tokens cost."""
+"""A service that speaks the Messages API: its address, what every request carries, and its prices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ minute or two for the prompt before its first word."""
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Where the model is and how long to wait for it, in seconds. Without ``base_url`` it is Anthropic's own."""
+    """The address of a service and its timeouts in seconds. Without ``base_url`` it is Anthropic's own service."""
 
     api_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
@@ -33,12 +33,12 @@ class Service:
 
     @property
     def host(self) -> str:
-        """The name and port of its machine."""
+        """The host name and port."""
         return "api.anthropic.com" if self.base_url is None else urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     @property
     def label(self) -> str:
-        """What messages call it: its address without user, password and query, any of which may be a key."""
+        """The name of the service in messages: its address without user, password and query, which may be keys."""
         if self.base_url is None:
             return "the Anthropic API"
         url = urlsplit(self.base_url)
@@ -70,7 +70,7 @@ class Price:
     cache_write: float
 
     def of(self, usage: Usage) -> float:
-        """What this many tokens cost, in US dollars."""
+        """Return the price of this many tokens in US dollars."""
         return (
             usage.input_tokens * self.input
             + usage.output_tokens * self.output

@@ -27,7 +27,7 @@ SECRET = ("api_key", "extra_headers", "extra_body")
 
 
 def read_anthropic(definition: Definition) -> ModelSettings:
-    """A definition's settings. Raises ``ConfigError``."""
+    """Parse the settings of a model definition. Raise ``ConfigError``."""
     keys, values = definition.keys, definition.values
     base_url = values.url(keys.get("base_url"))
     key = keys.get("api_key")

@@ -1,9 +1,9 @@
-"""Server-sent events to one reply: pure, from bytes to deltas and a ``Reply``.
+"""Parses server-sent events into one reply. Pure: bytes in, deltas and a ``Reply`` out.
 
-Only what the API's documentation names is relied on (https://docs.anthropic.com/en/api/messages-streaming): pings,
-unknown events and unknown deltas are ignored, unknown blocks are kept as they came. A stream that ends before its
-``message_stop``, or that cannot be parsed, raises: nothing partial becomes a reply. So does one whose content could not
-be sent back: a number that JSON does not have, a tool name that the API refuses.
+It relies only on what the API documents (https://docs.anthropic.com/en/api/messages-streaming): pings, unknown events
+and unknown deltas are ignored, and unknown blocks are stored as received. A stream that ends before ``message_stop`` or
+cannot be parsed raises, so no partial reply is returned. A reply that could not be sent back raises too: one with a
+number that JSON does not have, or with a tool name that the API refuses.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class BrokenStream(ModelError):
-    """The stream is broken and cannot be parsed; asking again may help."""
+    """The stream ended early or cannot be parsed. A retry may help."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the model's reply broke off: {why}", retryable=True)
 
 
 class RequestRefused(ModelError):
-    """The service answered with an error of this ``status``; ``said`` are its own words."""
+    """The service refused the request with this ``status``. ``said`` is its own message."""
 
     def __init__(self, message: str, said: str, status: int = 400) -> None:
         super().__init__(message)
@@ -70,12 +70,15 @@ class RequestRefused(ModelError):
         self.status = status
 
     def names(self, parameters: Iterable[str]) -> list[str]:
-        """Those of the parameters that the service names; one inside a path, such as a tool's, is another."""
+        """Return the parameters that the service's message names.
+
+        A name inside a path, such as a tool's, does not count.
+        """
         return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
 
 
 class ServiceError(RequestRefused):
-    """An ``error`` event: the service itself ended the reply. ``kind`` is the error's type in the API."""
+    """An ``error`` event: the service ended the reply. ``kind`` is the error type of the API."""
 
     def __init__(self, kind: str, message: str) -> None:
         # A request that the service finds wrong stays wrong, however often it is repeated.
@@ -95,7 +98,7 @@ class _Open:
 
 
 class ReplyReader:
-    """Reads one streamed reply."""
+    """Parses one streamed reply."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -109,7 +112,7 @@ class ReplyReader:
         self._ended = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """Parse the next bytes. Raises ``BrokenStream`` and ``ServiceError``."""
+        """Parse the next bytes and yield the deltas in them. Raise ``BrokenStream`` and ``ServiceError``."""
         self._received += len(chunk)
         if self._received > MAX_REPLY:
             raise BrokenStream("it has no end")
@@ -130,16 +133,16 @@ class ReplyReader:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of the reply has come."""
+        """Whether any bytes of the reply were received."""
         return self._received > 0
 
     @property
     def usage(self) -> Usage:
-        """What the service has counted so far."""
+        """The tokens that the service has counted so far."""
         return Usage(*(self._usage.get(name, 0) for name in _COUNTS))
 
     def reply(self) -> Reply:
-        """The whole reply, at the end of the stream. Raises ``BrokenStream``."""
+        """Return the complete reply at the end of the stream. Raise ``BrokenStream``."""
         if not self._ended:
             raise BrokenStream("it ended too early")
         reason: Any = self._stop_reason or "end_turn"
@@ -237,7 +240,7 @@ class ReplyReader:
             raise BrokenStream("a block of it has not the form that was promised") from None
 
     def _call(self, block: _Open, cut: list[str], *, is_last: bool) -> ToolCall:
-        """A tool call. Other fields of the block, such as who may call it, are for server tools and not kept."""
+        """Return a tool call. Other fields of the block concern server tools and are dropped."""
         id, name = _text(block.raw["id"]), _text(block.raw["name"])
         if not _TOOL_NAME.fullmatch(name):
             raise BrokenStream(f"it calls a tool by a name that cannot be one, {name[:80]!r}")
@@ -266,7 +269,7 @@ def _text(value: object) -> str:
 
 
 def _checked(value: object) -> object:
-    """The value, if it can be sent back as JSON. Raises ``ValueError``."""
+    """Return the value if it can be sent back as JSON. Raise ``ValueError`` otherwise."""
     level = [value]
     for _ in range(MAX_JSON_NESTING):
         if not level:
