@@ -1,8 +1,8 @@
-"""A session that accepts lines and runs chains, as a front end sees it.
+"""The interface of a session for front ends: lines in, events out.
 
-A line goes in through ``submit``, which is one synchronous step in the trio thread: whether a run is active and what
-becomes of the line are decided together, so a line that races with the end of a run is either an interruption or a new
-run, never nothing. Everything that happens comes out as events.
+``submit`` routes a line in one synchronous step in the trio thread. It answers blank lines, commands, and a stop when
+nothing runs; ``session.intake`` does the rest. So a line that races with the end of a run interrupts that run or starts
+a new one, and is never lost.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ..
 
 
 class Chain:
-    """A session that accepts lines and runs chains. Made by ``open_chain``.
+    """A session that accepts lines and runs chains. Opened by ``open_chain``.
 
-    A front end does three things with it, all in trio's thread, and none of them waits for another:
+    A front end uses it in three ways, all in the trio thread. None of them waits for another:
 
-    - It sends lines (``submit``, which decides at once; ``origin`` says where they are from, and where they go back to)
-      and commands (``interrupt``, ``lines.drop``, ``use_model``).
-    - It tells events: by a ``feed`` of its own, at its own pace, or by ``listen``, in the very step of each. One that
-      comes late begins with ``standing``, and one that goes on with a session with ``resumed.past``.
-    - It may answer questions: ``answering`` promises that, and ``answer`` does it.
+    - Send lines (``submit``, which decides at once; ``origin`` says which input a line came from and returns to) and
+      commands (``interrupt``, ``lines.drop``, ``use_model``).
+    - Receive events: from a ``feed``, at the front end's own pace, or by ``listen``, in the step of each event. A late
+      subscriber shows ``standing`` first. A front end that resumes a session shows ``resumed.past`` first.
+    - Answer questions: ``answering`` promises answers, ``answer`` gives one.
 
     Everything else is an attribute: ``lines`` has the waiting lines and their receipts, ``plan`` the plan,
     ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, and
-    ``state`` the usage, the instructions and the trace. Only read ``state``.
+    ``state`` the usage, the instructions and the trace. Treat ``state`` as read-only.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Chain:
     def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> Submitted:
         """Start a run with a query that is not parsed. Refused while a run is active.
 
-        Without ``names_files`` an ``@`` and a path in it are text: somebody else wrote it.
+        Without ``names_files`` an ``@path`` in the query attaches no file: use it for text of others.
         """
         query = query.encode(errors="replace").decode()
         message = query.strip()
@@ -196,17 +196,17 @@ class Chain:
     # ------------------------------------------------------------------------------------------------ questions
 
     def answering(self, agent: str = "") -> Answerer:
-        """Promise that questions will be answered, until the ``Answerer`` is closed (it is a context manager, too).
+        """Promise to answer questions until the ``Answerer`` is closed. It is a context manager, too.
 
-        Without anybody who answers, approvals are refused and choices are left to the model, at once. With ``agent``
-        the promise is for the questions of this one alone.
+        While no one promises that, approvals are denied and choices are left to the model, immediately. With ``agent``
+        the promise covers only the questions of that agent.
         """
         return self.questions.answering(agent)
 
     def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
-        """Answer a question. An answer is no line: its ``answer`` event is its receipt. Call it in the trio thread.
+        """Answer a question. Call it in the trio thread. The ``answer`` event acknowledges the answer.
 
-        One for a question that is not open is refused, as is an empty one.
+        An empty answer is refused, and so is an answer to a question that is not open.
         """
         why = self.questions.answer(id, text)
         if not why:
@@ -244,21 +244,21 @@ class Chain:
         self.init = replace(self.init, model=model.name)
 
     async def prepare(self) -> None:
-        """Do ahead of the first call what takes long; cancel it freely.
+        """Let the model do its slow preparations before its first call. May be cancelled at any time.
 
-        A failure is nothing yet: the first call meets it again, and its run says so.
+        Errors are ignored: the first call raises them again, and its run reports them.
         """
         with suppress(Exception):
             await self.runs.spec.model.prepare()
 
     async def prepare_tools(self) -> None:
-        """Import what the first tool call needs, in a thread; cancel it freely."""
+        """Import the libraries of the first tool call, in a thread. May be cancelled at any time."""
         await trio.to_thread.run_sync(import_checks, abandon_on_cancel=True)
 
     # ------------------------------------------------------------------------------------------------- facts out
 
     def starts_agent(self, call: events.ToolCall) -> bool:
-        """Return whether a call that has just started puts another agent to work."""
+        """Return whether a call that has just started starts another agent."""
         callers = (node for node in self._tree.main.all() if node.name == call.agent)
         tools = (node.agent.spec.registry.tools.get(call.name) for node in callers)
         return any(tool is not None and delegates(tool) for tool in tools)
@@ -270,21 +270,21 @@ class Chain:
 
     @property
     def window(self) -> WindowView:
-        """What fills the window of the main agent's model."""
+        """What fills the context window of the main agent's model."""
         return self.runs.executor.compaction.view()
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """What the model may use, from the next run on."""
+        """The tools that the model may use from the next run on."""
         return tuple(self.runs.spec.registry)
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
-        """The servers of tools, as they are now."""
+        """The MCP servers and their current states."""
         return () if self._servers is None else self._servers.views
 
     async def servers_settled(self) -> None:
-        """Wait until each server has started, or could not be."""
+        """Wait until each MCP server has started or failed to start."""
         if self._servers is not None:
             await self._servers.settled()
 
@@ -297,10 +297,10 @@ class Chain:
         then: Callable[[str], object] | None = None,
         failed: Callable[[str], object] | None = None,
     ) -> None:
-        """Start a run with a prompt of a server, once that has given it; what keeps it from that is told by a notice.
+        """Request a prompt from an MCP server, then start a run with its text. A failure is reported as a notice.
 
-        A front end may do something else ``then`` with its text, or where that ``failed`` with the reason. Raises
-        ``UserError`` if there is no such server, or a run is active.
+        ``then`` is called with the text instead of starting a run, ``failed`` with the reason instead of the notice.
+        Raise ``UserError`` if there is no such server, or if a run is active.
         """
         if self._servers is None or all(view.name != server for view in self.servers):
             raise UserError(f"there is no server {server:.40}")
@@ -315,23 +315,23 @@ class Chain:
         return self.runs.active is not None
 
     def feed(self) -> Feed:
-        """A new feed of all events from now on, after an ``init``."""
+        """Return a new feed: an ``init`` event, then all events from now on."""
         return self._audience.feed(self.init)
 
     @property
     def standing(self) -> tuple[events.Event, ...]:
-        """How things stand, for who comes late: the events of the run, agents, plan, lines, replies and the question.
+        """The events that bring a late subscriber up to date: run, agents, plan, lines, replies and open question.
 
-        They are those of what was told so far, so a feed that begins in the same step goes on where they end.
+        A feed that is created in the same step continues where they end.
         """
         return self._standing.events
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` in the very step in which an event happens. It may submit lines; it must not block.
+        """Call ``listener`` with each event, in the step in which it happens. It may submit lines, but must not block.
 
-        Whatever it raises, everybody else is told, and the chain goes on. The first error of each listener is told as a
-        notice, and leaves the block of ``open_chain`` when that ends, in a group; what is no ``Exception``, such as
-        ``SystemExit``, ends the block at once.
+        If it raises, the other listeners still receive the event, and the run continues. The first error of each
+        listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``.
+        An error that is no ``Exception``, such as ``SystemExit``, ends the block at once.
         """
         self._audience.listen(listener)
 
@@ -354,7 +354,7 @@ class Chain:
         self.runs.is_closing = True
 
     async def wind_down(self) -> None:
-        """Accept no more lines, interrupt what runs, and wait until its end is told, for ``CLOSING_S`` at most."""
+        """Refuse lines, interrupt the active run, and wait up to ``CLOSING_S`` until its end has been emitted."""
         if not self._has_wound_down:
             self._has_wound_down = True
             # A cancellation from outside must not cost the run its end, for which there is a bound.
@@ -362,7 +362,7 @@ class Chain:
                 await self.runs.end_runs()
 
     async def close(self) -> None:
-        """Wind down, wait for the tools that shield themselves for longer, and bring everything to the disk."""
+        """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""
         await self.wind_down()
         # The record must not end before the run that it is of: a tool that shields itself is waited for.
         with trio.CancelScope(shield=True):

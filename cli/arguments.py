@@ -1,6 +1,7 @@
-"""The command line: what its words and flags mean, and what is wrong with them.
+"""Turns parsed arguments into settings, a workspace, a session and a headless job.
 
-Imports are late for the same reason as in ``main``.
+Values, and options that contradict each other, are checked here; unknown options and commands in ``options``. Imports
+are late for the same reason as in ``main``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def one_word(args: argparse.Namespace, name: str) -> str | None:
 
 
 def read_state(args: argparse.Namespace) -> str:
-    """The address of the Redis that keeps the sessions; empty for the state folder.
+    """Return the address of the Redis that has the sessions; empty for the state folder.
 
-    Commands that only look at sessions work despite a mistake in the configuration, and use none that is not trusted.
+    A configuration that is invalid or not trusted is ignored, so that commands that only read sessions still work.
     """
     if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
         return str(given)
@@ -46,7 +47,7 @@ def read_state(args: argparse.Namespace) -> str:
 
 
 def is_interactive(args: argparse.Namespace) -> bool:
-    """Whether input and output are terminals and no flag asks for a run without a prompt."""
+    """Return whether input and output are terminals and no flag asks for a run without a prompt."""
     is_text = args.output_format == args.input_format == "text"
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
@@ -61,9 +62,9 @@ def whole_path(path: str | None) -> Path:
 
 
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
-    """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``.
+    """Return the configuration for the folder ``cwd``, by default the current one, with the flags applied.
 
-    A current folder that was removed has no configuration.
+    If the current folder was removed, no file is read from it. Raise ``ConfigError``.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = whole_path(args.config) if args.config else None
@@ -90,7 +91,7 @@ class Place:
 
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
-    """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
+    """Return the workspace, and the session that ``-c`` or ``-r`` selects. Raise ``UserError``."""
     if not resumes(args):
         return Place(whole_path(args.workspace))
     from chain.app import sessions
@@ -117,7 +118,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
 
 
 def check_query(query: str) -> None:
-    """Raises ``UserError`` for a query that is empty or too long."""
+    """Raise ``UserError`` for a query that is empty or too long."""
     if not query.strip():
         raise UserError("the query is empty; write what the chain is to do")
     if len(query) > MAX_LINE:
@@ -125,7 +126,7 @@ def check_query(query: str) -> None:
 
 
 def read_job(args: argparse.Namespace, query: str | None) -> Job:
-    """What a headless process is asked to do. Raises ``UserError``."""
+    """Return what a headless process is asked to do. Raise ``UserError``."""
     from cli.headless import Job
 
     is_live = args.input_format == "stream-json"
@@ -145,7 +146,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
-    """How long to wait for piped input that goes with the query, in seconds; ``None`` if it is not read."""
+    """Return the seconds to wait for piped input that belongs to the query; ``None`` if none is read."""
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 
     if args.stdin and args.no_stdin:
@@ -166,7 +167,7 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
 
 
 def read_scheduled(args: argparse.Namespace) -> Sequence[ScheduledLine]:
-    """The lines of ``--script`` and ``--say`` with their moments. Raises ``UserError``."""
+    """Return the lines of ``--script`` and ``--say`` with their moments. Raise ``UserError``."""
     if not (args.script or args.say):
         return ()
     from cli.input.moments import parse_moment, read_script

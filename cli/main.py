@@ -1,6 +1,6 @@
-"""The ``chain`` command: arguments in, an exit code out.
+"""The ``chain`` command: runs a subcommand, the terminal or one headless run, and returns the exit code.
 
-Imports are late, so that the prompt is on the screen before the chain behind it is ready.
+Slow modules are imported late, so that the prompt appears before they are loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def run_command() -> None:
-    """The entry point of the installed command."""
+    """Run the command with the arguments of the process, and exit with its code."""
     _open_standard_streams()
     sys.excepthook = _show_bug
     sys.exit(main(sys.argv[1:]))
@@ -159,7 +159,10 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:
-    """Ask about a configuration that was found, and remember a yes; returns what holds, and what was typed before."""
+    """Ask whether to trust a configuration that was found, and store a yes.
+
+    Return the settings to use, and the keys that were typed before the question.
+    """
     from cli.terminal.plain_question import ask_for_trust, say_declined
 
     is_trusted, typed = ask_for_trust(settings, ascii=ascii)
@@ -173,7 +176,10 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *,
 def _ask_for_servers(
     args: argparse.Namespace, settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool
 ) -> tuple[FoundServers, bytes]:
-    """Ask about each server that came with the workspace, and remember the answers; returns those that may start."""
+    """Ask about each MCP server that the workspace brings, and store the answers.
+
+    Return the servers that may start, and the keys that were typed before the questions.
+    """
     found = servers_of(settings, place.workspace, state, args.mcp)
     if not found.unasked:
         return found, typed

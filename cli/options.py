@@ -1,4 +1,7 @@
-"""The options and commands of the command line: the parsers, what is wrong with a command line, and the help."""
+"""The options and commands of the command line: their parsers, the help, and errors for unknown words.
+
+``arguments`` checks the values, and options that contradict each other.
+"""
 
 from __future__ import annotations
 
@@ -143,13 +146,13 @@ _ELSEWHERE = {
     "run": "-p",
     "version": "--version",
 }
-"""Options and commands that a run has under another name: those of other programs, and of other commands here."""
+"""What to suggest for options and commands of other programs, and for options of other commands here."""
 
 _JOINED = re.compile("-p(?![pvh]*$)")
-"""The option ``-p`` with its query joined to it, which other programs take."""
+"""The option ``-p`` with its query joined to it, which other programs accept."""
 
 _OPTION = re.compile(r"-(?!\d*\.?\d+\Z)[^ ]+")
-"""A word that argparse takes for an option."""
+"""A word that argparse parses as an option."""
 
 
 class Information(Exception):
@@ -269,7 +272,7 @@ def _words(left: Sequence[str]) -> list[str]:
 
 
 def resumes(args: argparse.Namespace) -> bool:
-    """Return whether a session is resumed, whose waiting lines may be all that there is to do."""
+    """Return whether a session is resumed. Its waiting lines can start a run, so no query is needed."""
     return vars(args)["continue"] or args.resume is not None
 
 
@@ -290,7 +293,7 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
 
 
 def _unknown(name: str) -> str:
-    """Return the sentence for an option that is unknown, or that only another command has."""
+    """Return the error for an option that is unknown, or that only another command has."""
     commands = [command_parser(each) for each in COMMANDS]
     near = _ELSEWHERE.get(name)
     if owners := [each.prog for each in commands if name in each._option_string_actions]:

@@ -1,7 +1,8 @@
-"""The list of sessions in a folder, and the session that an id means.
+"""List the sessions in a folder, and find the session for a part of an id.
 
-A summary file is kept next to each journal, so that a list reads only small files. It is a cache: it holds the size of
-the journal that it was made from, and is made again from the journal when that has another size.
+A summary file next to each journal caches what a list shows, so that a list reads only small files. It contains the
+size of its journal. When the journal has another size, the summary is computed again. ``redis`` stores the same
+summaries.
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from chain.session.state import State
 SUFFIX = ".jsonl"
 
 LEAST_END = 4
-"""Characters of the end of an id that names a session: fewer would often be a slip."""
+"""The least characters of an id's end that identify a session: fewer would often match by mistake."""
 
 MAX_FIRST_RECORD = 65_536
-"""Bytes at the beginning of a journal that hold a whole record."""
+"""Bytes that are read to check that a file is a journal: its first record fits in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One session at a glance.
+    """What a list shows of one session.
 
-    ``query`` is the first row of its first query, or of its first waiting line; ``open_lines`` are the ids of waiting
-    lines. ``changed`` is the time of its last record; tokens and cost are of the runs that ended. ``was_used``: lines
-    were sent, or there is a draft.
+    ``query`` is the first row of the first query, or of the first waiting line. ``open_lines`` are the ids of waiting
+    lines. ``changed`` is the time of the last record. ``tokens`` and ``cost_usd`` cover the finished runs. ``was_used``
+    is false for a session that has neither lines nor a draft.
     """
 
     id: str
@@ -51,13 +52,13 @@ class Summary:
     open_lines: tuple[str, ...]
     was_used: bool
     is_open: bool = False
-    """Whether a process has it open now."""
+    """Whether a process has the session open now."""
 
 
 def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-    """Return the sessions in a folder, the one that changed last first.
+    """Return the sessions in a folder, the most recently changed first.
 
-    With ``workspace``, only those that were last opened in it; at most ``latest``.
+    ``workspace`` selects the sessions that were last opened in it. ``latest`` limits their number.
     """
     found = []
     for path in _journals(folder):
@@ -96,12 +97,12 @@ def summary_of(id: str, state: State) -> Summary:
 
 
 def to_text(summary: Summary, at: str) -> str:
-    """Return a summary as text; ``at`` is the place in the journal that it was made at."""
+    """Return a summary as text. ``at`` names the state of the journal that it describes, such as its size."""
     return json.dumps({**asdict(summary), "at": at})
 
 
 def from_text(text: str | bytes, at: str) -> Summary | None:
-    """Return the summary in a text, ``None`` if it was not made at this place or the text is damaged."""
+    """Return the summary in a text, or ``None`` if it describes another state than ``at`` or is damaged."""
     try:
         raw = json.loads(text)
         found: Summary | None = read_fields(Summary, raw) if isinstance(raw, dict) and raw.get("at") == at else None
@@ -116,9 +117,9 @@ def summary_path(journal: Path) -> Path:
 
 
 def save_summary(journal: Path, state: State, size: int) -> Summary:
-    """Return the summary of a session, and write it next to the journal, which had ``size`` bytes.
+    """Write the summary of a session next to its journal of ``size`` bytes, and return it.
 
-    Errors are ignored: without the file the summary is made again.
+    Errors are ignored: without the file the summary is computed again.
     """
     summary = summary_of(journal.stem, state)
     with suppress(OSError):
@@ -142,13 +143,16 @@ def _make(journal: Path) -> Summary:
 
 
 def find_journal(folder: Path, id: str) -> Path:
-    """Return the journal of the session that an id means (``one_of``). Raise ``SessionError``."""
+    """Return the path of the journal that an id identifies (``one_of``). Raise ``SessionError``."""
     paths = {path.stem: path for path in _journals(folder) if path.stem.startswith(id) or path.stem.endswith(id)}
     return paths[one_of((stem for stem, path in paths.items() if _is_journal(path)), id)]
 
 
 def one_of(ids: Iterable[str], id: str) -> str:
-    """Return the one id that begins like this, or else ends so. Raise ``SessionError`` for none and for several."""
+    """Return the one of ``ids`` that begins with ``id``, or, if none does, that ends with it.
+
+    Raise ``SessionError`` if there is none, or if there are several and none is equal to ``id``.
+    """
     ids = sorted(ids)
     found = [each for each in ids if each.startswith(id)] if id else []
     if not found and len(id) >= LEAST_END:
@@ -163,7 +167,7 @@ def one_of(ids: Iterable[str], id: str) -> str:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Raise a ``SessionError`` that names the journal for an ``OSError`` of the block, which reads it."""
+    """Convert an ``OSError`` of the block, which reads a journal, to a ``SessionError`` that names the file."""
     try:
         yield
     except OSError as error:
@@ -180,7 +184,7 @@ def is_open(path: Path) -> bool:
 
 
 def _journals(folder: Path) -> Iterator[Path]:
-    """Yield the regular files that are named like a journal, in no order: opening any other could block."""
+    """Yield the regular files that are named like a journal, in no order. Opening any other file could block."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):

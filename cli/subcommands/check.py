@@ -1,4 +1,4 @@
-"""``chain check``: shows every value and its source, each problem where it is to be mended, and a verdict."""
+"""``chain check``: shows every value with its source, each problem at the key to change, and a verdict."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _Section: TypeAlias = AgentsSettings | Budget | ChainSettings | Compact | KindSe
 ServerRows: TypeAlias = tuple[list[str], dict[str, list[str]]]
 """Rows on servers, and their problems by dotted keys."""
 _NO_VALUES = ("name", "kinds")
-"""What settings have besides the values of their own keys."""
+"""Fields of settings that are no keys of the configuration."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _CheckResult:
-    """The rows and problems found, by dotted keys: a problem has the key that mends it, which may have no value."""
+    """Rows and problems by dotted key. A problem is stored under the key to change, which may have no value."""
 
     def __init__(self, settings: Settings, tools: Sequence[Tool], workspace: Path) -> None:
         self.settings = settings
@@ -81,7 +81,7 @@ class _CheckResult:
             self.problem(key, str(mistake))
 
     def attempt(self, key: str, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-        """The result of an action; a ``ConfigError`` becomes a problem, and the result is ``None``."""
+        """Return the result of an action, or ``None`` after a ``ConfigError``, which becomes a problem."""
         try:
             return action(*arguments, **named)
         except ConfigError as error:
@@ -174,11 +174,11 @@ def check(
     workspace: Path | None = None,
     start_servers: Callable[[], ServerRows] = lambda: ([], {}),
 ) -> tuple[list[str], bool]:
-    """Check configuration, prompts and models; returns the rows to show, what differs first, and whether all is well.
+    """Check configuration, prompts and models. Return the rows to show, and whether there is no problem.
 
-    ``workspace`` is the current folder by default. With a ``store`` checks that sessions can be kept there. Shows
-    nothing of a file that is not trusted, whose values may contain any environment variable. Call ``start_servers``
-    only where a session would start: also without an API key, but with no other problem.
+    The values that differ from the defaults come first. ``workspace`` is the current folder by default. With a
+    ``store``, check that sessions can be stored there. Show nothing of a file that is not trusted, whose values may
+    contain any environment variable. Call ``start_servers`` only if there is no problem except missing API keys.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -214,7 +214,7 @@ def check(
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
-    """Ask the service about a configuration that is good by itself; returns the verdict, and whether all is well."""
+    """Check the model with its service. Return the rows of the verdict, and whether there is no problem."""
     model = settings.model(settings.chain().model)
     if model.check is None:
         return [f"All is well: no problem was found, and the model {model.name} needs no service"], True

@@ -1,4 +1,4 @@
-"""The session of another process, which ``chain send`` and ``chain watch`` are for."""
+"""Connects ``chain send`` and ``chain watch`` to a session of another process, by its socket or in Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cli.door.visit import Visit
 
 Reach: TypeAlias = Callable[[Callable[[str], object]], AbstractAsyncContextManager["RemoteSession"]]
-"""``remote_session`` for the session that is meant; its argument hears when the server does not answer."""
+"""Connects to a session in Redis. Its argument is called with a message when the server does not answer."""
 
 
 def visit_session(
@@ -30,10 +30,10 @@ def visit_session(
     *,
     needs_state: str = "",
 ) -> int:
-    """Call ``visited`` with a session on this machine, or ``reached`` with one that machines share.
+    """Call ``visited`` with a connection to a session on this machine, or ``reached`` for a session in Redis.
 
-    Both return an exit code and a problem. ``needs_state`` is an option that only the latter have. Return the exit
-    code. Raise ``UserError``.
+    Both return an exit code, and an error message or an empty string. ``needs_state`` is a given option that works only
+    with Redis. Return the exit code. Raise ``UserError``.
     """
     address = read_state(args)
     workspace = Path("/") if args.session else whole_path(args.workspace)  # a session has its own

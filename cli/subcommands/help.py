@@ -1,4 +1,4 @@
-"""``chain help [TOPIC]``: the reference, a Markdown file a topic in ``cli/help``."""
+"""``chain help [TOPIC]``: shows the reference, which has one Markdown file for each topic in ``cli/help``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def index() -> list[str]:
-    """The rows that list the topics, each with its sentence."""
+    """Return the rows that list the topics, each with the first sentence of its page."""
     width = max(map(len, TOPICS))
     rows = [f"  {topic:<{width}}  {_sentence(_source(topic))}" for topic in TOPICS]
     return ["chain help TOPIC shows a topic; the beginning of its name is enough.", "", *rows]

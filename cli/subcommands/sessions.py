@@ -1,4 +1,4 @@
-"""``chain sessions [list|show ID|export ID|delete ID]``: what is kept of earlier sessions."""
+"""``chain sessions [list|show ID|export ID|delete ID]``: lists, shows, exports and deletes stored sessions."""
 
 from __future__ import annotations
 

@@ -44,7 +44,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object]) -> tuple[int, str]:
-    """Show what happens, as JSON without a renderer, to the chain's end. Raises ``UserError`` if cut off or killed."""
+    """Show events until the chain ends, as JSON if there is no renderer.
+
+    Raise ``UserError`` if the chain was killed, or if it closed a connection that was read too slowly.
+    """
     with suppress(ConnectionError):  # its end is told by the end of the rows
         visit.send(type="watch")
     for row in chain([visit.init], visit.rows()):
@@ -57,9 +60,9 @@ def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object
 def watch_remotely(
     reach: Reach, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool
 ) -> tuple[int, str]:
-    """Show what happens, as JSON without a renderer, until a signal. Raises ``UserError``.
+    """Show events until a signal, as JSON if there is no renderer. Raise ``UserError``.
 
-    With ``answers`` each row that is typed answers the question that is open.
+    With ``answers``, each typed row answers the open question.
     """
     import trio
 
@@ -100,7 +103,7 @@ def watch_remotely(
 
 
 def _shown_row(row: Mapping[str, Any], renderer: Renderer) -> str:
-    """The rows of an event, which comes as JSON."""
+    """Return the text of an event that is given as JSON."""
     from chain import events
     from chain.session import event_json
 
