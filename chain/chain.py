@@ -34,6 +34,7 @@ from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
 from chain.session.snapshot import Snapshot
+from chain.session.undo import Undo
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_NAMED_BYTES, image_of
 from chain.tools.paths import MAX_WHOLE
@@ -107,6 +108,7 @@ class Chain:
         self.plan = shared.plan
         self.lines = SessionLines(self._intake, session.tree, shared.ledger)
         self.questions = shared.questions
+        self.undo = Undo(session, shared)
         self.runs = session
         self.state = session.state
         self.resumed = resumed

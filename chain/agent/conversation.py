@@ -207,6 +207,16 @@ class Conversation:
         self._ids, self._open = other._ids, other._open
         self._fixed = 1 if is_summarized else self._fixed
 
+    def snapshot(self) -> tuple[Messages, int]:
+        """Return the messages so far, for ``restore``."""
+        return Messages(self._messages, len(self._messages)), self._fixed
+
+    def restore(self, snapshot: tuple[Messages, int]) -> None:
+        """Replace all messages by those of a snapshot of this conversation."""
+        messages, fixed = snapshot
+        self.begin_anew(messages, is_summarized=False)
+        self._fixed = fixed
+
     @property
     def withdrawable(self) -> int:
         """The number of messages that ``withdraw`` would remove."""

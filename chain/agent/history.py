@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from chain.agent.conversation import Conversation
+from chain.agent.conversation import Conversation, Messages
 from chain.agent.refusals import without
-from chain.agent.window import Fill, Words, first_message, messages_after
+from chain.agent.window import Fill, Words, WordsSnapshot, first_message, messages_after
 from chain.journal.records import Compacted, Removed, ToolFinished
 from chain.messages import Message, ToolCall, ToolResult, Usage
 from chain.plan import PlanNews
@@ -52,6 +53,21 @@ class History:
         """Replace content that the service refuses with stubs."""
         self.conversation.begin_anew(without(self.conversation.messages, removed), is_summarized=False)
         self.fill.begin_anew(self.conversation.messages)
+
+    def snapshot(self) -> Snapshot:
+        """Return what ``restore`` needs to return to this moment."""
+        return self.conversation.snapshot(), self.words.snapshot(), self.compacted
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to a snapshot."""
+        messages, words, self.compacted = snapshot
+        self.words.restore(words)
+        self.conversation.restore(messages)
+        self.fill.begin_anew(self.conversation.messages)
+
+
+Snapshot: TypeAlias = tuple[tuple[Messages, int], WordsSnapshot, Compacted | None]
+"""The messages, words and compaction of a history at one moment."""
 
 
 @dataclass(eq=False, slots=True)

@@ -43,6 +43,7 @@ from chain.journal.journal import Projected
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
+from chain.tools.seen import digest
 from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
 
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
@@ -262,6 +263,12 @@ class ToolCalls:
         def report(text: str) -> None:
             shared.emit(events.ToolProgress(agent=agent, iteration=n, id=call.id, name=call.name, text=text))
 
+        def keep_version(path: str, before: bytes | None, after: bytes) -> None:
+            old = "" if before is None else digest(before)
+            if before is not None:
+                shared.journal.store_attachment(old, before)
+            shared.journal.record(records.FileChanged(agent, call.id, path, old, digest(after)))
+
         return ToolContext(
             shared.workspace,
             shared.plan,
@@ -274,6 +281,7 @@ class ToolCalls:
             delegating=run.delegating,
             notice=partial(self._context.notice, n),
             result_limit=shared.tool_rules.result_limit,
+            file_changing=keep_version,
         )
 
 

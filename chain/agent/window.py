@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from string import Template
+from typing import TypeAlias
 
 from chain.journal.records import Compacted
 from chain.messages import Image, Message, Opaque, Text, Thinking, ToolCall, ToolResult, Usage, user_text
@@ -171,6 +172,9 @@ class Word:
         return f"[run {self.run}, {when}] {self.text}"
 
 
+WordsSnapshot: TypeAlias = tuple[list[Word], int, int, list[Word]]
+
+
 class Words:
     """The user's words to one agent, in order."""
 
@@ -204,6 +208,15 @@ class Words:
         self._words = [word for word in self._words if id(word) not in gone]
         self._kept = [word for word in self._kept if id(word) not in gone]
         return "\n".join(word.row for word in self._kept)
+
+    def snapshot(self) -> WordsSnapshot:
+        """Return the words so far, for ``restore``. Lists of words only grow or are replaced."""
+        return self._words, len(self._words), self._answered, self._kept
+
+    def restore(self, snapshot: WordsSnapshot) -> None:
+        """Return to a snapshot. The number of the run stays, since it counts the runs of the session."""
+        words, count, self._answered, self._kept = snapshot
+        self._words = words[:count]
 
     def kept(self, chars: int) -> tuple[str, int]:
         """Return the rows of this run with the latest earlier ones that fit, and the number of those left out."""

@@ -127,6 +127,13 @@ class Journal:
         self._note(record)
         return Projected(self._apply(entry), self._emit)
 
+    def store_attachment(self, digest: str, content: bytes) -> None:
+        """Store the content of a file next to the journal. Raise ``JournalError``."""
+        try:
+            self._file.store_attachment(digest, content)
+        except OSError as error:
+            raise JournalError(f"a file cannot be stored next to {self._name}: {error.strerror or error}") from error
+
     def record_if_possible(self, record: Record) -> Projected:
         """Append a record and return its events. If the disk is full, apply it all the same."""
         try:

@@ -200,6 +200,35 @@ class ToolFinished(_Typed):
     summary: tuple[str, ...] = _brief(())
 
 
+@_record("file_changed")
+class FileChanged(_Typed):
+    """An edit tool is about to replace a file, as part of the call with the id ``call``.
+
+    ``path`` is relative to the workspace and has no links. ``before`` and ``after`` are the SHA-256 digests of its
+    contents; ``before`` is empty for a new file, and else names the attachment with the old content.
+    """
+
+    agent: str
+    call: str
+    path: str
+    before: str
+    after: str
+
+
+@_record("rewound")
+class Rewound(_Typed):
+    """The last ``runs`` runs were undone: ``restored`` files have their old content, ``left`` were changed since.
+
+    ``keeps_conversation``: only files were restored. Otherwise the main agent's conversation is that from before these
+    runs.
+    """
+
+    runs: int
+    keeps_conversation: bool = _brief(False)
+    restored: tuple[str, ...] = _brief(())
+    left: tuple[str, ...] = _brief(())
+
+
 @_record("question")
 class Question(_Typed):
     """A question to the user.
@@ -453,8 +482,10 @@ class Unknown:
 
 
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
-_OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished
-_OfUsers: TypeAlias = Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft
+_OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged
+_OfUsers: TypeAlias = (
+    Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound
+)
 
 Record: TypeAlias = (
     Session

@@ -19,7 +19,8 @@ Events::
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
     compacted                compaction, its end
-    removed, instructions    notice
+    removed, rewound         notice
+    instructions             notice
     question, answer, agent_started, agent_ended, receipt, result: the event of their name
 
 All other records produce none. ``RestoredState.read`` adds those that a running program emits without a record.
@@ -28,9 +29,9 @@ All other records produce none. ``RestoredState.read`` adds those that a running
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, TypeVar, assert_never
 
@@ -44,6 +45,7 @@ from chain.journal.records import Entry, PlanChange
 from chain.lines.accepted import Accepted, Lines, adjustment_view
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
+from chain.session.checkpoints import MAX_CHECKPOINTS, Checkpoint, undo_sentence
 from chain.session.exit_codes import EXIT_CODES
 from chain.text.wording import MAIN, UNREADABLE, fault, instructions_read
 
@@ -91,6 +93,8 @@ class State:
         """What the runs used that have a result."""
         self.runs = 0
         """How many runs began."""
+        self.checkpoints: deque[Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)
+        """The beginnings of the latest runs, for undo; the last run is at the end."""
         self.first_query = ""
         """The text of the first line that was the query of a run."""
         self.changed = 0.0
@@ -181,6 +185,11 @@ class State:
                 else:
                     agent.news.forget(self.plan)
                 return [self._event(events.Compaction, record, at, state="ended", summary=summary)]
+            case records.FileChanged():
+                if self.checkpoints:
+                    self.checkpoints[-1].changes.append(record)
+            case records.Rewound():
+                return [self._rewind(record, at)]
             case records.Withdrawn():
                 self._withdraw(record)
             case records.Removed():
@@ -227,6 +236,7 @@ class State:
         self.withdrawn.clear()
         self.replies.clear()
         main, message, id = self.main, "", record.id
+        before = main.history.snapshot()
         main.history.words.run += 1
         main.began, main.iteration, main.reported_iteration, main.usage = at, 0, 0, Usage()
         for query in self.lines.leave([record.id]):
@@ -234,6 +244,8 @@ class State:
             self.first_query = self.first_query or query.record.text
             # "[USER ADDED] " is for the model.
             message = line.text.strip() if line.kind == "context" else line.message
+        if not record.only_compacts:
+            self.checkpoints.append(Checkpoint(message, at, before))
         return events.RunStarted(time=at, id=id, query=message)
 
     def _end_run(self, record: records.Result, at: float) -> Event:
@@ -396,6 +408,19 @@ class State:
         agent.since_answer.clear()
         agent.settle_calls()
         agent.news.forget(self.plan)
+
+    def _rewind(self, record: records.Rewound, at: float) -> Event:
+        undone = [self.checkpoints.pop() for _ in range(min(record.runs, len(self.checkpoints)))]
+        if record.keeps_conversation:
+            for checkpoint in reversed(undone):
+                self.checkpoints.append(replace(checkpoint, changes=[]))
+        elif undone:
+            self.main.history.restore(undone[-1].history)
+            self.main.since_answer.clear()
+            self.main.settle_calls()
+            self.main.news.forget(self.plan)
+            self.has_lost_run = False
+        return events.Notice(time=at, message=undo_sentence(record, undone[-1].query if undone else ""))
 
     # ------------------------------------------------------------------------------------------------- inside
 

@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 import trio
 
 from chain.concurrency.threads import Threads
-from chain.errors import ToolError, UserError
+from chain.errors import JournalError, ToolError, UserError
 from chain.tools.diff import Change, Edit, Replacement, Whole, change, editable
 from chain.tools.file_text import FileText
 from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
@@ -114,6 +114,7 @@ class _PlannedEdit:
     parts: tuple[str, ...]
     shown: str
     status: os.stat_result | None
+    before: bytes | None
     digest: str
     change: Change
     only_by_name: str
@@ -135,7 +136,10 @@ def _carried_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) 
     if ctx.approved is not UNASKED and shown != ctx.approved:
         raise ToolError(f"{plan.shown} was changed after it was shown to the user; read it again.")
     try:
+        trio.from_thread.run_sync(ctx.file_changing, PurePath(*plan.parts).as_posix(), plan.before, plan.change.content)
         replace(str(plan.root), plan.parts, plan.change.content, plan.status, trio.from_thread.check_cancelled)
+    except JournalError as error:
+        raise ToolError(f"{plan.shown} was not changed, since undo could not restore it: {error}.") from None
     except Changed:
         raise ToolError(
             f"{plan.shown}, or a folder on the way to it, was changed by somebody else in this moment; read it again."
@@ -151,6 +155,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     parts = real.relative_to(root).parts
     part = protected.name_needed(root, parts, path)
     only_by_name = as_text(PurePath(part)) if part else ""
+    raw: bytes | None = None
     status, text, now = None, FileText(), "no file"  # as it is where there is none yet
     try:
         real.stat()
@@ -176,7 +181,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     made = change(as_text(PurePath(*parts)), text, edit)
     if len(made.content) > MAX_WHOLE:
         raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
-    return _PlannedEdit(root, parts, shown, status, now, made, only_by_name)
+    return _PlannedEdit(root, parts, shown, status, raw, now, made, only_by_name)
 
 
 def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:

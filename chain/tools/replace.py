@@ -62,6 +62,15 @@ def replace(
         raise
 
 
+def remove(root: str, parts: Sequence[str], old: os.stat_result) -> None:
+    """Remove the file with these parts below ``root``, whose status was ``old``. Raise ``Changed`` and ``OSError``."""
+    *folders, name = parts
+    with _opened(root, folders) as folder:
+        _check_place(root, folders, folder)
+        _check_same(folder, name, old)
+        os.unlink(name, dir_fd=folder)
+
+
 @contextmanager
 def _closing(descriptor: int) -> Iterator[int]:
     try:

@@ -185,6 +185,8 @@ class ToolContext:
     ``approved`` is the preview that was approved, for a tool that needs approval; ``None`` if none was needed.
     ``agent`` is the name of the calling agent. ``notice`` shows people a sentence that is not part of the result, and
     ``result_limit`` is how many characters of the result the model gets. ``extend`` restarts the call's time limit.
+    ``file_changing`` is called in trio's thread before a file of the workspace is replaced, with its real path, its old
+    content (``None`` for a new file) and its new content.
     """
 
     workspace: Path
@@ -200,6 +202,7 @@ class ToolContext:
     notice: Callable[[str], None] = lambda text: None
     result_limit: int = 30_000
     extend: Callable[[], None] = lambda: None
+    file_changing: Callable[[str, bytes | None, bytes], None] = lambda path, before, after: None
 
     @property
     def room(self) -> int:

@@ -15,6 +15,7 @@ OTHER_NAMES = {
     "/permissions": "/tools",
     "/models": "/model",
     "/sessions": "/resume",
+    "/rewind": "/undo",
     **dict.fromkeys(("/clear", "/reset"), "/new"),
     **dict.fromkeys(("/bye", "/exit"), LEAVE),
 }
@@ -30,12 +31,10 @@ INSTEAD = {
     "/load": "/resume lists the sessions to go on with",
     "/login": "a key is read from the environment, and in a shell chain help models says which",
     "/redo": "what was typed is in the history, by the key Up",
-    "/rewind": "nothing is undone; git has the files as they were, and /new begins afresh",
     "/run": "write what is to be run in a line, and the model asks before it runs it",
     "/save": "a session is kept while it runs; /debug says where",
     "/settings": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
     "/stop": "the line stop ends the run, and Esc interrupts it",
-    "/undo": "nothing is undone; git has the files as they were, and /edit takes a waiting line back",
     "/version": "/debug shows it",
 }
 """What does what is meant by a command of other programs that there is not."""

@@ -167,6 +167,7 @@ class Commands:
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
+            "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
@@ -273,6 +274,13 @@ class Commands:
         is_running = self._chain.is_running
         self._chain.runs.compact(focus)
         return CommandAnswer("At the next safe point." if is_running else "")
+
+    def _undo(self, argument: str) -> CommandAnswer:
+        count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]
+        if not (count.isdecimal() and len(count) < 4 and int(count) and more in ([], ["files"])):
+            raise _NotUnderstood("write it as /undo, /undo N or /undo files (which keeps the conversation)")
+        self._chain.undo.undo(int(count), keeps_conversation=bool(more))
+        return CommandAnswer()  # a notice shows what was undone
 
     def _drop(self, argument: str) -> CommandAnswer:
         self._on_waiting(argument, self._chain.lines.drop)

@@ -1,0 +1,43 @@
+"""The beginnings of runs, to which undo returns. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chain.agent.history import Snapshot
+from chain.journal.records import FileChanged, Rewound
+from chain.text.wording import beginning
+
+MAX_CHECKPOINTS = 10
+"""Runs that can be undone."""
+
+MAX_QUERY = 60
+"""Characters of a query in a sentence."""
+
+SHELL_STAYS = "What shell commands changed is not undone."
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The beginning of a run: its query, its time, the main agent's history before it, and the files changed in it."""
+
+    query: str
+    began: float
+    history: Snapshot
+    changes: list[FileChanged] = field(default_factory=list)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that edit tools changed in the run, each once."""
+        return tuple(dict.fromkeys(change.path for change in self.changes))
+
+
+def undo_sentence(record: Rewound, query: str) -> str:
+    """Return what an undo did. ``query`` is that of the first run that was undone."""
+    parts = []
+    if not record.keeps_conversation:
+        parts.append(f"Back to before: {beginning(' '.join(query.split()) or 'a run without a query', MAX_QUERY)}.")
+    parts.append(f"Restored: {', '.join(record.restored)}." if record.restored else "No file was restored.")
+    if record.left:
+        parts.append(f"Changed since, so not restored: {', '.join(record.left)}.")
+    return " ".join([*parts, SHELL_STAYS])

@@ -1,0 +1,57 @@
+"""Undo: restores the files that edit tools changed in the last runs, and rewinds the conversation."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from chain.agent.spec import Shared
+from chain.errors import UserError
+from chain.journal.attachments import read_attachment
+from chain.journal.records import Rewound
+from chain.messages import user_text
+from chain.session.checkpoints import Checkpoint
+from chain.session.runs import SessionRuns
+from chain.tools.restoring import restore_files
+
+UNDONE_NOTE = "[The user undid your changes of: {}. Read these files again before you edit them.]"
+"""What the model reads if the conversation stays."""
+
+
+class Undo:
+    """Undoes runs of a session while none is active. Its calls are synchronous, so that no run can begin meanwhile."""
+
+    def __init__(self, runs: SessionRuns, shared: Shared) -> None:
+        self._runs = runs
+        self._shared = shared
+
+    @property
+    def points(self) -> tuple[Checkpoint, ...]:
+        """The runs that can be undone, the last run first."""
+        return tuple(reversed(self._runs.state.checkpoints))
+
+    def undo(self, count: int = 1, *, keeps_conversation: bool = False) -> None:
+        """Undo the last ``count`` runs; a notice says what was done. Changes by shell commands stay.
+
+        Raise ``UserError`` if a run is active or there are fewer runs, and ``JournalError``.
+        """
+        points, journal = self.points[:count], self._shared.journal
+        if self._runs.active is not None:
+            raise UserError("a run is active; stop it before you undo")
+        if not points or len(points) < count:
+            most = f"only the last {len(points)} can be undone" if points else "there is no run to undo"
+            raise UserError(most)
+        changes = [change for point in reversed(points) for change in point.changes]
+        path = journal.path
+        if changes and path is None:
+            raise UserError("files can be restored only in a session on this machine; use /undo where it runs")
+        workspace = self._shared.workspace
+        restored, left = restore_files(workspace, changes, partial(read_attachment, path or Path()))
+        for each in restored:
+            # The model has to read the restored content before it edits the file again.
+            self._shared.seen.digests.pop(workspace.resolve() / each, None)
+        rewound = journal.record(Rewound(count, keeps_conversation, tuple(restored), tuple(left)))
+        if keeps_conversation and restored:
+            context = self._runs.tree.main.agent
+            journal.in_order(context.append(user_text(UNDONE_NOTE.format(", ".join(restored)))).emit)
+        journal.in_order(rewound.emit)

@@ -1,0 +1,70 @@
+"""Restores files to the contents that edit tools replaced, unless somebody else has changed them since."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+
+from chain.errors import ToolError
+from chain.journal.records import FileChanged
+from chain.tools.paths import MAX_WHOLE, open_file
+from chain.tools.replace import Changed, remove, replace
+from chain.tools.seen import digest
+
+
+def restore_files(
+    workspace: Path, changes: Sequence[FileChanged], content_of: Callable[[str], bytes | None]
+) -> tuple[list[str], list[str]]:
+    """Revert these changes, which are in order. Return the paths that were restored, and those left alone.
+
+    ``content_of`` returns the content with a digest, ``None`` if it is gone. A file that has neither the content before
+    nor the content after a change was changed by somebody else: it keeps that content. The call can be repeated after a
+    crash.
+    """
+    by_path: dict[str, list[FileChanged]] = defaultdict(list)
+    for change in changes:
+        by_path[change.path].append(change)
+    restored, left = [], []
+    for path, own in by_path.items():
+        try:
+            was_restored, is_complete = _restore(workspace.resolve(), PurePath(path).parts, own, content_of)
+        except (OSError, ToolError, Changed):
+            was_restored, is_complete = False, False
+        restored += [path] if was_restored else []
+        left += [] if is_complete else [path]
+    return restored, left
+
+
+def _restore(
+    root: Path, parts: tuple[str, ...], changes: Sequence[FileChanged], content_of: Callable[[str], bytes | None]
+) -> tuple[bool, bool]:
+    """Revert the changes of one file. Return whether it was written, and whether all changes are reverted."""
+    status, now = _version(root, parts)
+    target, is_complete = now, True
+    for change in reversed(changes):
+        if target == change.after:
+            target = change.before
+        elif target != change.before:  # equal if the change was never made, or is reverted already
+            is_complete = False
+            break
+    if target == now:
+        return False, is_complete
+    if not target:
+        assert status is not None
+        remove(str(root), parts, status)
+        return True, is_complete
+    content = content_of(target)
+    if content is None:
+        return False, False
+    replace(str(root), parts, content, status, lambda: None)
+    return True, is_complete
+
+
+def _version(root: Path, parts: tuple[str, ...]) -> tuple[os.stat_result | None, str]:
+    """Return the status of a file and the digest of its content; ``None`` and an empty text if there is none."""
+    if not os.path.lexists(root.joinpath(*parts)):
+        return None, ""
+    with open_file(root, parts, parts[-1]) as file:
+        return os.fstat(file.fileno()), digest(file.read(MAX_WHOLE + 1))
