@@ -28,7 +28,7 @@ from chain.tools.research import ranking
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.course import Course, Source
 from chain.tools.research.hosts import Permits, Refused
-from chain.tools.research.page_text import MAX_PAGE_ROWS, pieces
+from chain.tools.research.page_text import MAX_ROWS, pieces
 from chain.tools.research.pages import MAX_SOURCE_BYTES, SOURCE_S, Web, text_of_page
 from chain.tools.research.ranking import Finding, Judge, Row
 from chain.tools.research.report import MAX_RESULT, Beginning, Report, on_one_row, rendered
@@ -181,7 +181,7 @@ class _Research:
         where = f"{page.address}: {text.unit} "
         findings = ranking.findings_in(opening.noted(text.rows, where), judge, where)
         found = await _THREADS.run(partial(ranking.best, findings, MAX_SHOWN_PLACES), abandon_on_cancel=True)
-        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) >= MAX_PAGE_ROWS else []
+        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) >= MAX_ROWS else []
         return Report(name, found=found, opening=opening, notes=tuple(notes))
 
     def _judged(self, report: Report) -> Report:
@@ -204,7 +204,7 @@ class _Research:
         return "\n".join([*head, *rendered(reports, most), *end]).lstrip("\n")
 
 
-_FIRST_ROWS = f"Only the first {MAX_PAGE_ROWS:,} rows of it were looked at."
+_FIRST_ROWS = f"Only the first {MAX_ROWS:,} rows of it were looked at."
 _CUT = f"Only the first {MAX_SOURCE_BYTES // 1024**2} MB were read."
 
 
