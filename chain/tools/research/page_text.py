@@ -89,7 +89,7 @@ def paragraphs(html: str) -> list[str]:
 
 def pieces(text: str) -> list[str]:
     """Split text into pieces of at most ``MAX_PIECE`` characters, between words where possible."""
-    return [piece.rstrip() for piece in _PIECE.findall(text)]
+    return [piece.rstrip() for piece in _PIECE.findall(text) if not piece.isspace()]
 
 
 def main(library: str, kind: str, charset: str) -> None:

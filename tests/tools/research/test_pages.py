@@ -14,9 +14,9 @@ from support.certificates import self_signed
 from support.site import Answer, Asked, Names, open_site
 
 from chain.tools.research import pages
-from chain.tools.research.addresses import Unreadable
-from chain.tools.research.hosts import Permits, Refused
-from chain.tools.research.pages import MAX_SOURCE_BYTES, Web, WebPage
+from chain.tools.research.addresses import Unreadable, host_of
+from chain.tools.research.hosts import HostApprovals, Refused
+from chain.tools.research.pages import MAX_SOURCE_BYTES, WebPage
 from chain.version import VERSION
 
 
@@ -49,7 +49,9 @@ def _sockets() -> int:
 
 
 async def fetch(address: str, user: Asked | None = None, by_user: tuple[str, ...] = ()) -> WebPage:
-    return await Web().fetch(address, Permits(user or Asked(), ()), by_user, [])
+    approvals = HostApprovals(user or Asked(), ())
+    approvals.by_user = frozenset(map(host_of, by_user))
+    return await pages.fetch(address, approvals)
 
 
 async def fails(address: str, user: Asked | None = None) -> str:

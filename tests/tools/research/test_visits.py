@@ -186,6 +186,7 @@ async def test_what_was_not_searched_is_said(use: Use, monkeypatch: pytest.Monke
     found = part(await use("wire", "docs/large.txt"), "docs/large.txt")
     assert found[0] == "20 places found"
     assert "were read." in found[-1]
+    monkeypatch.setattr(visits, "MAX_SOURCE_BYTES", 80)
     assert "were read." in part(await use("wire", "."), ".")[-2]
 
 
