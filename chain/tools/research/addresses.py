@@ -37,12 +37,12 @@ class Unreadable(Exception):
     """A source cannot be read. The message follows its name: ``answered 404 Not Found``."""
 
 
-def parse_url(address: str) -> httpx2.URL:
-    """Return the URL of a page. Raise ``Unreadable`` if it is none, or none that may be requested."""
+def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
+    """Return the URL of a page, relative to ``base``. Raise ``Unreadable`` if it is none that may be requested."""
     import httpx2
 
     try:
-        url = httpx2.URL(address)
+        url = base.join(address) if base else httpx2.URL(address)
         host = host_in(url)
     except (httpx2.InvalidURL, ValueError):
         raise Unreadable(_NO_URL) from None
@@ -56,18 +56,6 @@ def parse_url(address: str) -> httpx2.URL:
     if url.userinfo:
         raise Unreadable("has a name or a password in it; only addresses without can be visited")
     return url
-
-
-def redirect_target(url: httpx2.URL, location: str) -> httpx2.URL:
-    """Return the URL that a redirect leads to. Raise ``Unreadable`` as ``parse_url`` does."""
-    import httpx2
-
-    try:
-        return parse_url(str(url.join(location)))
-    except (httpx2.InvalidURL, ValueError):
-        raise Unreadable(f"redirects to what {_NO_URL}") from None
-    except Unreadable as error:
-        raise Unreadable(f"redirects to what {error}") from None
 
 
 def host_in(url: httpx2.URL) -> str:

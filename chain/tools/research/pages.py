@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Literal
 
 import trio
@@ -34,9 +33,9 @@ from chain.tools.research.addresses import (
     normalize_host,
     parse_ip,
     parse_url,
-    redirect_target,
 )
 from chain.tools.research.hosts import HostApprovals, Refused
+from chain.tools.research.ranking import Row
 from chain.version import VERSION
 
 if TYPE_CHECKING:
@@ -79,14 +78,6 @@ class WebPage:
     was_cut: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PageText:
-    """The text of a page: rows with their number among the units. Several rows have one number where it was long."""
-
-    unit: Literal["paragraph", "line"]
-    rows: list[tuple[int, str]]
-
-
 async def fetch(address: str, approvals: HostApprovals, later: Collection[str] = ()) -> WebPage:
     """Return the page at an address, after redirects. ``later`` are addresses that questions mention as well.
 
@@ -94,10 +85,6 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
     """
     url = parse_url(address)
     with trio.move_on_after(SOURCE_S) as limit:
-        try:
-            tls = await _THREADS.run(_tls, abandon_on_cancel=True)
-        except (OSError, ValueError) as error:
-            raise Unreadable(f"cannot be reached: the certificates to check with cannot be read ({error})") from None
         for hop in range(MAX_REDIRECTS + 1):
             host = host_in(url)
             same_host = (each for each in later if each != address and host_of(each) == normalize_host(host))
@@ -115,7 +102,7 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
                 if hop == 0:
                     raise
                 raise Unreadable(f"redirects to {host}, which was refused: {refused}") from None
-            answer = await _get(url, targets, tls)
+            answer = await _get(url, targets)
             if isinstance(answer, WebPage):
                 return answer
             url = answer
@@ -128,13 +115,6 @@ def _paused(limit: trio.CancelScope) -> Iterator[None]:
     left, limit.deadline = limit.deadline - trio.current_time(), math.inf
     yield
     limit.deadline = trio.current_time() + left
-
-
-def _tls() -> ssl.SSLContext:
-    """Return how certificates are checked. It reads many files."""
-    import httpx2
-
-    return httpx2.create_ssl_context()
 
 
 async def _look_up(host: str) -> dict[str, IPAddress]:
@@ -150,7 +130,7 @@ async def _look_up(host: str) -> dict[str, IPAddress]:
     return ips
 
 
-async def _get(url: httpx2.URL, targets: Sequence[str], tls: ssl.SSLContext) -> WebPage | httpx2.URL:
+async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
     """Return the page, or the URL that it redirects to, from the first target that answers. Raise ``Unreadable``."""
     import httpx2
 
@@ -162,6 +142,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str], tls: ssl.SSLContext) -> 
     }
     extensions = {"sni_hostname": host_in(url).rstrip(".")}
     timeout = httpx2.Timeout(None, connect=HOST_CONNECT_S)
+    tls = await _THREADS.run(_tls, abandon_on_cancel=True)
     failure: Exception | None = None
     try:
         # Without trust_env: the client might find another proxy than we did, and connect to a name that nobody checked.
@@ -186,13 +167,28 @@ async def _get(url: httpx2.URL, targets: Sequence[str], tls: ssl.SSLContext) -> 
         raise Unreadable(_why(error)) from None
 
 
+def _tls() -> ssl.SSLContext:
+    """Return how certificates are checked. Reads many files. Raise ``Unreadable``."""
+    import httpx2
+
+    try:
+        return httpx2.create_ssl_context()
+    except (OSError, ValueError) as error:
+        raise Unreadable(f"cannot be reached: the certificates to check with cannot be read ({error})") from None
+
+
 async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
-    status, headers = response.status_code, response.headers
-    if status in (301, 302, 303, 307, 308) and (location := headers.get("location")):
-        return redirect_target(url, location)
-    if not 200 <= status < 300:
-        phrases = {known.value: known.phrase for known in HTTPStatus}
-        raise Unreadable(f"answered {status} {phrases.get(status, '')}".rstrip())
+    import httpx2
+
+    headers = response.headers
+    if response.has_redirect_location and (location := headers["location"]):
+        try:
+            return parse_url(location, base=url)
+        except Unreadable as error:
+            raise Unreadable(f"redirects to what {error}") from None
+    if not response.is_success:
+        phrase = httpx2.codes.get_reason_phrase(response.status_code)
+        raise Unreadable(f"answered {response.status_code} {phrase}".rstrip())
     content_type = headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().casefold()
     if not _TEXT.fullmatch(kind):
@@ -248,8 +244,8 @@ def _why(error: BaseException) -> str:
     return f"cannot be reached: {str(error) or type(error).__name__}"
 
 
-async def text_of_page(page: WebPage) -> PageText:
-    """Return the text of a page. Raise ``Unreadable`` if making it takes too long or too much memory."""
+async def text_of_page(page: WebPage) -> list[Row]:
+    """Return the text of a page, by paragraphs or lines. Raise ``Unreadable`` if that takes too much."""
     # Found and not imported: only the process needs it.
     selectolax = importlib.util.find_spec("selectolax")
     assert selectolax is not None
@@ -260,10 +256,10 @@ async def text_of_page(page: WebPage) -> PageText:
         code, written = await run_worker(page_text.__file__, library, page.kind, page.charset, input=page.raw)
     if code != 0:
         raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
-    rows = await _THREADS.run(partial(_rows, written), abandon_on_cancel=True)
-    return PageText("paragraph" if page.kind == "html" else "line", rows)
+    where = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
+    return await _THREADS.run(partial(_rows, where, written), abandon_on_cancel=True)
 
 
-def _rows(output: bytes) -> list[tuple[int, str]]:
+def _rows(where: str, output: bytes) -> list[Row]:
     rows = (line.partition("\t") for line in output.decode().split("\n") if line)
-    return [(int(n), text) for n, _, text in rows]
+    return [Row(where, int(n), text) for n, _, text in rows]

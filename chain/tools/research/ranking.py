@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_TERMS = 32
 """Terms of a topic that count. A topic of more is a text that every row would match."""
@@ -25,43 +25,46 @@ STOP_WORDS = frozenset(
 _WORD = re.compile(r"\w+")
 
 
-@dataclass(frozen=True, slots=True)
+class Row(NamedTuple):
+    """A row of a source: the beginning of its place (``docs/a.md:``), its number there, and its text."""
+
+    where: str
+    n: int
+    text: str
+
+
 class Scorer:
-    """The terms that rows are searched for, and the texts that are preferred or ignored; all case folded."""
+    """What rows are searched for, and which texts in them are preferred or ignored, in any case."""
 
-    terms: tuple[str, ...]
-    preferred: tuple[str, ...] = ()
-    ignored: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, topic: str, preferred: Iterable[str] = (), ignored: Iterable[str] = ()) -> Scorer:
-        """Return the scorer for a topic."""
-        return cls(terms_of(topic), tuple(map(str.casefold, preferred)), tuple(map(str.casefold, ignored)))
+    def __init__(self, topic: str, preferred: Iterable[str] = (), ignored: Iterable[str] = ()) -> None:
+        self._terms = terms_of(topic)
+        self._preferred = [text.casefold() for text in preferred]
+        self._ignored = [text.casefold() for text in ignored]
 
     def score(self, text: str) -> int:
         """Return how much a row says about the topic; 0 if it does not match."""
         folded = text.casefold()
-        terms = [term for term in self.terms if term in folded]
+        terms = [term for term in self._terms if term in folded]
         words = set(_WORD.findall(folded)) if terms else ()
         return sum(2 if term in words else 1 for term in terms)
 
     def prefers(self, text: str) -> bool:
         """Return whether a row comes before those with a higher score."""
-        return any(each in text.casefold() for each in self.preferred)
+        return any(each in text.casefold() for each in self._preferred)
 
     def ignores(self, text: str) -> bool:
         """Return whether a row is left out."""
-        return any(each in text.casefold() for each in self.ignored)
+        return any(each in text.casefold() for each in self._ignored)
 
-    def rank(self, texts: Sequence[str]) -> list[int]:
+    def rank(self, rows: Sequence[Row]) -> list[int]:
         """Return the indices of the rows that match, the best first."""
-        scores = {n: score for n, text in enumerate(texts) if (score := self.score(text))}
-        return sorted(scores, key=lambda n: (self.prefers(texts[n]), scores[n]), reverse=True)
+        scores = {n: score for n, row in enumerate(rows) if (score := self.score(row.text))}
+        return sorted(scores, key=lambda n: (self.prefers(rows[n].text), scores[n]), reverse=True)
 
     def position(self, text: str) -> int:
         """Return where in a row the first of the terms begins."""
         folded = text.casefold()
-        return min((folded.find(term) for term in self.terms if term in folded), default=0)
+        return min((folded.find(term) for term in self._terms if term in folded), default=0)
 
 
 def terms_of(topic: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from chain.text.wording import beginning, counted
 from chain.tools.file_tree import around
 from chain.tools.research.plan import ResearchPlan
-from chain.tools.research.ranking import Scorer
+from chain.tools.research.ranking import Row, Scorer
 
 MAX_RESULT = 24_000
 """Characters that the sources share, less than the default limit of a tool result."""
@@ -33,14 +33,6 @@ MAX_OTHER_ROW = 300
 
 MIN_ROW = 20
 """Characters of a row that is cut; less says nothing."""
-
-
-class Row(NamedTuple):
-    """A row of a source: the beginning of its place (``docs/a.md:``), its number there, and its text."""
-
-    where: str
-    n: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +58,6 @@ class Report:
 
     name: str
     outcome: str
-    title: str = ""
     opening: Sequence[Line] | None = None
     places: Sequence[Sequence[Line]] = ()
     heading: str = ""
@@ -75,8 +66,7 @@ class Report:
 
     def render(self, room: int, *, is_alone: bool) -> list[str]:
         """Return the source's part of a result, in about ``room`` characters."""
-        title = [beginning(self.title, min(BEGINNING, room // 2))] if self.title else []
-        head = ["", f"## {on_one_row(self.name)}: {self.outcome}", *title]
+        head = ["", f"## {on_one_row(self.name)}: {self.outcome}"]
         room -= sum(len(row) + 1 for row in (*head, self.heading, _hidden(self.matches), *self.notes))
         opening = self.opening or ()
         if not is_alone:
@@ -100,11 +90,11 @@ class Report:
 
 def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     """Return the report of a source that was read."""
-    scorer = Scorer.of(plan.focus or plan.topic, plan.preferred, plan.ignored)
-    ignored = [row.text for row in source.rows if scorer.ignores(row.text)]
+    scorer = Scorer(plan.focus or plan.topic, plan.preferred, plan.ignored)
+    ignored = [row for row in source.rows if scorer.ignores(row.text)]
     rows = [row for row in source.rows if not scorer.ignores(row.text)] if ignored else source.rows
-    matches = scorer.rank([row.text for row in rows])
-    opening, best = _opening(rows, {*matches}), matches[:MAX_PLACES]
+    matches = scorer.rank(rows)
+    opening, best = _opening(source.title, rows, {*matches}), matches[:MAX_PLACES]
     is_preferred = any(scorer.prefers(rows[n].text) for n in best)
     left_out = len(scorer.rank(ignored))
     note = f"{counted(left_out, 'place')} left out (ignore: {', '.join(plan.ignored)}, from the user's line)."
@@ -112,7 +102,6 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     return Report(
         name,
         outcome=f"{counted(len(matches), 'place')} found{focus}",
-        title=source.title,
         opening=_fit(opening, 2 * MAX_RESULT),  # more than there is ever room for, unless these are all rows
         places=[_place(n, rows, scorer) for n in best],
         heading=f"First those with {', '.join(plan.preferred)} (prefer, from the user's line):" if is_preferred else "",
@@ -143,7 +132,9 @@ def _hidden(places: int) -> str:
     return f"({counted(places, 'more place')} not shown.)"
 
 
-def _opening(rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
+def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
+    if title:
+        yield Line(beginning(title, BEGINNING))
     for n, row in enumerate(rows):
         if n == 0 or row.where != rows[n - 1].where:
             yield Line(f"{row.where}N")

@@ -6,7 +6,6 @@ pages from hosts that ``hosts`` approves, files are read here, and ``report`` sa
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import os
 import re
@@ -25,13 +24,13 @@ from chain.text.wording import counted
 from chain.tools.file_text import FileText
 from chain.tools.file_tree import walk
 from chain.tools.paths import open_file
-from chain.tools.research.addresses import Unreadable, host_of
+from chain.tools.research.addresses import Unreadable, host_of, parse_ip
 from chain.tools.research.hosts import HostApprovals, Refused
 from chain.tools.research.page_text import MAX_ROWS, pieces
 from chain.tools.research.pages import MAX_SOURCE_BYTES, SOURCE_S, fetch, text_of_page
 from chain.tools.research.plan import MAX_NAME, ResearchPlan, is_address, may_be_host
-from chain.tools.research.ranking import terms_of
-from chain.tools.research.report import MAX_RESULT, Report, Row, Source, on_one_row, render, report_of
+from chain.tools.research.ranking import Row, terms_of
+from chain.tools.research.report import MAX_RESULT, Report, Source, on_one_row, render, report_of
 from chain.tools.tool import Subject, Tool, ToolContext, tool
 
 MAX_SOURCES = 50
@@ -42,12 +41,6 @@ MAX_TOPIC = 1_000
 MAX_IN_FOLDER = 512 * 1024
 """Bytes of a file in a folder that is searched. Larger ones are data, and would use up what is read of the folder."""
 
-AT_THE_END = "after_sources"
-"""The last safe point. What was said during the last visit can still add a source."""
-
-_FIRST_ROWS = f"Only the first {MAX_ROWS:,} rows of it were looked at."
-_CUT = f"Only the first {MAX_SOURCE_BYTES // 1024**2} MB were read."
-
 _THREADS = Threads("research")
 
 
@@ -56,7 +49,7 @@ class _Hosts(Subject):
 
     def pattern(self, text: str) -> str:
         """Check an allowance, or an entry of ``tools.research.hosts``. Raise ``UserError`` if no host can match it."""
-        if (":" in text and not _is_ip(text)) or re.search(r"[/@\s]", text):
+        if (":" in text and (parse_ip(text) is None or "[" in text)) or re.search(r"[/@\s]", text):
             raise UserError("a host is a name such as example.org, without https:// and without a path or port")
         if not text.isascii():
             raise UserError("write it as it is asked for, in the form that begins with xn--")
@@ -64,14 +57,6 @@ class _Hosts(Subject):
 
 
 HOSTS = _Hosts()
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
@@ -111,7 +96,8 @@ class _Research:
         plan = self._plan
         while True:
             before = plan.waiting[:1]
-            guidance = await self._ctx.safe_point(f"before_source:{before[0]}" if before else AT_THE_END)
+            # Also after the last source: what was said while it was visited can still add one.
+            guidance = await self._ctx.safe_point(f"before_source:{before[0]}" if before else "after_sources")
             for adjustment in guidance.adjustments:
                 self._steer(adjustment)
             if guidance.stop or not plan.waiting:
@@ -170,10 +156,8 @@ class _Research:
     async def _read_page(self, address: str) -> Source:
         self._approvals.by_user = frozenset(map(host_of, self._plan.by_user))
         page = await fetch(address, self._approvals, self._plan.waiting)
-        text = await text_of_page(page)
-        where = f"{page.address}: {text.unit} "
-        notes = [_CUT] if page.was_cut else [_FIRST_ROWS] if len(text.rows) == MAX_ROWS else []
-        return Source([Row(where, n, row) for n, row in text.rows], notes=notes)
+        rows = await text_of_page(page)
+        return Source(rows, notes=_limit_notes(rows, page.was_cut))
 
     def _result(self) -> str:
         plan = self._plan
@@ -217,6 +201,14 @@ def _read_files(workspace: Path, name: str) -> Source:
         found = (Row(f"{entry.shown}:", n, piece) for n, line in enumerate(text.lines, 1) for piece in pieces(line))
         rows += islice(found, MAX_ROWS - len(rows))
     notes = [f"{counted(n, 'file')} not searched: {why}." for why, n in omitted.items()]
-    notes += [*([_CUT] if was_cut else []), *([_FIRST_ROWS] if len(rows) == MAX_ROWS else []), *tree.notes()]
     names = ", ".join(entry.shown for entry in tree.entries)
-    return Source(rows, f"{counted(len(tree.entries), 'file')}: {names}" if is_folder else "", notes)
+    title = f"{counted(len(tree.entries), 'file')}: {names}" if is_folder else ""
+    return Source(rows, title, [*notes, *_limit_notes(rows, was_cut), *tree.notes()])
+
+
+def _limit_notes(rows: Sequence[Row], was_cut: bool) -> list[str]:
+    notes = {
+        f"Only the first {MAX_SOURCE_BYTES // 1024**2} MB were read.": was_cut,
+        f"Only the first {MAX_ROWS:,} rows were searched.": len(rows) == MAX_ROWS,
+    }
+    return [note for note, holds in notes.items() if holds]

@@ -10,6 +10,7 @@ from chain.tools.research import pages
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.page_text import MAX_PIECE, decode, paragraphs, pieces
 from chain.tools.research.pages import WebPage, text_of_page
+from chain.tools.research.ranking import Row
 
 
 @pytest.mark.parametrize(
@@ -111,27 +112,29 @@ def test_a_long_row_is_cut_into_pieces_and_none_is_lost() -> None:
 # ------------------------------------------------------------------------------------------- in a process of its own
 
 
-async def text(raw: bytes, kind: str = "html", charset: str = "") -> pages.PageText:
+async def text(raw: bytes, kind: str = "html", charset: str = "") -> list[Row]:
     return await text_of_page(WebPage("http://x/", raw, "html" if kind == "html" else "text", charset, False))
 
 
 async def test_a_page_has_paragraphs_and_a_text_has_lines() -> None:
-    assert await text("<p>Grüße<p>zwei".encode()) == pages.PageText("paragraph", [(1, "Grüße"), (2, "zwei")])
-    assert await text(b"a\n\n <p>b  c\r\n", "plain") == pages.PageText("line", [(1, "a"), (3, "<p>b c")])
+    where = "http://x/: paragraph "
+    assert await text("<p>Grüße<p>zwei".encode()) == [(where, 1, "Grüße"), (where, 2, "zwei")]
+    where = "http://x/: line "
+    assert await text(b"a\n\n <p>b  c\r\n", "plain") == [(where, 1, "a"), (where, 3, "<p>b c")]
     long = await text(b"y " * 3000, "plain")
-    assert {n for n, _ in long.rows} == {1}
-    assert len(long.rows) > 1
+    assert {row.n for row in long} == {1}
+    assert len(long) > 1
 
 
 @pytest.mark.slow  # each is a process
 @pytest.mark.parametrize("raw", [b"", "\t\ud800".encode("utf-8", "surrogatepass")])
 async def test_a_page_without_a_text_has_no_paragraphs(raw: bytes) -> None:
-    assert (await text(raw)).unit == "paragraph"
+    assert len(await text(raw)) <= 1
 
 
 async def test_elements_that_are_deeper_than_any_stack_are_read() -> None:
     found = await text(b"<div>" * 5000 + b"deep")
-    assert found.rows == [(1, "deep")]
+    assert found == [("http://x/: paragraph ", 1, "deep")]
 
 
 BOMBS = {

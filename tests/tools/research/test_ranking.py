@@ -2,7 +2,7 @@
 
 import pytest
 
-from chain.tools.research.ranking import Scorer, terms_of
+from chain.tools.research.ranking import Row, Scorer, terms_of
 
 
 @pytest.mark.parametrize(
@@ -38,24 +38,24 @@ def test_a_topic_that_is_a_text_has_a_bounded_number_of_terms() -> None:
     ],
 )
 def test_a_whole_word_counts_two_and_a_part_one(row: str, expected: int) -> None:
-    assert Scorer.of("wire breaks").score(row) == expected
+    assert Scorer("wire breaks").score(row) == expected
 
 
 def best(scorer: Scorer, *texts: str) -> list[str]:
-    return [texts[n] for n in scorer.rank(texts)]
+    return [texts[n] for n in scorer.rank([Row("", 1, text) for text in texts])]
 
 
 def test_the_best_come_first_and_equals_in_their_order() -> None:
-    found = best(Scorer.of("wire pole"), "wires", "no", "the wire", "wire and pole", "wire")
+    found = best(Scorer("wire pole"), "wires", "no", "the wire", "wire and pole", "wire")
     assert found == ["wire and pole", "the wire", "wire", "wires"]
 
 
 def test_what_is_preferred_comes_first() -> None:
-    scorer = Scorer.of("wire pole", preferred=["Copper"])
+    scorer = Scorer("wire pole", preferred=["Copper"])
     assert best(scorer, "wire pole", "copper wires", "copper") == ["copper wires", "wire pole"]
 
 
 def test_what_is_ignored_has_any_case() -> None:
-    scorer = Scorer.of("wire", ignored=["DRAFT"])
+    scorer = Scorer("wire", ignored=["DRAFT"])
     assert scorer.ignores("wire, a Draft")
     assert not scorer.ignores("wire")

@@ -7,7 +7,8 @@ import pytest
 
 from chain.lines.parse import Adjustment
 from chain.tools.research.plan import ResearchPlan
-from chain.tools.research.report import BEGINNING, MAX_RESULT, NEAR, Report, Row, Source, render, report_of
+from chain.tools.research.ranking import Row
+from chain.tools.research.report import BEGINNING, MAX_RESULT, NEAR, Report, Source, render, report_of
 
 NOTHING = "nothing of it at all"
 
