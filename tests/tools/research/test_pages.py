@@ -315,6 +315,11 @@ async def test_a_certificate_is_checked_against_the_name_and_not_the_address(
         assert "is not valid" in await fails(site.at("/x", "b.test", "https"))
 
 
+async def test_certificates_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "gone.pem"))
+    assert "the certificates to check with cannot be read" in await fails("https://127.0.0.1/")
+
+
 # ----------------------------------------------------------------------------------------------------------- proxies
 
 
@@ -353,12 +358,3 @@ async def test_an_interrupt_in_mid_transfer_leaves_nothing(body: bytes, sockets:
         await trio.testing.wait_all_tasks_blocked()
         assert scope.cancelled_caught
         assert site.open == 0
-
-
-async def test_an_interrupt_before_anything_is_sent_leaves_nothing(sockets: None) -> None:
-    async with open_site(x=Answer(b"x")) as site:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await fetch(site.at("/x"))
-        assert scope.cancelled_caught
-        assert site.asked == []
