@@ -17,9 +17,11 @@ MAX_NAME = 2_000
 _ALL_LEFT = frozenset({"rest", "others", "other sources", "all", "everything", "everything else"})
 """Names in ``skip`` for all sources that are left, unless a source has such a name."""
 
+_QUOTES = "`'\"“”‘’<>"
+
 _NAME = re.compile(
-    r"""(?:(?:the|in|inside|into|at|to)\s+)*
-    [`'"“”‘’<>]*(?P<name>.*?)[`'"“”‘’<>.!,;]*
+    rf"""(?:(?:the|in|inside|into|at|to)\s+)*
+    [{_QUOTES}]*(?P<name>.*?)[{_QUOTES}.!,;]*
     (?:,?\s+(?:folder|directory|files?|page|website|site|sources?|too|as\ well|also|please))*""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -61,7 +63,7 @@ class ResearchPlan:
         text, name = _plain(adjustment.value), source_name(adjustment.value)
         if not text or not name:
             return
-        wanted = text.removeprefix("the ")
+        wanted = text.removeprefix("the ").strip(_QUOTES)
         match adjustment.type:
             case "focus_query":
                 self.focus = text

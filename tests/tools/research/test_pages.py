@@ -20,13 +20,6 @@ from chain.tools.research.pages import MAX_SOURCE_BYTES, WebPage
 from chain.version import VERSION
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 @pytest.fixture
 async def names() -> Names:
     """Names that lead to this machine, whose user allowed that."""

@@ -100,9 +100,9 @@ def test_prefer_moves_sources_to_the_front_and_keeps_what_comes_first() -> None:
 
 
 def test_ignore_and_focus_are_noted() -> None:
-    plan = after("ignore the drafts", "focus on the wire")
-    assert plan.ignored == ["drafts"]
-    assert plan.notes == ["ignore: drafts", "focus: the wire"]
+    plan = after("ignore the drafts", 'ignore "old notes".', "focus on the wire")
+    assert plan.ignored == ["drafts", "old notes"]
+    assert plan.notes == ["ignore: drafts", "ignore: old notes", "focus: the wire"]
 
 
 def test_a_line_that_says_nothing_changes_nothing() -> None:

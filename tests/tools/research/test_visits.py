@@ -41,13 +41,6 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 def said(line: str) -> Adjustment:
     adjustment = parse_line(line).adjustment
     assert adjustment is not None
