@@ -1,43 +1,56 @@
-"""Addresses of pages: what is one, and whose it is.
+"""Addresses of pages: which URLs may be requested, how hosts are compared, and which IP addresses are public. Pure.
 
-``httpx2`` reads them, so that what is checked is what will be visited; it is imported with the first address.
+``httpx2`` parses URLs, so that the URL that is checked is the one that is requested. It is imported with the first URL.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-from chain.tools.research.hosts import as_address, folded
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import httpx2
 
-MAX_URL = 2_000
-"""Characters of an address; servers refuse longer ones."""
+IPAddress: TypeAlias = IPv4Address | IPv6Address
 
-_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?", re.I)
-_NO_ADDRESS = "is not an address that can be visited; one looks like https://example.org/page"
+MAX_URL = 2_000
+"""Characters of a URL; servers refuse longer ones."""
+
+_HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?", re.I)
+_NO_URL = "is not an address that can be visited; one looks like https://example.org/page"
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+_UNICAST = IPv6Network("2000::/3")
+"""All that IANA has assigned of IPv6. ``is_global`` is also true of unassigned and deprecated ranges: site-local
+addresses (fec0::/10), IPv4-compatible ones (::/96), on some Pythons local NAT64 (64:ff9b:1::/48)."""
+
+_DOCUMENTATION = IPv6Network("3fff::/20")
+"""Of RFC 9637, which not every Python knows."""
+
+_ISATAP = 0x5EFE
+"""Precedes the IPv4 address in the second half of an address that is tunnelled to it (RFC 5214)."""
 
 
 class Unreadable(Exception):
-    """A page cannot be had; the message is what follows its name: ``answered 404 Not Found``."""
+    """A source cannot be read. The message follows its name: ``answered 404 Not Found``."""
 
 
-def parsed(address: str) -> httpx2.URL:
-    """The address of a page. Raises ``Unreadable`` for one that is none."""
+def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
+    """Return the URL of a page, relative to ``base``. Raise ``Unreadable`` if it is none that may be requested."""
     import httpx2
 
     try:
-        url = httpx2.URL(address)
-        name = host_in(url)
+        url = base.join(address) if base else httpx2.URL(address)
+        host = host_in(url)
     except (httpx2.InvalidURL, ValueError):
-        raise Unreadable(_NO_ADDRESS) from None
+        raise Unreadable(_NO_URL) from None
     if url.scheme not in ("http", "https"):
         raise Unreadable("is not an http or https address, and only those can be visited")
-    # Of a port that is too large the system would use the rest.
-    if not (_NAME.fullmatch(name) or as_address(name)) or not 0 < (url.port or 1) < 65536:
-        raise Unreadable(_NO_ADDRESS)
+    # Of a port that is too large the system would use the lower bits.
+    if not (_HOST_NAME.fullmatch(host) or parse_ip(host)) or not 0 < (url.port or 1) < 65536:
+        raise Unreadable(_NO_URL)
     if len(str(url)) > MAX_URL:
         raise Unreadable(f"has more than {MAX_URL} characters")
     if url.userinfo:
@@ -45,28 +58,43 @@ def parsed(address: str) -> httpx2.URL:
     return url
 
 
+def host_in(url: httpx2.URL) -> str:
+    """Return the host as it is connected to: in ASCII, in which no name looks like another."""
+    return url.raw_host.decode("ascii")
+
+
 def host_of(address: str) -> str:
-    """The host of an address, as two are compared; empty for what is no address."""
+    """Return the host of an address, normalized; empty for what cannot be visited."""
     try:
-        return folded(host_in(parsed(address)))
+        return normalize_host(host_in(parse_url(address)))
     except Unreadable:
         return ""
 
 
-def host_in(url: httpx2.URL) -> str:
-    """The host as it is connected to: a name with other letters in its ASCII form, which cannot look like another."""
-    return url.raw_host.decode("ascii")
+def normalize_host(host: str) -> str:
+    """Return a host in the form in which two are compared."""
+    return host.strip().strip("[]").casefold().removeprefix("*.").strip(".")
 
 
-def redirected(url: httpx2.URL, location: str) -> httpx2.URL:
-    """Where a redirect leads. Raises ``Unreadable``."""
-    import httpx2
-
+def parse_ip(host: str) -> IPAddress | None:
+    """Return the IP address that a host is, or the IPv4 address inside an IPv6 one; ``None`` for a name."""
     try:
-        target = str(url.join(location))
-    except (httpx2.InvalidURL, ValueError):
-        target = ""
-    try:
-        return parsed(target)
-    except Unreadable as error:
-        raise Unreadable(f"redirects to what {error}") from None
+        ip = ip_address(host.strip("[]"))
+    except ValueError:
+        return None
+    if isinstance(ip, IPv6Address):
+        if ip in _NAT64:
+            return IPv4Address(int(ip) & 0xFFFF_FFFF)
+        return ip.ipv4_mapped or ip.sixtofour or ip
+    return ip
+
+
+def is_public(ip: IPAddress) -> bool:
+    """Return whether an address is on the internet: not this machine, its network, or of a special purpose."""
+    if isinstance(ip, IPv4Address):
+        return ip.is_global and not ip.is_multicast
+    if ip not in _UNICAST or ip in _DOCUMENTATION or not ip.is_global:
+        return False
+    # The two bits that the mask leaves out say whether the IPv4 address is unique.
+    is_isatap = (int(ip) >> 32) & 0xFCFF_FFFF == _ISATAP
+    return not is_isatap or is_public(IPv4Address(int(ip) & 0xFFFF_FFFF))

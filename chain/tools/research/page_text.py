@@ -1,11 +1,11 @@
-"""The text of a page, run as a program of its own: the page's bytes in, its paragraphs out.
+"""Make text of a web page. A program of its own: it reads the page's bytes and writes the page's rows.
 
-Whatever reads HTML can be made to need hours for a page of 5 MB, and keeps the interpreter's lock meanwhile: in a
-thread of the chain it would stop everything. A process can be killed, and its memory be limited. selectolax builds the
-tree that browsers build and takes 0.1 s for a usual page of 5 MB (html.parser takes 6).
+A hostile page of 5 MB can keep an HTML parser busy for hours, with the interpreter's lock held. A thread of chain would
+then stop all of chain; a process can be killed, and its memory and processor time are limited.
 
-Arguments: the folder that selectolax is in, ``html`` or ``text``, the charset of the header or nothing. A row of the
-output is the number of a paragraph (HTML) or of a line, a tab, and its text or a piece of it; in UTF-8.
+Arguments: the folder that contains selectolax, ``html`` or ``text``, and the charset of the ``Content-Type`` header or
+an empty string. An output row is the number of a paragraph (HTML) or of a line (text), a tab, and text, in UTF-8. What
+counts as a paragraph is in ``paragraphs``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Iterable, Iterator
 from itertools import islice
 
 if __name__ == "__main__":
@@ -25,142 +24,85 @@ if __name__ == "__main__":
 from chain.tools.processes import lifeline
 
 MAX_MEMORY = 2 * 1024 * 1024 * 1024
-"""Bytes of address space. The usual page of 5 MB needs 260 MB, and the worst that was found 600."""
+"""Bytes of address space. A usual page of 5 MB needs 260 MB."""
 
 MAX_CPU_S = 15
-"""Seconds of processor time, above what its caller waits."""
+"""Seconds of processor time, more than ``pages.TEXT_S``."""
 
-MAX_PAGE_ROWS = 100_000
-"""Rows that are given back; a page of more is a file of data, and ranking them would take seconds."""
-
-_UP_TO_WORD = re.compile(r".*\W", re.DOTALL)
+MAX_ROWS = 200_000
+"""Rows of a source that are searched: 5 MB with 25 characters a row."""
 
 MAX_PIECE = 1_000
-"""Characters of a row. It is what is searched and ranked, so a text of one long line is cut into several."""
+"""Characters of a row. A longer line or paragraph becomes several rows with the same number."""
 
-_HIDDEN = frozenset({"script", "style", "noscript", "template", "svg", "math", "object", "iframe"})
+_PIECE = re.compile(rf"(?s).{{1,{MAX_PIECE}}}(?:(?<=\W)|\Z)|.{{1,{MAX_PIECE}}}")
 
-_INLINE = frozenset(
-    """a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr q rp rt ruby s samp small
-    span strike strong sub sup td th time tt u var wbr""".split()  # noqa: SIM905 - a word on each row would say no more
-)
-"""Elements that end no paragraph. The cells of a table's row are one: apart they say little."""
+_HIDDEN = ["script", "style", "noscript", "template", "svg", "math", "object", "iframe"]
+_BLOCK = """:not(a, abbr, acronym, b, bdi, bdo, big, cite, code, data, del, dfn, em, font, i, ins, kbd, label, mark,
+    nobr, q, rp, rt, ruby, s, samp, small, span, strike, strong, sub, sup, td, th, time, tt, u, var, wbr)"""
+"""Elements that end a paragraph. The cells of a table row do not: a single cell says little."""
 
-_META = re.compile(rb"<meta[^>]{0,300}?charset\s*=\s*[\"']?\s*([\w-]{1,40})", re.IGNORECASE)
+_BREAK = "\x1e"
+"""Separates paragraphs while text is extracted."""
 
-_NOT_FOR_PAGES = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "utf-7", "undefined"})
-"""Codecs of Python's that no page has; some take time that grows with the square of the length."""
+_META = re.compile(rb"<meta[^>]{0,300}?charset\s*=\s*[\"']?\s*(?!utf-16)([\w-]{1,40})", re.IGNORECASE)
+"""The charset in a page. UTF-16 cannot be true where the bytes of the tag itself are ASCII."""
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252"}
+"""Pages that name the first use the second, as in browsers."""
 
 
-def decoded(raw: bytes, charset: str, *, is_html: bool) -> str:
-    """The text by its byte order mark, header, ``meta``, as UTF-8 or Windows-1252, as browsers read it."""
-    for mark, codec in _BOMS.items():
-        if raw.startswith(mark):
-            return raw.decode(codec, "replace")
+def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
+    """Decode by byte order mark, header, ``meta`` tag, as UTF-8, or as Windows-1252, in this order."""
+    mark = next((codec for mark, codec in _BOMS.items() if raw.startswith(mark)), "")
     meta = _META.search(raw, 0, 2048) if is_html else None
-    inside = meta[1].decode("ascii", "replace") if meta else ""
-    # A page whose meta could be read as ASCII is not UTF-16, whatever it says.
-    for name in (charset, "" if inside.lower().startswith("utf-16") else inside):
-        if codec := _codec(name):
-            return raw.decode(codec, "replace")
+    for name in (mark, charset, meta[1].decode() if meta else ""):
+        try:
+            codec = codecs.lookup(name).name
+            return raw.decode(_WIDER.get(codec, codec), "replace")
+        except (LookupError, ValueError):
+            continue  # there is no such charset, or it is none for text
     try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        # Where only its end is missing, a character was cut in two with the page.
-        return raw.decode("utf-8" if error.reason == "unexpected end of data" else "cp1252", "replace")
+        return codecs.utf_8_decode(raw)[0]  # a character cut off at the end is left out
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", "replace")
 
 
-def _codec(name: str) -> str:
-    """The codec of a charset's label; empty for one that is unknown."""
-    try:
-        found = codecs.lookup(name.strip(" \"'")).name
-        b"abcd".decode(found, "replace")  # there are codecs for other things than text, such as zlib
-    except (LookupError, ValueError):
-        return ""
-    if found in _NOT_FOR_PAGES:
-        return ""
-    return "cp1252" if found in ("iso8859-1", "ascii") else found
-
-
-def lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text that are not blank, each with its number."""
-    for n, line in enumerate(text.split("\n"), 1):
-        if line := " ".join(line.split()):
-            yield n, line
-
-
-def paragraphs(html: str) -> Iterator[str]:
-    """The text of a page's paragraphs, headings, list items and rows of tables, in order."""
+def paragraphs(html: str) -> list[str]:
+    """Return the text of the paragraphs, headings, list items, table rows and lines of code, in order."""
     from selectolax.lexbor import LexborHTMLParser
 
-    parts: list[str] = []
-    node = LexborHTMLParser(html).root
-    pre = 0
-    while node is not None:
-        tag = node.tag or ""
-        if node.is_text_node:
-            text = node.text_content or ""
-            for n, line in enumerate(text.split("\n") if pre else (text,)):
-                if n:
-                    yield "".join(parts)
-                    parts.clear()
-                parts.append(line)
-        elif tag in ("td", "th"):
-            parts.append(" ")
-        elif tag not in _INLINE and not tag.startswith("-"):
-            yield "".join(parts)
-            parts.clear()
-        below = None if tag in _HIDDEN else node.first_child
-        if below is not None:
-            pre += tag == "pre"
-            node = below
-            continue
-        # On to the next one, upwards out of all that end here. A loop, since elements may be deeper than the stack.
-        while node is not None and node.next is None:
-            node = node.parent
-            above = "" if node is None else node.tag or ""
-            pre -= above == "pre"
-            if above not in _INLINE:
-                yield "".join(parts)
-                parts.clear()
-        node = None if node is None else node.next
-    yield "".join(parts)
+    page = LexborHTMLParser(html)
+    if page.root is None:
+        return []
+    page.strip_tags(_HIDDEN, recursive=True)
+    for cell in page.css("td, th"):
+        cell.insert_before(" ")
+    for block in page.css(_BLOCK):
+        block.insert_before(_BREAK)
+        block.insert_after(_BREAK)
+    for code in page.css("pre"):
+        code.replace_with(code.text().replace("\n", _BREAK))
+    return [text for text in page.root.text().split(_BREAK) if text.strip()]
 
 
-def numbered(texts: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """The texts that are not blank, in one row each, counted from 1."""
-    return enumerate(filter(None, (" ".join(text.split()) for text in texts)), 1)
-
-
-def pieces(text: str) -> Iterator[str]:
-    """The text in pieces of at most ``MAX_PIECE`` characters. No word is cut, unless it is longer than that."""
-    start = 0
-    while len(text) - start > MAX_PIECE:
-        found = _UP_TO_WORD.match(text, start, start + MAX_PIECE)
-        end = found.end() if found else start + MAX_PIECE
-        yield text[start:end].rstrip()
-        start = end
-    yield text[start:]
-
-
-def _limit(what: int, most: int) -> None:
-    # The process may have a lower one already.
-    _, hard = resource.getrlimit(what)
-    if hard == resource.RLIM_INFINITY or hard > most:
-        resource.setrlimit(what, (most, most))
+def pieces(text: str) -> list[str]:
+    """Split text into pieces of at most ``MAX_PIECE`` characters, between words where possible."""
+    return [piece.rstrip() for piece in _PIECE.findall(text) if not piece.isspace()]
 
 
 def main(library: str, kind: str, charset: str) -> None:
     """Read a page from standard input and write its rows."""
     sys.path.append(library)
-    _limit(resource.RLIMIT_AS, MAX_MEMORY)
-    _limit(resource.RLIMIT_CPU, MAX_CPU_S)
-    is_html = kind == "html"
-    text = decoded(lifeline.received(), charset, is_html=is_html)
-    rows = ((n, piece) for n, row in (numbered(paragraphs(text)) if is_html else lines(text)) for piece in pieces(row))
-    for n, piece in islice(rows, MAX_PAGE_ROWS):
+    for what, most in ((resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_CPU, MAX_CPU_S)):
+        hard = resource.getrlimit(what)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (most, most))
+    text = decode(lifeline.received(), charset, is_html=kind == "html")
+    texts = paragraphs(text) if kind == "html" else text.split("\n")
+    rows = ((n, piece) for n, row in enumerate(texts, 1) for piece in pieces(" ".join(row.split())))
+    for n, piece in islice(rows, MAX_ROWS):
         sys.stdout.buffer.write(f"{n}\t{piece}\n".encode("utf-8", "replace"))
 
 

@@ -1,152 +1,171 @@
-"""What a result of ``research`` shows of each source, within a limit that the sources share. Pure.
+"""What the result of ``research`` shows of each source, within a limit that the sources share. Pure.
 
-Of a source that was read come its title and its beginning, then the places that fit best, each with its neighbours; of
-a source alone comes as much of its text as there is room for. A row is shown once, as ``N: text`` if it fits the topic
-and as ``N- text`` if it does not, as grep does.
+A source that was read is shown by its title and its beginning, then by the places that match best, each with the rows
+next to it. The only source that was read is shown whole, as far as there is room. Each row is shown once: ``N: text``
+if it matches the topic, else ``N- text``, as grep does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from chain.text.wording import beginning, counted
-from chain.tools.research import ranking
-from chain.tools.research.ranking import BestFindings, Finding, Judge, Key, Row, ScoredRow
+from chain.tools.file_tree import around
+from chain.tools.research.plan import ResearchPlan
+from chain.tools.research.ranking import Row, Scorer
 
 MAX_RESULT = 24_000
-"""Characters of what sources say in a result at most, less than the default limit of a tool result."""
+"""Characters that the sources share, less than the default limit of a tool result."""
 
 BEGINNING = 1_500
-"""Characters of a source's beginning: enough to see what it is."""
+"""Characters of a source's beginning."""
+
+MAX_PLACES = 12
+"""Places that are shown of a source, enough to see which file or page to read."""
+
+NEAR = 2
+"""Rows before and behind a place that are shown with it."""
 
 MAX_OTHER_ROW = 300
-"""Characters of a row that is no place: a heading, a note, a neighbour."""
+"""Characters of a row that is no place: a heading, a note, a row next to a place."""
 
 MIN_ROW = 20
-"""Characters of a row's beginning that still say something."""
+"""Characters of a row that is cut; less says nothing."""
 
 
-class Beginning:
-    """The beginning of a source: of each of its texts in turn, up to the limit of a result."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What was read of a source; ``title`` is what it consists of, and ``notes`` say what was left out."""
 
-    def __init__(self, judge: Judge) -> None:
-        self._judge = judge
-        self._left = MAX_RESULT
-        self._kept: list[ScoredRow] = []
-        self._is_cut = False
+    rows: Sequence[Row]
+    title: str = ""
+    notes: Sequence[str] = ()
 
-    def noted(self, rows: Iterable[Row], where: str) -> Iterator[Row]:
-        """Yields the rows of a text, and notes them; the place of one is ``where`` and its number."""
-        for index, (n, text) in enumerate(rows):
-            if not self._is_cut and not self._judge.ignores(text):
-                score = ranking.score(text, self._judge)
-                self._kept.append(ScoredRow((where, index), n, text[: self._left], score))
-                self._left -= len(text)
-                self._is_cut = self._left <= 0
-            yield n, text
 
-    def is_whole(self, shown: Collection[Key]) -> bool:
-        """Whether these are all rows."""
-        return not self._is_cut and len(shown) == len(self._kept)
+class Line(NamedTuple):
+    """A line of a report. If it shows a row of the source, ``row`` is the row's index."""
 
-    def without_beginning(self) -> Beginning:
-        """All of the texts or nothing, since the first of many say nothing of the others."""
-        return Beginning(self._judge) if self._is_cut else self
-
-    def shown(self, most: int) -> tuple[list[str], dict[Key, bool]]:
-        """The rows that have room, and the keys of those of the text, each with whether it fits the topic."""
-        rows: list[str] = []
-        shown: dict[Key, bool] = {}
-        last = ""
-        for each in self._kept:
-            where = each.key[0]
-            new = [*([] if where == last else [f"{where}N"]), _numbered(each, MAX_RESULT)]
-            last = where
-            if chars_in(new) > most:
-                # Of the row for which there is no room its beginning, if that says something.
-                room = most - chars_in(new[:-1]) - len("…\n")
-                return [*rows, *new[:-1], beginning(new[-1], room)] if room > MIN_ROW else rows, shown
-            rows += new
-            shown[each.key] = each.score > 0
-            most -= chars_in(new)
-        return rows, shown
+    text: str
+    row: int = -1
+    is_match: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a source, what was found in it, and notes of what was left out; ``opening`` is its text."""
+    """What became of a source. One that was read has an ``opening``, and the best ``places`` with their neighbours."""
 
     name: str
-    outcome: str = ""
-    title: str = ""
-    opening: Beginning | None = None
-    found: BestFindings = field(default_factory=BestFindings)
-    preferred: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    outcome: str
+    opening: Sequence[Line] | None = None
+    places: Sequence[Sequence[Line]] = ()
+    heading: str = ""
+    matches: int = 0
+    notes: Sequence[str] = ()
 
-    def rows(self, most: int, *, is_alone: bool) -> list[str]:
-        """The source's part of a result, in about so many characters."""
-        title = [beginning(self.title, min(BEGINNING, most // 2))] if self.title else []
-        before = ["", f"## {on_one_row(self.name)}: {self.outcome}", *title]
-        left = most - chars_in([*before, *self.notes])
-        opening, shown = self._opening(left, is_alone=is_alone)
-        places = _places(self.found.best, shown, left - chars_in(opening))
-        if places and any(each.is_preferred for each in self.found.best):
-            places = [f"First those with {', '.join(self.preferred)} (prefer, from the user's line):", *places]
-        more = self.found.total - sum(shown.values())
-        rest = [f"({counted(more, 'more place')} not shown.)"] if more > 0 else []
-        return [*before, *opening, *places, *rest, *self.notes]
-
-    def _opening(self, most: int, *, is_alone: bool) -> tuple[list[str], dict[Key, bool]]:
-        if self.opening is None:
-            return [], {}
+    def render(self, room: int, *, is_alone: bool) -> list[str]:
+        """Return the source's part of a result, in about ``room`` characters."""
+        head = ["", f"## {on_one_row(self.name)}: {self.outcome}"]
+        room -= sum(len(row) + 1 for row in (*head, self.heading, _hidden(self.matches), *self.notes))
+        opening = self.opening or ()
         if not is_alone:
-            return self.opening.shown(min(BEGINNING, most // 2))  # where there is little room, half is for the places
-        rows, shown = self.opening.shown(most)
-        if self.opening.is_whole(shown):
-            return rows, shown
-        return self.opening.shown(most - chars_in(_places(self.found.best, {}, most - BEGINNING)))
+            opening = _fit(opening, min(BEGINNING, room // 2))
+        elif _size(opening) > room:
+            opening = _fit(opening, room - _size(self._places((), room - BEGINNING)))
+        places = self._places(opening, room - _size(opening))
+        heading = [self.heading] if self.heading and places else []
+        hidden = self.matches - sum(line.is_match for line in (*opening, *places))
+        end = [_hidden(hidden)] if hidden else []
+        return [*head, *(line.text for line in opening), *heading, *(line.text for line in places), *end, *self.notes]
+
+    def _places(self, shown: Iterable[Line], room: int) -> list[Line]:
+        lines, seen = list[Line](), {line.row for line in shown}
+        for place in self.places:
+            if place[0].row not in seen:
+                lines += [line for line in place if line.row not in seen]
+                seen |= {line.row for line in place}
+        return _fit(lines, room)
 
 
-def rendered(reports: Sequence[Report], most: int = MAX_RESULT) -> list[str]:
-    """The rows of a result, in about so many characters. What a source does not need is left to the others."""
+def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
+    """Return the report of a source that was read."""
+    scorer = Scorer(plan.focus or plan.topic, plan.preferred, plan.ignored)
+    ignored = [row for row in source.rows if scorer.ignores(row.text)]
+    rows = [row for row in source.rows if not scorer.ignores(row.text)] if ignored else source.rows
+    matches = scorer.rank(rows)
+    opening, best = _opening(source.title, rows, {*matches}), matches[:MAX_PLACES]
+    is_preferred = any(scorer.prefers(rows[n].text) for n in best)
+    left_out = len(scorer.rank(ignored))
+    note = f"{counted(left_out, 'place')} left out (ignore: {', '.join(plan.ignored)}, from the user's line)."
+    focus = f", focus: {on_one_row(plan.focus)}" if plan.focus else ""
+    return Report(
+        name,
+        outcome=f"{counted(len(matches), 'place')} found{focus}",
+        opening=_fit(opening, 2 * MAX_RESULT),  # more than there is ever room for, unless these are all rows
+        places=[_place(n, rows, scorer) for n in best],
+        heading=f"First those with {', '.join(plan.preferred)} (prefer, from the user's line):" if is_preferred else "",
+        matches=len(matches),
+        notes=[*([note] if left_out else []), *source.notes],
+    )
+
+
+def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
+    """Return the rows of a result, in about ``room`` characters. What a source does not need is left to the others."""
     is_alone = sum(report.opening is not None for report in reports) == 1
-    whole = [chars_in(report.rows(most, is_alone=is_alone)) for report in reports]
-    left, share = most, {}
-    for waiting, n in enumerate(sorted(range(len(reports)), key=whole.__getitem__)):
-        share[n] = left // (len(reports) - waiting)
-        left -= min(share[n], whole[n])
-    return [row for n, report in enumerate(reports) for row in report.rows(share[n], is_alone=is_alone)]
-
-
-def chars_in(rows: Iterable[str]) -> int:
-    """The characters of some rows."""
-    return sum(len(row) + 1 for row in rows)
+    needed = [len("\n".join(report.render(room, is_alone=is_alone))) + 1 for report in reports]
+    shares = [0] * len(reports)
+    for waiting, n in enumerate(sorted(range(len(reports)), key=needed.__getitem__)):
+        shares[n] = room // (len(reports) - waiting)
+        room -= min(shares[n], needed[n])
+    return [
+        row for report, share in zip(reports, shares, strict=True) for row in report.render(share, is_alone=is_alone)
+    ]
 
 
 def on_one_row(text: str) -> str:
-    """A text on one row."""
+    """Return a text on one row, cut if it is long."""
     return beginning(" ".join(text.split()), MAX_OTHER_ROW)
 
 
-def _places(findings: Iterable[Finding], shown: dict[Key, bool], most: int) -> list[str]:
-    """The places that are not shown yet, each with its neighbours, as far as there is room; adds them to ``shown``."""
-    rows: list[str] = []
-    for finding in findings:
-        if finding.key in shown:
-            continue
-        new = [(finding.key, True, f"{finding.place}: {finding.text}")]
-        near = (each for each in finding.near if each.key not in shown)
-        new += [(each.key, each.score > 0, f"  {_numbered(each, MAX_OTHER_ROW)}") for each in near]
-        for key, fits, row in new:
-            most -= len(row) + 1
-            if most < 0:
-                return rows
-            rows.append(row)
-            shown[key] = fits
-    return rows
+def _hidden(places: int) -> str:
+    return f"({counted(places, 'more place')} not shown.)"
 
 
-def _numbered(row: ScoredRow, most: int) -> str:
-    return f"{row.n}{':' if row.score else '-'} {beginning(row.text, most)}"
+def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
+    if title:
+        yield Line(beginning(title, BEGINNING))
+    for n, row in enumerate(rows):
+        if n == 0 or row.where != rows[n - 1].where:
+            yield Line(f"{row.where}N")
+        yield _line(n, row, is_match=n in matches)
+
+
+def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
+    """Return the line of a place, then those of the rows next to it."""
+    where, number, text = rows[n]
+    lines = [Line(f"{where}{number}: {around(text, scorer.position(text))}", n, is_match=True)]
+    for k in range(max(n - NEAR, 0), min(n + NEAR + 1, len(rows))):
+        if k != n and rows[k].where == where:
+            line = _line(k, rows[k], is_match=scorer.score(rows[k].text) > 0)
+            lines.append(line._replace(text=f"  {beginning(line.text, MAX_OTHER_ROW)}"))
+    return lines
+
+
+def _line(n: int, row: Row, *, is_match: bool) -> Line:
+    return Line(f"{row.n}{':' if is_match else '-'} {row.text}", n, is_match)
+
+
+def _fit(lines: Iterable[Line], room: int) -> list[Line]:
+    """Return the lines that fit into ``room`` characters, then the beginning of the next one."""
+    fitting = list[Line]()
+    for line in lines:
+        if len(line.text) >= room:
+            return [*fitting, Line(beginning(line.text, room - 2))] if room > MIN_ROW else fitting
+        fitting.append(line)
+        room -= len(line.text) + 1
+    return fitting
+
+
+def _size(lines: Iterable[Line]) -> int:
+    return sum(len(line.text) + 1 for line in lines)

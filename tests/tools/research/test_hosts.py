@@ -5,7 +5,8 @@ from ipaddress import ip_address
 import pytest
 from support.site import Asked
 
-from chain.tools.research.hosts import Permits, Refused, as_address, covers, is_public
+from chain.tools.research.addresses import is_public, parse_ip
+from chain.tools.research.hosts import HostApprovals, Refused, covers
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_what_an_entry_covers(entry: str, host: str, is_covered: bool) -> None:
     2606:2800::200:5efe:a9fe:a9fe 4000::1 ff0e::1""".split(),  # noqa: SIM905
 )
 def test_addresses_that_are_not_public(address: str) -> None:
-    found = as_address(address)
+    found = parse_ip(address)
     assert found is not None
     assert not is_public(found)
 
@@ -50,15 +51,15 @@ def test_addresses_that_are_not_public(address: str) -> None:
     64:ff9b::808:808 2002:808:808::""".split(),  # noqa: SIM905
 )
 def test_addresses_of_the_internet_are_public(address: str) -> None:
-    found = as_address(address)
+    found = parse_ip(address)
     assert found is not None
     assert is_public(found)
 
 
-async def allowed(permits: Permits, host: str, *found: str, by_user: tuple[str, ...] = ()) -> bool:
+async def allowed(approvals: HostApprovals, host: str, *found: str) -> bool:
     try:
-        await permits.of_host(host, by_user, [f"http://{host}/"])
-        await permits.of_target(host, [ip_address(each) for each in found], by_user)
+        await approvals.check_host(host, [f"http://{host}/"])
+        await approvals.check_ips(host, [ip_address(each) for each in found])
     except Refused:
         return False
     return True
@@ -85,29 +86,31 @@ async def allowed(permits: Permits, host: str, *found: str, by_user: tuple[str, 
 )
 async def test_who_is_asked_about_what(host: str, leads_to: str, by_user: tuple[str, ...], asked: list[str]) -> None:
     user = Asked()
-    assert await allowed(Permits(user, ("example.org", "10.0.0.5")), host, leads_to, by_user=by_user)
+    approvals = HostApprovals(user, ("example.org", "10.0.0.5"))
+    approvals.by_user = frozenset(by_user)
+    assert await allowed(approvals, host, leads_to)
     assert user.subjects == asked
     assert all(preview.always == "subject" for preview in user.previews)
 
 
 async def test_one_public_address_does_not_excuse_another() -> None:
     user = Asked({"127.0.0.1": "no"})
-    assert not await allowed(Permits(user, ("example.org",)), "example.org", "93.184.215.14", "127.0.0.1")
+    assert not await allowed(HostApprovals(user, ("example.org",)), "example.org", "93.184.215.14", "127.0.0.1")
 
 
 async def test_what_was_decided_holds_and_what_was_withdrawn_is_asked_again() -> None:
     user = Asked({"a.org": "y", "b.org": "not that one", "c.org": "?"})
-    permits = Permits(user, ())
+    approvals = HostApprovals(user, ())
     for _ in range(2):
-        assert await allowed(permits, "a.org")
-        assert not await allowed(permits, "b.org")
-        assert not await allowed(permits, "c.org")
+        assert await allowed(approvals, "a.org")
+        assert not await allowed(approvals, "b.org")
+        assert not await allowed(approvals, "c.org")
     assert user.subjects == ["a.org", "b.org", "c.org", "c.org"]
 
 
 async def test_a_question_shows_what_the_host_is_wanted_for() -> None:
     user = Asked()
-    await Permits(user, ()).of_host("a.org", (), [f"http://a.org/{n}" for n in range(9)])
+    await HostApprovals(user, ()).check_host("a.org", [f"http://a.org/{n}" for n in range(9)])
     assert user.previews[0].text.splitlines() == [
         "research visits a.org:",
         *(f"http://a.org/{n}" for n in range(5)),

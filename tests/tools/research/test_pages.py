@@ -14,17 +14,10 @@ from support.certificates import self_signed
 from support.site import Answer, Asked, Names, open_site
 
 from chain.tools.research import pages
-from chain.tools.research.addresses import Unreadable
-from chain.tools.research.hosts import Permits, Refused
-from chain.tools.research.pages import MAX_SOURCE_BYTES, Web, WebPage
+from chain.tools.research.addresses import Unreadable, host_of
+from chain.tools.research.hosts import HostApprovals, Refused
+from chain.tools.research.pages import MAX_SOURCE_BYTES, WebPage
 from chain.version import VERSION
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
 
 
 @pytest.fixture
@@ -49,7 +42,9 @@ def _sockets() -> int:
 
 
 async def fetch(address: str, user: Asked | None = None, by_user: tuple[str, ...] = ()) -> WebPage:
-    return await Web().fetch(address, Permits(user or Asked(), ()), by_user, [])
+    approvals = HostApprovals(user or Asked(), ())
+    approvals.by_user = frozenset(map(host_of, by_user))
+    return await pages.fetch(address, approvals)
 
 
 async def fails(address: str, user: Asked | None = None) -> str:
@@ -313,6 +308,11 @@ async def test_a_certificate_is_checked_against_the_name_and_not_the_address(
         assert "is not valid" in await fails(site.at("/x", "b.test", "https"))
 
 
+async def test_certificates_that_cannot_be_read_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "gone.pem"))
+    assert "the certificates to check with cannot be read" in await fails("https://127.0.0.1/")
+
+
 # ----------------------------------------------------------------------------------------------------------- proxies
 
 
@@ -351,12 +351,3 @@ async def test_an_interrupt_in_mid_transfer_leaves_nothing(body: bytes, sockets:
         await trio.testing.wait_all_tasks_blocked()
         assert scope.cancelled_caught
         assert site.open == 0
-
-
-async def test_an_interrupt_before_anything_is_sent_leaves_nothing(sockets: None) -> None:
-    async with open_site(x=Answer(b"x")) as site:
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            await fetch(site.at("/x"))
-        assert scope.cancelled_caught
-        assert site.asked == []

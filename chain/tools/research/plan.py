@@ -1,0 +1,139 @@
+"""The plan of a research: which sources are left, how they are searched, and how the user's lines change both. Pure.
+
+Sources are known by their names alone. A line changes what comes after it; what was found before stays.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from chain.lines.parse import Adjustment
+
+MAX_NAME = 2_000
+"""Characters of a source's name."""
+
+_ALL_LEFT = frozenset({"rest", "others", "other sources", "all", "everything", "everything else"})
+"""Names in ``skip`` for all sources that are left, unless a source has such a name."""
+
+_QUOTES = "`'\"“”‘’<>"
+
+_NAME = re.compile(
+    rf"""(?:(?:the|in|inside|into|at|to)\s+)*
+    [{_QUOTES}]*(?P<name>.*?)[{_QUOTES}.!,;]*
+    (?:,?\s+(?:folder|directory|files?|page|website|site|sources?|too|as\ well|also|please))*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What a line says around the name of a source."""
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_HOST = re.compile(r"(?:localhost|(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+)(?::\d{1,5})?(?:/\S*)?", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class ResearchPlan:
+    """The sources of a research, each in one of three lists, how they are searched, and notes of what lines changed.
+
+    ``by_user`` are the sources that a line of the user's named.
+    """
+
+    topic: str
+    waiting: list[str]
+    visited: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    by_user: set[str] = field(default_factory=set)
+    ignored: list[str] = field(default_factory=list)
+    preferred: list[str] = field(default_factory=list)
+    focus: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, topic: str, sources: list[str]) -> ResearchPlan:
+        """Return the plan of a call. A source that is named twice is visited once."""
+        return cls(topic, list(dict.fromkeys(map(tidy_name, sources))))
+
+    @property
+    def counts(self) -> str:
+        """The last row of a result. Sources that are still waiting count as skipped."""
+        return f"[{len(self.visited)} visited, {len(self.skipped) + len(self.waiting)} skipped]"
+
+    def steer(self, adjustment: Adjustment) -> None:
+        """Apply a line of the user's."""
+        text, name = _plain(adjustment.value), source_name(adjustment.value)
+        if not text or not name:
+            return
+        wanted = text.removeprefix("the ").strip(_QUOTES)
+        match adjustment.type:
+            case "focus_query":
+                self.focus = text
+                self.notes.append(f"focus: {text}")
+            case "skip_source":
+                self._skip(name, self._named(wanted, name))
+            case "add_source":
+                self._add(tidy_name(name))
+            case "drop_criterion":
+                self.ignored.append(wanted)
+                self.notes.append(f"ignore: {wanted}")
+            case "preference":
+                self.preferred.append(wanted)
+                self.notes.append(f"prefer: {wanted}")
+                first = self._named(wanted, name)
+                self.waiting = [*first, *(source for source in self.waiting if source not in first)]
+            case _:
+                assert_never(adjustment.type)
+
+    def _named(self, *names: str) -> list[str]:
+        return [source for source in self.waiting if any(is_named(source, name) for name in names)]
+
+    def _skip(self, name: str, sources: list[str]) -> None:
+        if not sources and name.casefold() in _ALL_LEFT:
+            sources = self.waiting
+        nothing = "" if sources else ", but no source of that name is left"
+        self.notes.append(f"skip: {name}{nothing}")
+        self.skipped += sources
+        self.waiting = [source for source in self.waiting if source not in sources]
+
+    def _add(self, name: str) -> None:
+        note = f"also check: {name}"
+        self.by_user.add(name)
+        if name in self.waiting:
+            note += ", which was going to be visited"
+        elif name in self.visited:
+            note += ", which was visited already"
+        else:
+            self.waiting.append(name)
+            self.skipped = [source for source in self.skipped if source != name]
+        self.notes.append(note)
+
+
+def source_name(value: str) -> str:
+    """Return the name of a source in what a line says: ``tests`` for ``the tests folder.``."""
+    found = _NAME.fullmatch(_plain(value)[: MAX_NAME + 1])
+    return found["name"] if found else ""
+
+
+def tidy_name(name: str) -> str:
+    """Return the one form of a source's name: ``docs`` for ``./docs/``."""
+    name = name.strip()
+    return name if is_address(name) else re.sub(r"\A(?:\./+)+|/+\Z", "", name) or name[:1]
+
+
+def is_address(name: str) -> bool:
+    """Return whether a source is an address with its scheme, and no path."""
+    return _ADDRESS.match(name) is not None
+
+
+def may_be_host(name: str) -> bool:
+    """Return whether a name may be an address without its scheme: ``example.org/page``, but also ``notes.md``."""
+    return _HOST.fullmatch(name) is not None
+
+
+def is_named(source: str, wanted: str) -> bool:
+    """Return whether a name means a source: it is the source's name, or whole words of it."""
+    wanted = re.escape(tidy_name(wanted).casefold())
+    return re.search(rf"(?<!\w){wanted}(?!\w)", source.casefold()) is not None
+
+
+def _plain(value: str) -> str:
+    return " ".join(value.split()).rstrip(".!,;… ")
