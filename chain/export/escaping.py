@@ -45,24 +45,24 @@ def prose(text: str) -> str:
 
 
 def is_inert(text: str) -> bool:
-    """Return whether a quoted reply has no HTML, image or script link for any program that renders it as Markdown.
+    """Return whether a reply without tabs has no HTML, no image and no script link for programs that render CommonMark.
 
-    A second quote moves the columns of tabs, and a program may know tables or not.
+    Tabs must not be in it, since programs differ in the columns of tabs in lists and quotes. They also differ in
+    whether they know tables, so both are tried.
     """
     if len(text) > MAX_MARKDOWN:
         return False
-    for prefix in ("> ", "> > "):
-        quoted = "\n".join(prefix + row for row in text.split("\n"))
-        for parser in _lenient_parsers():
-            env: dict[str, Any] = {}
-            tokens = parser.parse(quoted, env)
-            every = [*tokens, *(child for token in tokens for child in token.children or ())]
-            links = [str(token.attrGet("href")) for token in every if token.type == "link_open"]
-            links += [str(reference["href"]) for reference in env.get("references", {}).values()]
-            if any(_is_deep(token) or token.type in ("image", "html_block", "html_inline") for token in every):
-                return False
-            if not all(map(_INERT_LINK.match, links)):
-                return False
+    for parser in _lenient_parsers():
+        env: dict[str, Any] = {}
+        # Without the last line break the parser raises ``IndexError`` for some HTML in a list.
+        tokens = parser.parse(f"{text}\n", env)
+        every = [*tokens, *(child for token in tokens for child in token.children or ())]
+        links = [str(token.attrGet("href")) for token in every if token.type == "link_open"]
+        links += [str(reference["href"]) for reference in env.get("references", {}).values()]
+        if any(_is_deep(token) or token.type in ("image", "html_block", "html_inline") for token in every):
+            return False
+        if not all(map(_INERT_LINK.match, links)):
+            return False
     return True
 
 

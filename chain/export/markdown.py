@@ -139,7 +139,7 @@ def _nested(rows: Iterable[str]) -> Iterator[str]:
 
 def quoted(who: str, text: str) -> Iterator[str]:
     """Yield words of the model in a quote that they cannot leave."""
-    rows = sanitize(text).strip("\n").splitlines()
+    rows = sanitize(text).strip("\n").expandtabs(4).splitlines()
     return _quote(who, rows if is_inert("\n".join(rows)) else fenced(text, "markdown"))
 
 
@@ -148,7 +148,7 @@ def fenced(text: str, language: str) -> Iterator[str]:
     text = sanitize(text).strip("\n")
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
-    yield from (f"{fence}{language}", *text.split("\n"), fence, "")
+    yield from (f"{fence}{language}", *text.splitlines(), fence, "")
 
 
 def literal(text: str) -> Iterator[str]:

@@ -213,14 +213,13 @@ class _Builder:
         return self._outline
 
     def add(self, event: Event) -> None:
-        at = len(self._outline.times)
-        self._outline.times.append(event.time)
+        at = self._index(event)
         match event:
             case events.RunStarted():
                 self._waiting.pop(event.id, None)
                 self._start_run(event, at, event.query)
             case events.IterationStarted():
-                self._agent(event, at).steps.append(Iteration(at=at, time=event.time, number=event.iteration))
+                self._agent(event).steps.append(Iteration(at=at, time=event.time, number=event.iteration))
             case events.ToolCall():
                 self._calls[event.id] = self._call(event, at, has_started=True)
             case events.ToolResult():
@@ -236,7 +235,7 @@ class _Builder:
             case events.Result():
                 self._end_run(event, at)
             case events.UsageReport():
-                self._count(event, at)
+                self._count(event)
             case events.Init():
                 self._outline.init = self._outline.init or event
             case events.LineQueued():
@@ -245,24 +244,28 @@ class _Builder:
                 lines = [self._waiting.pop(id, None) for id in event.ids]
                 urgencies = {line.urgency for line in lines if line is not None}
                 most = next((each for each in ("now", "urgent") if each in urgencies), "next")
-                self._put(event, at, Moment(at=at, event=event, urgency=most))
+                self._put(event, Moment(at=at, event=event, urgency=most))
             case events.Receipt(state="queued" | "refused"):
                 pass  # ``LineQueued`` and ``LineRefused`` are shown
             case events.Receipt():
                 self._waiting.pop(event.id, None)
                 if event.state != "delivered" or event.reason:  # else ``UserInterruption`` is shown
-                    self._put(event, at, Moment(at=at, event=event))
+                    self._put(event, Moment(at=at, event=event))
             case events.Reply():
                 if event.text.strip():
-                    self._agent(event, at).last_reply = event.text
-                    self._put(event, at, Moment(at=at, event=event))
+                    self._agent(event).last_reply = event.text
+                    self._put(event, Moment(at=at, event=event))
             case events.Compaction(state="started" | "failed") | events.TextDelta() | events.ToolProgress():
                 pass  # the end of the compaction, the reply and the result are shown
             case _:
-                self._put(event, at, Moment(at=at, event=event))
+                self._put(event, Moment(at=at, event=event))
         agent = self._started.get(event.agent)
         if agent is not None and agent.status is None:
             agent.extend(at, event.time)
+
+    def _index(self, event: Event) -> int:
+        self._outline.times.append(event.time)
+        return len(self._outline.times) - 1
 
     def _start_run(self, event: Event, at: int, query: str = "") -> AgentRun:
         run = AgentRun(at=at, time=event.time, agent=MAIN, task=query)
@@ -275,7 +278,7 @@ class _Builder:
     def _end_run(self, event: events.Result, at: int) -> None:
         run = self._started.get(MAIN)
         if run is None or run.status is not None:
-            run = self._start_run(event, at)
+            run = self._start_run(event, self._index(event))
         for agent in self._started.values():
             if agent.status is None:
                 agent.extend(at, event.time)
@@ -283,12 +286,12 @@ class _Builder:
                 agent.is_lost = agent.last_step.is_lost = True
         run.status = event.status
         text = phrases.beyond_replies(event)
-        text = "" if text in run.last_reply else text
+        text = "" if text == run.last_reply.strip() else text
         run.steps.append(Iteration(at=at, time=event.time))
-        self._put(event, at, Moment(at=at, event=replace(event, result=text)))
+        self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
-        parent, call = self._agent(event, at), self._calls.get(event.parent_id)
+        parent, call = self._agent(event), self._calls.get(event.parent_id)
         if parent.depth >= MAX_DEPTH:
             parent, call = self._outline.runs[-1], None
         agent = AgentRun(at=at, time=event.time, agent=event.name, task=event.task, depth=parent.depth + 1)
@@ -302,22 +305,22 @@ class _Builder:
 
     def _call(self, event: events.ToolCall | events.ToolResult, at: int, *, has_started: bool) -> CallItem:
         call = CallItem(at=at, time=event.time, name=event.name, input=event.input, has_started=has_started)
-        self._put(event, at, call)
+        self._put(event, call)
         return call
 
-    def _count(self, event: events.UsageReport, at: int) -> None:
+    def _count(self, event: events.UsageReport) -> None:
         tokens = event.input_tokens + event.output_tokens + event.cache_read_tokens + event.cache_write_tokens
         self._outline.tokens += tokens
         if event.cost_usd is not None:
             self._outline.cost_usd = (self._outline.cost_usd or 0.0) + event.cost_usd
-        self._agent(event, at).last_step.tokens += tokens
+        self._agent(event).last_step.tokens += tokens
 
-    def _put(self, event: Event, at: int, item: Item) -> None:
+    def _put(self, event: Event, item: Item) -> None:
         outline = self._outline
-        items = self._agent(event, at).last_step.items if outline.runs else outline.before
+        items = self._agent(event).last_step.items if outline.runs else outline.before
         items.append(item)
 
-    def _agent(self, event: Event, at: int) -> AgentRun:
+    def _agent(self, event: Event) -> AgentRun:
         """Return the agent of an event; the last run if the start of the agent is not recorded."""
         runs = self._outline.runs
-        return self._started.get(event.agent) or (runs[-1] if runs else self._start_run(event, at))
+        return self._started.get(event.agent) or (runs[-1] if runs else self._start_run(event, self._index(event)))

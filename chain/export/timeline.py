@@ -44,7 +44,7 @@ def timeline(session: Outline) -> Iterator[str]:
     lanes: dict[str, list[AgentRun]] = {}
     for work in session.agents:
         lanes.setdefault(work.agent, []).append(work)
-    first, last = (phrases.when(moment, "%H:%M:%S") for moment in (session.times[0], session.times[-1]))
+    first, last = (phrases.when(moment, "%H:%M:%S") for moment in (session.times[0], max(session.times)))
     yield f'<section class="timeline">\n<h2>Timeline</h2>\n{_KEY}'
     for works in lanes.values():
         yield from _lane(works, places)
