@@ -86,7 +86,7 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
                 assert_never(item)
 
 
-def _content(event: outline.Told, urgency: str) -> tuple[str, str]:
+def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
     """Return the class and the content of an event's element."""
     match event:
         case events.Reply():

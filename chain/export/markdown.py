@@ -75,7 +75,7 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
                 assert_never(item)
 
 
-def _moment(event: outline.Told, urgency: str) -> Iterator[str]:
+def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
     match event:
         case events.Reply():
             yield from quoted("Reply", event.text)

@@ -1,8 +1,8 @@
 """A session as a tree: runs, their iterations, what happened in each, and agents inside the calls that started them.
 
 ``outline_of`` builds the tree from the events of a journal (``chain.session.restored_state``), in their order. Journals
-that end in the middle, or have lost records, give an outline too. To show another event in exports, add it to ``Told``
-and to ``_Builder.add``, then render it in ``html`` and ``markdown``. Pure.
+that end in the middle, or have lost records, give an outline too. To show another event in exports, add it to
+``ShownEvent`` and to ``_Builder.add``, then render it in ``html`` and ``markdown``. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_DEPTH = 16
 
 _OfModel: TypeAlias = events.Reply | events.ThinkingDelta | events.Question | events.PlanChanged
 _OfUser: TypeAlias = events.UserInterruption | events.Answer | events.LineQueued
-Told: TypeAlias = _OfModel | _OfUser | events.Result | Remarkable
+ShownEvent: TypeAlias = _OfModel | _OfUser | events.Result | Remarkable
 """The events that are items as they are."""
 
 
@@ -43,7 +43,7 @@ class Moment(_Part):
     A ``Result`` has only the text that the replies before it do not have.
     """
 
-    event: Told
+    event: ShownEvent
     urgency: str = "next"
 
 
@@ -76,6 +76,8 @@ class CallItem(_Stretch):
 
     name: str
     input: Mapping[str, object]
+    depth: int
+    """The depth of the agent that made it."""
     has_started: bool
     result: events.ToolResult | None = None
     agents: list[AgentRun] = field(default_factory=list)
@@ -183,8 +185,8 @@ class Outline:
         bad = sum(run.status != "done" for run in self.runs)
         yield "Runs", f"{len(self.runs):,}{f' ({bad:,} not done)' if bad else ''}"
         yield "Iterations", f"{sum(agent.iterations for agent in self.agents):,}"
-        events_told = [item.event for agent in self.agents for item in agent.items() if isinstance(item, Moment)]
-        yield "Interruptions", f"{sum(isinstance(event, events.UserInterruption) for event in events_told):,}"
+        shown = [item.event for agent in self.agents for item in agent.items() if isinstance(item, Moment)]
+        yield "Interruptions", f"{sum(isinstance(event, events.UserInterruption) for event in shown):,}"
         yield "Other agents", f"{len({agent.agent for agent in self.agents if agent.depth}):,}"
         yield "Tokens", f"{self.tokens:,}"
         if self.cost_usd is not None:
@@ -291,21 +293,24 @@ class _Builder:
         self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
-        parent, call = self._agent(event), self._calls.get(event.parent_id)
-        if parent.depth >= MAX_DEPTH:
-            parent, call = self._outline.runs[-1], None
-        agent = AgentRun(at=at, time=event.time, agent=event.name, task=event.task, depth=parent.depth + 1)
+        holder = self._calls.get(event.parent_id) or self._agent(event)
+        if holder.depth >= MAX_DEPTH:
+            holder = self._outline.runs[-1]
+        agent = AgentRun(at=at, time=event.time, agent=event.name, task=event.task, depth=holder.depth + 1)
         self._outline.agents.append(agent)
-        if call is None:
-            parent.last_step.items.append(agent)
+        if isinstance(holder, CallItem):
+            holder.agents.append(agent)
         else:
-            call.agents.append(agent)
+            holder.last_step.items.append(agent)
         if event.name != MAIN:
             self._started[event.name] = agent
 
     def _call(self, event: events.ToolCall | events.ToolResult, at: int, *, has_started: bool) -> CallItem:
-        call = CallItem(at=at, time=event.time, name=event.name, input=event.input, has_started=has_started)
-        self._put(event, call)
+        agent = self._agent(event)
+        call = CallItem(
+            at=at, time=event.time, name=event.name, input=event.input, depth=agent.depth, has_started=has_started
+        )
+        agent.last_step.items.append(call)
         return call
 
     def _count(self, event: events.UsageReport) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,12 +11,13 @@ from selectolax.lexbor import LexborHTMLParser
 from support import trying
 from support.eventful import FIRST, eventful, with_text
 from support.house import ROOT
-from support.tellers import MAIN
 
 from chain import events
 from chain.export.escaping import prose
 from chain.export.html import html
 from chain.export.outline import outline_of
+from chain.journal.reading import Reading
+from chain.session.restored_state import retell
 
 TAGS = """
 html head meta title link style body a header p h1 h2 h3 h4 h5 h6 dl div dt dd section ul ol li i span main details
@@ -191,23 +189,8 @@ def test_a_session_is_a_page_also_while_it_is_empty() -> None:
         check_safe(html_of(told))
 
 
-def long(iterations: int) -> Iterator[events.Event]:
-    """A run with a line every fifth iteration and three calls in each."""
-    yield events.RunStarted(id="L1", query="A long task", time=0.0)
-    for n in range(1, iterations + 1):
-        at: Any = {"iteration": n, "time": 10.0 * n}
-        yield events.IterationStarted(max_iterations=iterations, **at)
-        yield events.Reply(text=f"Part *{n}*.", tool_calls=3, **at)
-        for call in range(3):
-            yield events.ToolCall(id=f"c{n}-{call}", name="read_file", input={"path": str(n)}, **at)
-            yield events.ToolResult(
-                id=f"c{n}-{call}", name="read_file", text="row\n" * 20, is_error=False, seconds=0.1, **at
-            )
-        if n % 5 == 0:
-            yield replace(MAIN.interruption("on", f"L{n}"), **at)
-
-
-def test_a_long_session_draws_no_more_than_can_be_seen() -> None:
-    parser = LexborHTMLParser(html_of(list(long(1000))))
-    assert len(parser.css(".step")) == 1000
-    assert len(parser.css(".track > .bar, .track > .call")) < 600
+@trying(60)
+@given(st.sets(st.integers(0, 200), max_size=60))
+def test_a_journal_that_has_lost_records_is_a_page(lost: set[int]) -> None:
+    rows = eventful().journal.splitlines(keepends=True)
+    check_safe(html_of(list(retell(Reading(row for n, row in enumerate(rows) if n not in lost)))))
