@@ -121,13 +121,13 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
 
 
 def _call(call: outline.CallItem) -> Iterator[str]:
-    short = phrases.short_input(call.input)
+    short, whole = phrases.short_input(call.input), phrases.whole_input(call.input)
     yield (
         f'<div class="tool{" failed" if call.has_failed else ""}" id="{call.anchor}">\n'
         f'<p class="mono"><b>{escaped(call.name)}</b> {escaped(short)} <small>{call.state}</small></p>\n'
     )
-    if short.endswith("…"):
-        yield f"<details><summary>input</summary><pre>{escaped(phrases.whole_input(call.input))}</pre></details>\n"
+    if len(whole) > phrases.MAX_INPUT:
+        yield f"<details><summary>input</summary><pre>{escaped(whole)}</pre></details>\n"
     yield from _items(call.agents)
     yield f"{_folded(call.result_text)}</div>\n"
 

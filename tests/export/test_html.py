@@ -121,6 +121,11 @@ def test_a_long_result_is_folded() -> None:
     assert any(text.startswith("40 rows: reports/01.md") for text in folded)
 
 
+def test_an_input_that_does_not_fit_its_row_is_shown_whole_below_it() -> None:
+    call = events.ToolCall(id="c", name="x", input={"a": "\x9b2J" * 100 + "the end"})
+    assert "the end" in html_of([events.RunStarted(id="L1", query="x"), call])
+
+
 PAPERS = ("paper", "card", "sunk")
 ON = {
     "ink": (*PAPERS, "user-soft", "ask-soft"),
