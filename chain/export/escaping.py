@@ -1,14 +1,14 @@
-"""Text of others as HTML that cannot be anything but text, and replies as the Markdown that they are. Pure.
+"""Text of others made inert: plain text as HTML, and replies of the model as the Markdown that they are. Pure.
 
-Everything that a page shows goes through ``escaped`` or ``prose``. The parser of Markdown passes no HTML on, makes no
-pictures (a browser would fetch them), and makes links only of addresses that a browser opens as a page or a letter.
+Everything on a page goes through ``escaped`` or ``prose``. The parser lets no HTML through, makes no images, which a
+browser would fetch, and links only to ``http``, ``https`` and ``mailto`` addresses. Definitions of links stay visible.
+The Markdown export quotes a reply as it is only if ``is_inert``.
 """
 
 from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,111 +16,77 @@ from chain.text.plain import sanitize
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
-    from markdown_it.renderer import RendererHTML
     from markdown_it.token import Token
 
 MAX_MARKDOWN = 60_000
-"""Characters of a reply that is parsed: what is longer is no text for people, and is shown as it came."""
+"""Characters of a reply that is parsed. Parsing a longer one could take minutes, so it is shown as plain text."""
 MAX_NESTING = 20
-MAX_SHOWN_TEXT = 40_000
-"""Characters of one text on a page; a tool's result is shorter unless the configuration says otherwise."""
-FIRST_HEADING = 4
-"""The level of a reply's own first heading: the page has those above it."""
+"""Levels that the parser enters. It skips what is deeper, so a reply with more levels is shown as plain text."""
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\]+\Z", re.IGNORECASE)
-_PLACE = re.compile(r"@@ -\d")
+_INERT_LINK = re.compile(r"https?:|mailto:|[^:]*(?:[/?#]|\Z)", re.IGNORECASE)
 
 
 def escaped(text: str) -> str:
-    """A text, without control characters, as it may stand between tags and inside quotes."""
-    return html.escape(sanitize(text), quote=True)
-
-
-def shown(text: str) -> str:
-    """The same of a text that may be long; of one that is too long the rest is counted."""
-    if len(text) <= MAX_SHOWN_TEXT:
-        return escaped(text)
-    return (
-        f"{escaped(text[:MAX_SHOWN_TEXT])}\n… {len(text) - MAX_SHOWN_TEXT:,} more characters; the JSON export has all"
-    )
+    """Return a text without control characters, for use between tags and inside quotes."""
+    return html.escape(sanitize(text))
 
 
 def prose(text: str) -> str:
-    """A reply as HTML."""
-    text = sanitize(text)
-    if len(text) > MAX_MARKDOWN:
-        return f'<pre class="text">{shown(text)}</pre>'
-    return str(_parser().render(text))
+    """Return a reply as HTML."""
+    text, parser = sanitize(text), _strict_parser()
+    tokens = [] if len(text) > MAX_MARKDOWN else parser.parse(text)
+    if not tokens or any(_is_deep(token) for token in tokens):
+        return f"<pre>{html.escape(text)}</pre>"
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1]) + 3, 6)}"  # the headings of the page are above those of a reply
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
-def is_only_text(text: str) -> bool:
-    """Whether a reply has neither HTML nor pictures to any program that shows it as Markdown, as far as can be known.
+def is_inert(text: str) -> bool:
+    """Return whether a reply without tabs has no HTML, no image and no script link for programs that render CommonMark.
 
-    It may stand in one quote or in two, which moves its tabs, and the program may know tables or not.
+    Tabs must not be in it, since programs differ in the columns of tabs in lists and quotes. They also differ in
+    whether they know tables, so both are tried.
     """
-    for depth in ("> ", "> > "):
-        quoted = "\n".join(depth + row for row in text.split("\n"))
-        for parser in _lenient_parsers():
-            tokens = parser.parse(quoted)
-            every = [*tokens, *(child for token in tokens for child in token.children or ())]
-            # What is nested deeper than the parser goes, it has not seen.
-            if any(t.type == "image" or t.type.startswith("html_") or t.level >= MAX_NESTING - 2 for t in every):
-                return False
+    if len(text) > MAX_MARKDOWN:
+        return False
+    for parser in _lenient_parsers():
+        env: dict[str, Any] = {}
+        # Without the last line break the parser raises ``IndexError`` for some HTML in a list.
+        tokens = parser.parse(f"{text}\n", env)
+        every = [*tokens, *(child for token in tokens for child in token.children or ())]
+        links = [str(token.attrGet("href")) for token in every if token.type == "link_open"]
+        links += [str(reference["href"]) for reference in env.get("references", {}).values()]
+        if any(_is_deep(token) or token.type in ("image", "html_block", "html_inline") for token in every):
+            return False
+        if not all(map(_INERT_LINK.match, links)):
+            return False
     return True
 
 
-def is_diff(text: str) -> bool:
-    """Whether a text has a unified difference in it."""
-    return any(_PLACE.match(row) for row in text[:MAX_SHOWN_TEXT].splitlines())
-
-
-def painted(text: str) -> str:
-    """A text with a unified difference in it, its rows in colours; the signs stay, for those who see none."""
-    rows, is_inside = shown(text).split("\n"), False
-    for n, row in enumerate(rows):
-        is_inside = is_inside or _PLACE.match(row) is not None
-        if is_inside and (kind := {"+": "added", "-": "removed", "@": "place"}.get(row[:1])):
-            rows[n] = f'<span class="{kind}">{row}</span>'
-    return "\n".join(rows)
+def _is_deep(token: Token) -> bool:
+    return token.level >= MAX_NESTING - 2
 
 
 @cache
-def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    class Parser(MarkdownIt):
-        def validateLink(self, url: str) -> bool:
-            return _LINK.match(url) is not None
-
-    parser = Parser("commonmark", {"html": False, "maxNesting": MAX_NESTING, "langPrefix": "language-"})
-    parser.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
-    parser.add_render_rule("link_open", _link_open)
-    parser.add_render_rule("heading_open", _heading)
-    parser.add_render_rule("heading_close", _heading)
-    parser.add_render_rule("fence", _fence)
-    return parser
+def _strict_parser() -> MarkdownIt:
+    parser = _parser(_LINK, html=False)
+    return parser.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline", "reference"])
 
 
 @cache
 def _lenient_parsers() -> tuple[MarkdownIt, ...]:
+    anything = re.compile("")
+    return _parser(anything, html=True), _parser(anything, html=True).enable("table")
+
+
+def _parser(links: re.Pattern[str], *, html: bool) -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    options = {"html": True, "maxNesting": MAX_NESTING}
-    return MarkdownIt("commonmark", options), MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+    class Parser(MarkdownIt):
+        def validateLink(self, url: str) -> bool:
+            return links.match(url) is not None
 
-
-def _link_open(self: RendererHTML, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:  # noqa: ANN401
-    # Whoever the link leads to does not learn of the page, and cannot reach it.
-    tokens[at].attrSet("rel", "noopener noreferrer nofollow")
-    return self.renderToken(tokens, at, options, env)
-
-
-def _heading(self: RendererHTML, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:  # noqa: ANN401
-    token = tokens[at]
-    level = min(int(token.tag[1:]) + FIRST_HEADING - 1, 6)
-    return f"<h{level}>" if token.nesting == 1 else f"</h{level}>\n"
-
-
-def _fence(self: RendererHTML, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:  # noqa: ANN401
-    code = tokens[at].content.removesuffix("\n")
-    return f'<pre class="code" tabindex="0"><code>{painted(code) if is_diff(code) else escaped(code)}</code></pre>\n'
+    return Parser("commonmark", {"html": html, "maxNesting": MAX_NESTING})

@@ -1,31 +1,35 @@
-"""A session as a tree: its runs, their iterations, what is in these, and the agents in calls. Pure.
+"""A session as a tree: runs, their iterations, what happened in each, and agents inside the calls that started them.
 
-The parts stand where the events put them, whatever came before, so a child's work is inside its call and an
-interruption where it was delivered. Events of a session that a crash cut short make an outline too: what has no end
-stays without one.
+``outline_of`` builds the tree from the events of a journal (``chain.session.restored_state``), in their order. Journals
+that end in the middle, or have lost records, give an outline too. To show another event in exports, add it to
+``ShownEvent`` and to ``_Builder.add``, then render it in ``html`` and ``markdown``. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from chain import events
 from chain.events import Event
+from chain.text import phrases
 from chain.text.phrases import Remarkable, duration
 from chain.text.wording import MAIN
 
-MAX_DRAWN_DEPTH = 16
-"""Agents inside each other that are drawn so; deeper ones, which no configuration of sense makes, go to the run."""
+MAX_DEPTH = 16
+"""Agents inside each other. Deeper ones, which only a forged journal has, are shown in the run itself."""
 
-_URGENCIES = ("next", "urgent", "now")
+_OfModel: TypeAlias = events.Reply | events.ThinkingDelta | events.Question | events.PlanChanged
+_OfUser: TypeAlias = events.UserInterruption | events.Answer | events.LineQueued
+ShownEvent: TypeAlias = _OfModel | _OfUser | events.Result | Remarkable
+"""The events that are items as they are."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
     at: int
-    """Its place in the order of everything that happened, from 0."""
+    """The index of its first event in ``Outline.times``."""
 
     @property
     def anchor(self) -> str:
@@ -33,106 +37,75 @@ class _Part:
 
 
 @dataclass(slots=True, kw_only=True)
+class Moment(_Part):
+    """An event without a duration. ``urgency`` is that of the most urgent line of a ``UserInterruption``.
+
+    A ``Result`` has only the text that the replies before it do not have.
+    """
+
+    event: ShownEvent
+    urgency: str = "next"
+
+
+@dataclass(slots=True, kw_only=True)
 class _Stretch(_Part):
-    """What began at a time and has a last event: ``until`` is its place, ``ended`` its time."""
+    """Something with a duration: ``until`` is the index of its last event, ``ended`` the time of that event."""
 
     time: float
     until: int = 0
     ended: float = 0.0
     is_lost: bool = False
-    """Whether the program ended in it, at a time that nobody knows: ``ended`` is when the session was resumed."""
+    """Whether the program ended in it at an unknown time, so that ``ended`` is when the session was resumed."""
 
     def __post_init__(self) -> None:
         self.until, self.ended = self.at, self.time
 
     @property
-    def seconds(self) -> float:
-        """From its beginning to its last event."""
-        return self.ended - self.time
-
-    @property
     def took(self) -> str:
-        """How long it took."""
-        return "an unknown time" if self.is_lost else duration(self.seconds)
+        """Its duration in words."""
+        return "an unknown time" if self.is_lost else duration(self.ended - self.time)
 
-
-@dataclass(slots=True, kw_only=True)
-class ReplyItem(_Part):
-    """A reply of the model."""
-
-    text: str
-
-
-@dataclass(slots=True, kw_only=True)
-class ThoughtItem(_Part):
-    """The model's reasoning before a reply."""
-
-    text: str
-
-
-@dataclass(slots=True, kw_only=True)
-class Delivered(_Part):
-    """Lines of the user that entered the conversation here, with the ``urgency`` of the most urgent of them."""
-
-    event: events.UserInterruption
-    urgency: str
-
-
-@dataclass(slots=True, kw_only=True)
-class QuestionItem(_Part):
-    """A question to the user, and the answer if there is one."""
-
-    event: events.Question
-    answer: events.Answer | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class PlanItem(_Part):
-    """A change of the plan, which was ``before``."""
-
-    event: events.PlanChanged
-    before: tuple[events.TaskView, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class Remark(_Part):
-    """Something else that the user was told: a notice, an error, a refused line, a line that came back."""
-
-    event: Remarkable
+    def extend(self, at: int, time: float) -> None:
+        """Add an event at the end."""
+        self.until, self.ended = at, max(self.ended, time)
 
 
 @dataclass(slots=True, kw_only=True)
 class CallItem(_Stretch):
-    """A tool call; one that never started has no input."""
+    """A tool call, with the agents that it started."""
 
     name: str
-    input: dict[str, object] | None
+    input: Mapping[str, object]
+    depth: int
+    """The depth of the agent that made it."""
+    has_started: bool
     result: events.ToolResult | None = None
     agents: list[AgentRun] = field(default_factory=list)
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it started, and has an error as its result or none at all."""
+        return self.has_started and (self.result is None or self.result.is_error)
+
+    @property
     def state(self) -> str:
-        """How it went."""
+        """Its outcome in words."""
         if self.result is None:
             return "did not end"
-        went = f"{'failed, ' if self.result.is_error else ''}{duration(self.result.seconds)}"
-        return "not started" if self.input is None else went
+        took = f"{'failed, ' if self.has_failed else ''}{duration(self.result.seconds)}"
+        return took if self.has_started else "not started"
 
     @property
-    def shown_input(self) -> Mapping[str, object]:
-        """The input, also of a call that never started."""
-        return self.input or ({} if self.result is None else self.result.input)
-
-    @property
-    def repeats(self) -> bool:
-        """Whether its result is the answer that its agent is already shown to have given."""
-        answer = self.agents[-1].answer if self.agents else None
-        return answer is not None and self.result is not None and self.result.text.strip() == answer.text.strip()
+    def result_text(self) -> str:
+        """The text of its result; empty if that is the last reply of its agent, which is shown already."""
+        text = "" if self.result is None else self.result.text
+        is_repeated = self.agents and text.strip() == self.agents[-1].last_reply.strip()
+        return "" if is_repeated else text
 
 
 @dataclass(slots=True, kw_only=True)
 class Iteration(_Stretch):
-    """An iteration; number 0 is what was before the first."""
+    """An iteration. Number 0 holds what is before the first one of an agent, or after the last one of a run."""
 
     number: int = 0
     tokens: int = 0
@@ -141,24 +114,18 @@ class Iteration(_Stretch):
 
 @dataclass(slots=True, kw_only=True)
 class AgentRun(_Stretch):
-    """What an agent did from its start to its end. ``parent`` is the name of the agent that started it."""
+    """The work of an agent from its start to its end. That of the main agent (``depth`` 0) is a run of the session."""
 
-    agent: str = MAIN
+    agent: str
     task: str
-    parent: str = ""
     depth: int = 0
     status: events.Status | None = None
+    last_reply: str = ""
     steps: list[Iteration] = field(default_factory=list)
 
     @property
-    def answer(self) -> ReplyItem | None:
-        """What it said last, if it came to its end."""
-        said = [item for item in self.items() if isinstance(item, ReplyItem)] if self.status == "done" else []
-        return said[-1] if said else None
-
-    @property
     def iterations(self) -> int:
-        """How many it had."""
+        """The number of its iterations."""
         return sum(step.number > 0 for step in self.steps)
 
     @property
@@ -169,21 +136,16 @@ class AgentRun(_Stretch):
         return self.steps[-1]
 
     def items(self) -> Iterator[Item]:
-        """All that is in it, but for what is inside the agents that it started."""
+        """Yield its items, without those of the agents that it started."""
         return (item for step in self.steps for item in step.items)
 
-
-@dataclass(slots=True, kw_only=True)
-class SessionRun(AgentRun):
-    """A run of the session: what the main agent did, and what all agents used."""
-
-    number: int
-    tokens: int = 0
-    cost_usd: float | None = None
-    result: events.Result | None = None
+    def extend(self, at: int, time: float) -> None:
+        """Add an event at the end, also of the last iteration."""
+        _Stretch.extend(self, at, time)
+        self.last_step.extend(at, time)
 
 
-Item: TypeAlias = ReplyItem | ThoughtItem | Delivered | QuestionItem | PlanItem | Remark | CallItem | AgentRun
+Item: TypeAlias = Moment | CallItem | AgentRun
 
 
 @dataclass(slots=True)
@@ -192,10 +154,17 @@ class Outline:
 
     init: events.Init | None = None
     before: list[Item] = field(default_factory=list)
-    """What was before the first run."""
-    runs: list[SessionRun] = field(default_factory=list)
+    """The items before the first run."""
+    runs: list[AgentRun] = field(default_factory=list)
+    agents: list[AgentRun] = field(default_factory=list)
+    """All work of all agents by its start, runs included."""
+    waiting: list[Moment] = field(default_factory=list)
+    """The lines that still wait at the end."""
     times: list[float] = field(default_factory=list)
-    """When everything happened, in order."""
+    """The times of the events, in their order."""
+    tokens: int = 0
+    cost_usd: float | None = None
+    """The cost of the model calls whose price is known."""
 
     @property
     def title(self) -> str:
@@ -203,181 +172,160 @@ class Outline:
         rows = (row.strip() for run in self.runs for row in run.task.splitlines())
         return next((row for row in rows if row), "A session without a query")
 
-    @property
-    def tokens(self) -> int:
-        """Of all runs."""
-        return sum(run.tokens for run in self.runs)
-
-    @property
-    def cost_usd(self) -> float | None:
-        """Of all runs whose price is known."""
-        known = [run.cost_usd for run in self.runs if run.cost_usd is not None]
-        return sum(known) if known else None
-
-    def agents(self) -> Iterator[AgentRun]:
-        """What every agent did, a parent's before its children's."""
-        left: list[AgentRun] = list(reversed(self.runs))
-        while left:
-            agent = left.pop()
-            yield agent
-            inside: list[AgentRun] = []
-            for item in agent.items():
-                inside += [item] if isinstance(item, AgentRun) else item.agents if isinstance(item, CallItem) else []
-            left += reversed(inside)
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """Yield the facts at the top of a document, as names and values."""
+        if self.init is not None:
+            yield "Session", self.init.session
+            yield "Workspace", self.init.workspace
+            yield "Model", self.init.model
+        if self.times:
+            yield "Began", phrases.when(self.times[0])
+        if self.runs and not any(run.is_lost for run in self.runs):
+            yield "At work for", duration(sum(run.ended - run.time for run in self.runs))
+        bad = sum(run.status != "done" for run in self.runs)
+        yield "Runs", f"{len(self.runs):,}{f' ({bad:,} not done)' if bad else ''}"
+        yield "Iterations", f"{sum(agent.iterations for agent in self.agents):,}"
+        shown = [item.event for agent in self.agents for item in agent.items() if isinstance(item, Moment)]
+        yield "Interruptions", f"{sum(isinstance(event, events.UserInterruption) for event in shown):,}"
+        yield "Other agents", f"{len({agent.agent for agent in self.agents if agent.depth}):,}"
+        yield "Tokens", f"{self.tokens:,}"
+        if self.cost_usd is not None:
+            yield "Cost", phrases.cost(self.cost_usd)
 
 
 def outline_of(happened: Iterable[Event]) -> Outline:
-    """The outline that events make, in their order."""
-    builder = _OutlineBuilder()
+    """Return the outline of a session from its events."""
+    builder = _Builder()
     for event in happened:
         builder.add(event)
-    return builder.outline
+    return builder.finish()
 
 
-class _OutlineBuilder:
+class _Builder:
     def __init__(self) -> None:
-        self.outline = Outline()
-        self._working: dict[str, AgentRun] = {}
+        self._outline = Outline()
+        self._started: dict[str, AgentRun] = {}
+        """The last work of each agent in the run that is active."""
         self._calls: dict[str, CallItem] = {}
-        self._asked: dict[str, QuestionItem] = {}
-        self._urgency: dict[str, str] = {}
-        self._tasks: tuple[events.TaskView, ...] = ()
-        self._thoughts: dict[str, ThoughtItem] = {}
+        """The calls without a result."""
+        self._waiting: dict[str, Moment] = {}
+
+    def finish(self) -> Outline:
+        self._outline.waiting = list(self._waiting.values())
+        return self._outline
 
     def add(self, event: Event) -> None:
-        match event:
-            case events.TextDelta() | events.ToolProgress():
-                return  # the reply and the result have it all
-            case events.ThinkingDelta() if event.agent in self._thoughts:
-                self._thoughts[event.agent].text += event.text
-                return
-            case events.LineQueued():
-                self._urgency[event.id] = event.urgency if event.urgency in _URGENCIES else _URGENCIES[0]
-                return
-            case events.UsageReport():
-                self._count(event)
-                return
-            case events.Init():
-                self.outline.init = self.outline.init or event
-                return
-            case events.Receipt(state="queued" | "refused") | events.Receipt(state="delivered", reason=""):
-                return  # their own events tell of them
-            case _:
-                pass
-        self._thoughts.pop(event.agent, None)
-        at = len(self.outline.times)
-        self.outline.times.append(event.time)
-        self._place(event, at)
-        # What is told after a run's end does not make it longer.
-        agent = self._working.get(event.agent)
-        if agent is None or (event.agent == MAIN and self.outline.runs[-1].result is not None and agent.until != at):
-            return
-        for stretch in (agent, *agent.steps[-1:]):
-            stretch.until, stretch.ended = max(stretch.until, at), max(stretch.ended, event.time)
-
-    def _place(self, event: Event, at: int) -> None:
+        at = self._index(event)
         match event:
             case events.RunStarted():
+                self._waiting.pop(event.id, None)
                 self._start_run(event, at, event.query)
             case events.IterationStarted():
                 self._agent(event).steps.append(Iteration(at=at, time=event.time, number=event.iteration))
-            case events.ThinkingDelta():
-                self._thoughts[event.agent] = thought = ThoughtItem(at=at, text=event.text)
-                self._put(event, thought)
-            case events.Reply(text=text):
-                if text.strip():
-                    self._put(event, ReplyItem(at=at, text=text))
             case events.ToolCall():
-                self._calls[event.id] = self._call(event, at, dict(event.input))
+                self._calls[event.id] = self._call(event, at, has_started=True)
             case events.ToolResult():
-                call = self._calls.pop(event.id, None) or self._call(event, at, None)
-                call.result, call.until = event, at
-            case events.UserInterruption(ids=ids):
-                urgency = max((self._urgency.pop(id, "next") for id in ids), key=_URGENCIES.index, default="next")
-                self._put(event, Delivered(at=at, event=event, urgency=urgency))
-            case events.Question():
-                self._asked[event.id] = asked = QuestionItem(at=at, event=event)
-                self._put(event, asked)
-            case events.Answer():
-                if (question := self._asked.pop(event.id, None)) is not None:
-                    question.answer = event
-            case events.PlanChanged():
-                self._put(event, PlanItem(at=at, event=event, before=self._tasks))
-                self._tasks = event.tasks
+                call = self._calls.pop(event.id, None) or self._call(event, at, has_started=False)
+                call.result = event
+                call.extend(at, event.time)
             case events.AgentStarted():
                 self._start_agent(event, at)
             case events.AgentEnded():
-                if (agent := self._working.pop(event.name, None)) is not None:
-                    agent.status, agent.until, agent.ended = event.status, at, event.time
+                if (agent := self._started.get(event.name)) is not None:
+                    agent.extend(at, event.time)
+                    agent.status = event.status
             case events.Result():
                 self._end_run(event, at)
-            case events.Notice() | events.Error() | events.Retry() | events.LineRefused() | events.Receipt():
-                self._put(event, Remark(at=at, event=event))
-            case events.Compaction(state="ended"):
-                self._put(event, Remark(at=at, event=event))
+            case events.UsageReport():
+                self._count(event)
+            case events.Init():
+                self._outline.init = self._outline.init or event
+            case events.LineQueued():
+                self._waiting[event.id] = Moment(at=at, event=event, urgency=event.urgency)
+            case events.UserInterruption():
+                lines = [self._waiting.pop(id, None) for id in event.ids]
+                urgencies = {line.urgency for line in lines if line is not None}
+                most = next((each for each in ("now", "urgent") if each in urgencies), "next")
+                self._put(event, Moment(at=at, event=event, urgency=most))
+            case events.Receipt(state="queued" | "refused"):
+                pass  # ``LineQueued`` and ``LineRefused`` are shown
+            case events.Receipt():
+                self._waiting.pop(event.id, None)
+                if event.state != "delivered" or event.reason:  # else ``UserInterruption`` is shown
+                    self._put(event, Moment(at=at, event=event))
+            case events.Reply():
+                if event.text.strip():
+                    self._agent(event).last_reply = event.text
+                    self._put(event, Moment(at=at, event=event))
+            case events.Compaction(state="started" | "failed") | events.TextDelta() | events.ToolProgress():
+                pass  # the end of the compaction, the reply and the result are shown
             case _:
-                pass
+                self._put(event, Moment(at=at, event=event))
+        agent = self._started.get(event.agent)
+        if agent is not None and agent.status is None:
+            agent.extend(at, event.time)
 
-    def _start_run(self, event: Event, at: int, query: str = "") -> None:
-        run = SessionRun(at=at, time=event.time, task=query, number=len(self.outline.runs) + 1)
-        self._working = {MAIN: run}
+    def _index(self, event: Event) -> int:
+        self._outline.times.append(event.time)
+        return len(self._outline.times) - 1
+
+    def _start_run(self, event: Event, at: int, query: str = "") -> AgentRun:
+        run = AgentRun(at=at, time=event.time, agent=MAIN, task=query)
+        self._started = {MAIN: run}
         self._calls.clear()
-        self.outline.runs.append(run)
+        self._outline.runs.append(run)
+        self._outline.agents.append(run)
+        return run
 
     def _end_run(self, event: events.Result, at: int) -> None:
-        if not self.outline.runs or self.outline.runs[-1].result is not None:
-            return  # the last result may come twice, for its run and for the process
-        run = self.outline.runs[-1]
-        run.result, run.tokens, run.cost_usd = event, event.usage.total_tokens, event.usage.cost_usd
+        run = self._started.get(MAIN)
+        if run is None or run.status is not None:
+            run = self._start_run(event, self._index(event))
+        for agent in self._started.values():
+            if agent.status is None:
+                agent.extend(at, event.time)
+            if event.program_ended and agent.status in (None, "interrupted"):
+                agent.is_lost = agent.last_step.is_lost = True
         run.status = event.status
-        for agent in self._working.values():
-            agent.until, agent.ended = at, event.time
-        if event.program_ended:
-            _lose(run)
+        text = phrases.beyond_replies(event)
+        text = "" if text == run.last_reply.strip() else text
+        run.steps.append(Iteration(at=at, time=event.time))
+        self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
-        parent = self._working.get(event.agent)
-        if parent is None or parent.depth >= MAX_DRAWN_DEPTH:
-            parent = self._main(event)
-        agent = AgentRun(
-            at=at, time=event.time, agent=event.name, task=event.task, parent=parent.agent, depth=parent.depth + 1
-        )
-        call = self._calls.get(event.parent_id)
-        (parent.last_step.items if call is None else call.agents).append(agent)
+        holder = self._calls.get(event.parent_id) or self._agent(event)
+        if holder.depth >= MAX_DEPTH:
+            holder = self._outline.runs[-1]
+        agent = AgentRun(at=at, time=event.time, agent=event.name, task=event.task, depth=holder.depth + 1)
+        self._outline.agents.append(agent)
+        if isinstance(holder, CallItem):
+            holder.agents.append(agent)
+        else:
+            holder.last_step.items.append(agent)
         if event.name != MAIN:
-            self._working[event.name] = agent
+            self._started[event.name] = agent
 
-    def _call(self, event: events.ToolCall | events.ToolResult, at: int, input: dict[str, object] | None) -> CallItem:
-        call = CallItem(at=at, time=event.time, name=event.name, input=input)
-        self._put(event, call)
+    def _call(self, event: events.ToolCall | events.ToolResult, at: int, *, has_started: bool) -> CallItem:
+        agent = self._agent(event)
+        call = CallItem(
+            at=at, time=event.time, name=event.name, input=event.input, depth=agent.depth, has_started=has_started
+        )
+        agent.last_step.items.append(call)
         return call
 
     def _count(self, event: events.UsageReport) -> None:
         tokens = event.input_tokens + event.output_tokens + event.cache_read_tokens + event.cache_write_tokens
+        self._outline.tokens += tokens
+        if event.cost_usd is not None:
+            self._outline.cost_usd = (self._outline.cost_usd or 0.0) + event.cost_usd
         self._agent(event).last_step.tokens += tokens
-        if self.outline.runs and (run := self.outline.runs[-1]).result is None:
-            run.tokens += tokens
-            if event.cost_usd is not None:
-                run.cost_usd = (run.cost_usd or 0.0) + event.cost_usd
 
     def _put(self, event: Event, item: Item) -> None:
-        items = self._agent(event).last_step.items if self.outline.runs else self.outline.before
+        outline = self._outline
+        items = self._agent(event).last_step.items if outline.runs else outline.before
         items.append(item)
 
     def _agent(self, event: Event) -> AgentRun:
-        """The agent that an event belongs to; for one that nobody told of, the run's."""
-        return self._working.get(event.agent) or self._main(event)
-
-    def _main(self, event: Event) -> AgentRun:
-        if not self.outline.runs:
-            self._start_run(event, len(self.outline.times))
-        return self.outline.runs[-1]
-
-
-def _lose(agent: AgentRun) -> None:
-    """Mark what an agent was in, and those below it, as ended with the program."""
-    agent.is_lost = agent.last_step.is_lost = True
-    for item in agent.last_step.items:
-        for child in item.agents if isinstance(item, CallItem) else ():
-            if child.status in (None, "interrupted"):
-                _lose(child)
+        """Return the agent of an event; the last run if the start of the agent is not recorded."""
+        runs = self._outline.runs
+        return self._started.get(event.agent) or (runs[-1] if runs else self._start_run(event, self._index(event)))

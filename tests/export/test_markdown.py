@@ -13,7 +13,7 @@ from support.eventful import eventful, with_text
 from support.examples import some
 
 from chain import events
-from chain.export.markdown import fenced, inline, markdown, quoted
+from chain.export.markdown import fenced, inline, literal, markdown, quoted
 from chain.export.outline import outline_of
 
 # Without the definitions of links, which a quote may hold as well.
@@ -54,8 +54,8 @@ def test_a_heading_a_run_and_an_iteration() -> None:
         "> > look at the appendix as well",
         "> > > The ledger says 1,240.",
         "- [x] read the reports",
-        "Refused: n, April is signed by hand",
-        "↩ The user stopped: stop",
+        "> Refused: n, April is signed by hand",
+        "> ↩ The user stopped: stop",
         "[Skipped: user interrupted]",
         '  "seconds": 9',
     ],
@@ -128,10 +128,49 @@ IN_CODE = [
 ]
 
 
-@pytest.mark.parametrize("text", IN_CODE)
-def test_in_code_a_reply_is_left_as_it_is(text: str) -> None:
-    _, _, *rows, _ = quoted("Reply", f"{text}\n\n<b>")
-    assert rows == [f"> {row}".rstrip() for row in [*text.split("\n"), "", "\\<b>"]]
+@pytest.mark.parametrize("text", [*IN_CODE, "# *a*\n\n- [x](https://example.org), [y](a/b.py:1)\n- <mailto:a@b.c>"])
+def test_an_inert_reply_is_quoted_as_the_markdown_that_it_is(text: str) -> None:
+    _, _, *rows, _ = quoted("Reply", text)
+    assert rows == [f"> {row}".rstrip() for row in text.split("\n")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`<b>`\n\n<b>",
+        "![x](https://example.org/y.png)",
+        "[x](javascript:alert)",
+        "[x](java&#115;cript&colon;alert)",
+        "<javascript:alert>",
+        "[x](data:text/html,y)",
+        "[x](file:///etc/passwd)",
+        "[x]: vbscript:y",
+        "> " * 30 + "deep",
+        "a" * 100_000,
+        "````\nx\n````\n<b>",
+    ],
+)
+def test_any_other_reply_is_source_in_a_fence(text: str) -> None:
+    (fence,) = [token for token in PARSER.parse("\n".join(quoted("Reply", text))) if token.type == "fence"]
+    assert (fence.info, fence.content) == ("markdown", f"{text}\n")
+
+
+@trying(100)
+@given(st.sampled_from([PARSER, TABLES]), st.text(alphabet="`~x_*<>&;#[]()!\\\n1.:/|-+= \t", max_size=40))
+def test_words_of_the_user_are_only_text_on_their_rows(parser: MarkdownIt, text: str) -> None:
+    rows = [f"> {row}" for row in literal(text)]
+    tokens = parser.parse("\n".join(rows))
+    assert {token.type.rpartition("_")[0] for token in tokens} <= {"blockquote", "paragraph", ""}
+    parts = [token.children or [] for token in tokens if token.type == "inline"]
+    assert {child.type for part in parts for child in part} <= {"text", "text_special", "hardbreak"}
+    shown = "\n".join("".join("\n" if c.type == "hardbreak" else c.content for c in part) for part in parts)
+    assert [row.strip() for row in shown.split("\n") if row] == [
+        row.strip() for row in text.expandtabs(4).split("\n") if row.strip()
+    ]
+
+
+def test_words_of_the_user_keep_their_rows_and_their_indentation() -> None:
+    assert list(literal("1. do:\n\tx_y *z*\n\n- a")) == ["1\\. do:  ", "\xa0\xa0\xa0\xa0x_y \\*z\\*", "", "\\- a"]
 
 
 @trying(100)

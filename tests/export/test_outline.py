@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import trying
@@ -11,18 +12,7 @@ from support.eventful import FIRST, eventful
 from chain import events
 from chain.export.html import html
 from chain.export.markdown import markdown
-from chain.export.outline import (
-    AgentRun,
-    CallItem,
-    Delivered,
-    Outline,
-    PlanItem,
-    QuestionItem,
-    Remark,
-    ReplyItem,
-    ThoughtItem,
-    outline_of,
-)
+from chain.export.outline import MAX_DEPTH, AgentRun, CallItem, Moment, Outline, outline_of
 from chain.journal.reading import Reading
 from chain.session.restored_state import retell
 
@@ -38,33 +28,31 @@ def rows_of(story: Outline) -> list[str]:
             match item:
                 case CallItem():
                     state = "open" if item.result is None else "failed" if item.result.is_error else "ok"
-                    rows.append(f"{where} {item.name} {'unstarted' if item.input is None else state}")
+                    rows.append(f"{where} {item.name} {state if item.has_started else 'unstarted'}")
                     for inside in item.agents:
                         add(inside, depth + 2)
-                case Delivered():
-                    rows.append(f"{where} {item.event.point} {item.urgency}")
-                case QuestionItem():
-                    rows.append(f"{where} {item.event.id} {item.answer.decision if item.answer else 'open'}")
-                case PlanItem():
-                    rows.append(f"{where} plan of {len(item.event.tasks)}, before of {len(item.before)}")
-                case Remark():
-                    rows.append(f"{where} {item.event.type}")
-                case ReplyItem() | ThoughtItem():
-                    pass
                 case AgentRun():
                     add(item, depth + 1)
+                case Moment(event=events.UserInterruption() as event):
+                    rows.append(f"{where} {event.point} {item.urgency}")
+                case Moment(event=events.Question() | events.Answer() as event):
+                    rows.append(f"{where} {event.type} {event.id}")
+                case Moment(event=events.Reply() | events.ThinkingDelta()):
+                    pass
+                case Moment(event=event):
+                    rows.append(f"{where} {event.type}")
 
     for run in story.runs:
         add(run, 0)
     return rows
 
 
-def test_everything_stands_where_it_happened() -> None:
-    assert rows_of(outline_of(eventful().events)) == [
+def test_everything_is_where_it_happened() -> None:
+    assert rows_of(outline_of(retell(Reading(eventful().journal.splitlines(keepends=True))))) == [
         "main: done, 9 iterations",
         "  0 A next",
         "  1 plan_set_tasks ok",
-        "  1 plan of 3, before of 0",
+        "  1 plan_changed",
         "  2 explore ok",
         "    explore-1: done, 3 iterations",
         "      1 read_reports ok",
@@ -80,75 +68,79 @@ def test_everything_stands_where_it_happened() -> None:
         "  3 ledger failed",
         "  3 read_reports ok",
         "  3 slow unstarted",
-        "  3 plan of 4, before of 3",
+        "  3 plan_changed",
         "  3 C urgent",
-        "  4 Q1 allowed",
+        "  4 question Q1",
+        "  4 answer Q1",
         "  4 mend ok",
         "  4 D next",
-        "  5 Q2 refused",
+        "  5 question Q2",
+        "  5 answer Q2",
         "  5 mend unstarted",
         "  6 ask_user_question ok",
-        "  6 Q3 answered",
+        "  6 question Q3",
+        "  6 answer Q3",
         "  7 plan_mark_done ok",
-        "  7 plan of 4, before of 4",
+        "  7 plan_changed",
         "  7 plan_mark_failed ok",
-        "  7 plan of 4, before of 4",
+        "  7 plan_changed",
         "  8 N now",
+        "  0 result",
         "main: cancelled_with_partial, 2 iterations",
         "  1 slow ok",
         "  1 ledger ok",
         "  2 slow ok",
         "  2 receipt",
         "  2 look unstarted",
+        "  0 result",
         "main: interrupted, 1 iterations",
         "  1 agent failed",
         "    agent-2: interrupted, 1 iterations",
         "      1 slow failed",
+        "  0 result",
     ]
 
 
-def test_the_journal_tells_the_same_story() -> None:
-    told = list(retell(Reading(eventful().journal.splitlines(keepends=True))))
-    story, lived = outline_of(told), outline_of(eventful().events)
-    assert rows_of(story) == rows_of(lived)
-    assert waits(story) == waits(lived)
-    assert story.tokens == lived.tokens
-
-
-def waits(story: Outline) -> list[float]:
-    """How long the user's lines had waited, in the order in which they landed."""
-    items = [item for work in story.agents() for item in work.items() if isinstance(item, Delivered)]
-    return [round(item.event.waited_s, 3) for item in sorted(items, key=lambda item: item.at)]
-
-
-def test_what_a_story_is_known_by() -> None:
+def test_the_title_the_tokens_and_the_outcomes_of_runs() -> None:
     told = eventful().events
     story = outline_of(told)
     assert story.title == FIRST.splitlines()[0]
     used = [e for e in told if isinstance(e, events.UsageReport)]
     assert story.tokens == sum(e.input_tokens + e.output_tokens for e in used)
-    assert [run.result.status if run.result else None for run in story.runs] == [
-        "done",
-        "cancelled_with_partial",
-        "interrupted",
-    ]
-    assert story.runs[0].answer is not None
-    assert story.runs[1].answer is None, "what was cut is no answer"
+    assert [run.status for run in story.runs] == ["done", "cancelled_with_partial", "interrupted"]
 
 
-def test_a_story_that_a_crash_cut_short_has_all_that_was_told() -> None:
+def test_a_line_that_still_waits_at_the_end_is_shown() -> None:
     told = eventful().events
-    for end in range(0, len(told), 7):
-        story = outline_of(told[:end])
-        assert len(story.runs) == sum(isinstance(e, events.RunStarted) for e in told[:end])
-    begun = next(n for n, e in enumerate(told) if isinstance(e, events.ToolCall) and e.name == "ledger")
-    assert rows_of(outline_of(told[: begun + 1]))[-1] == "          1 ledger open"
+    queued = next(n for n, e in enumerate(told) if isinstance(e, events.LineQueued) and "appendix" in e.text)
+    assert [line.event for line in outline_of(told[: queued + 1]).waiting] == [told[queued]]
+    for export in (html, markdown):
+        assert "look at the appendix as well" in "".join(export(outline_of(told[: queued + 1])))
+    assert outline_of(told).waiting == []
 
 
-def test_a_result_that_comes_twice_counts_once() -> None:
-    told = [events.RunStarted(id="L1", query="x", time=1.0), events.Result(status="done", result="y", time=2.0)]
-    story = outline_of([*told, events.Result(status="done", result="y", time=900.0)])
-    assert [(run.number, run.ended) for run in story.runs] == [(1, 2.0)]
+def test_what_comes_after_a_result_is_shown_after_it_and_makes_the_run_no_longer() -> None:
+    told: list[events.Event] = [
+        events.RunStarted(id="L1", query="x", time=1.0),
+        events.Result(status="done", result="y", time=2.0),
+        events.Notice(message="later", time=900.0),
+    ]
+    (run,) = outline_of(told).runs
+    assert run.took == "1.0 s"
+    assert [item.event.type for item in run.items() if isinstance(item, Moment)] == ["result", "notice"]
+
+
+@pytest.mark.parametrize("parent", ["main", "a-{}"])
+def test_agents_are_inside_each_other_up_to_a_limit(parent: str) -> None:
+    told: list[events.Event] = [events.RunStarted(id="L1", query="x")]
+    for n in range(1, 300):
+        told.append(events.ToolCall(id=f"t{n}", name="agent", input={}, agent=f"a-{n - 1}"))
+        started = {"name": f"a-{n}", "parent_id": f"t{n}", "agent": parent.format(n - 1)}
+        told.append(events.AgentStarted(kind="a", task="y", **started))
+    story = outline_of(told)
+    assert max(agent.depth for agent in story.agents) == MAX_DEPTH
+    for export in (html, markdown):
+        assert "a-299" in "".join(export(story))
 
 
 ids = st.sampled_from(["a", "b", "c"])
@@ -168,13 +160,16 @@ strange = st.lists(
 
 @trying(60)
 @given(strange)
-def test_nothing_that_is_told_is_lost_and_nothing_stands_twice(told: list[events.Event]) -> None:
+def test_nothing_is_lost_and_nothing_is_there_twice(told: list[events.Event]) -> None:
     story = outline_of(told)
-    works = list(story.agents())
-    assert len({id(work) for work in works}) == len(works)
-    replies = [e.text for e in told if isinstance(e, events.Reply)]
-    items = [item for work in works for item in work.items()] + story.before
-    assert sorted(item.text for item in items if isinstance(item, ReplyItem)) == sorted(replies)
+    assert len({id(work) for work in story.agents}) == len(story.agents)
+    items = [item for work in story.agents for item in work.items()] + story.before
+    shown = [item.event for item in items if isinstance(item, Moment)]
+    kinds = (events.Reply, events.ThinkingDelta, events.Answer)
+    assert sorted(map(id, filter(lambda e: isinstance(e, kinds), shown))) == sorted(
+        id(e) for e in told if isinstance(e, kinds)
+    )
+    assert sum(isinstance(e, events.Result) for e in shown) == sum(isinstance(e, events.Result) for e in told)
     calls = [item for item in items if isinstance(item, CallItem)]
     assert len({call.at for call in calls}) == len(calls)
     assert sum(call.result is not None for call in calls) == sum(isinstance(e, events.ToolResult) for e in told)
@@ -194,13 +189,12 @@ def test_of_what_ended_with_the_program_nobody_knows_how_long_it_took() -> None:
     told = [*lost(1.0), *lost(5000.0, is_lost=False)]
     story = outline_of(told)
     assert [run.took for run in story.runs] == ["an unknown time", "1 h 0 min"]
-    assert [step.took for run in story.runs for step in run.steps] == ["an unknown time", "1 h 0 min"]
+    assert [step.took for run in story.runs for step in run.steps if step.number] == ["an unknown time", "1 h 0 min"]
     written = "".join(markdown(story))
     assert "## Run 1 (interrupted, 1 iteration, an unknown time)" in written
     assert "### Iteration 1 (an unknown time)" in written
     page = "".join(html(story))
-    assert "more than 1 h 0 min" in page
-    assert "iteration 1: an unknown time" in page
+    assert "iteration 1 (an unknown time)" in page
     *begun, result = lost(1.0)
     child = [
         events.ToolCall(time=2.0, iteration=1, id="t1", name="explore", input={}),
@@ -209,4 +203,4 @@ def test_of_what_ended_with_the_program_nobody_knows_how_long_it_took() -> None:
             time=3600.0, name="explore-1", parent_id="t1", kind="explore", task="look", status="interrupted"
         ),
     ]
-    assert [agent.took for agent in outline_of([*begun, *child, result]).agents()] == ["an unknown time"] * 2
+    assert [agent.took for agent in outline_of([*begun, *child, result]).agents] == ["an unknown time"] * 2
