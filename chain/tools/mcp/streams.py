@@ -17,7 +17,6 @@ import httpx2
 import trio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCResponse
 from pydantic_core import from_json
 
 from chain.config.servers import Address
@@ -42,8 +41,6 @@ SERVER_CONNECT_S, SILENT_S = 15.0, 300.0
 """Timeouts for a connection and between two parts of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
 """Cost of a stream that carries no answer: without it, a server could make the client reopen it without a pause."""
-LARGE = "chain/large"
-"""The key of a result that stands for a large one, which is parsed already."""
 
 _UNKNOWN_SESSION = (400, 404, 410)
 """Statuses of a server that does not know the session: 404 in the protocol, 400 in examples of its SDKs."""
@@ -196,11 +193,7 @@ class _Body(httpx2.AsyncByteStream):
             row = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
             others = [line for line in lines if not line.startswith(b"data:")]  # the event's name and id
         try:
-            message = await traffic.parse(row)
-            if isinstance(message, JSONRPCResponse):
-                if request := traffic.open.get(self._id or message.id):
-                    request.large = message.result
-                message.result = {LARGE: True}
+            message = await traffic.parse(row, self._id)
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:
             row = b"{}"  # the client reports it
