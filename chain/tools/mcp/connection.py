@@ -79,8 +79,9 @@ class ServerConnection:
 
     _dispatcher: JSONRPCDispatcher[Any]
     _traffic: Traffic
-    has_tools: bool
-    has_prompts: bool
+    _capabilities: types.ServerCapabilities
+    explained: trio.Event = field(default_factory=trio.Event)
+    """Set when the owner has stored why the connection ended."""
     _ids: Iterator[int] = field(default_factory=lambda: count(1_000))
 
     @property
@@ -116,12 +117,12 @@ class ServerConnection:
         return await _THREADS.run(partial(convert, request.large), abandon_on_cancel=True)
 
     async def listed(self, what: str) -> list[Json]:
-        """Return all pages of the tools or prompts. Raises ``ToolError``."""
+        """Return all pages of the ``tools`` or ``prompts``, or none if the server has none. Raises ``ToolError``."""
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
         before = self._traffic.received
-        for _ in range(MAX_PAGES):
+        for _ in range(MAX_PAGES if getattr(self._capabilities, what) is not None else 0):
             answer = await self.request(f"{what}/list", params, dict)
             page = answer.get(what)
             if not isinstance(page, list):
@@ -147,7 +148,7 @@ async def keep_connected(how: Launch | Address, guard: Guard, host: ServerHost) 
             await _converse(read, write, host, traffic)
     except* Exception as error:  # noqa: BLE001 - a server must not end the session
         problem = _problem(error)
-    return traffic.fault or traffic.http_fault or problem
+    return traffic.fault or traffic.hint or problem
 
 
 async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Traffic) -> str:
@@ -171,7 +172,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
             await _converse(reader, writer, host, traffic)
         except* Exception as error:  # noqa: BLE001 - reported
             problem = _problem(error)
-        problem = traffic.closed or problem
+        problem = traffic.hint or problem
         with trio.move_on_after(ENDING_S):
             problem = traffic.fault or await program.end()
         last_row = "".join(errors.decode(errors="replace").strip().splitlines()[-1:])
@@ -236,10 +237,8 @@ async def _converse(
     )
     async with session:
         with trio.move_on_after(most := max(host.start_s, START_S)) as limit:
-            has = (await session.initialize()).capabilities
-            await host.on_connected(
-                ServerConnection(dispatcher, traffic, has.tools is not None, has.prompts is not None)
-            )
+            capabilities = (await session.initialize()).capabilities
+            await host.on_connected(ServerConnection(dispatcher, traffic, capabilities))
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {most:g} s")
         await traffic.gone.wait()

@@ -212,27 +212,29 @@ class ManagedServer:
         """Times of its latest restarts."""
         self._changes = self._listed = 0
         """How often its lists have changed, and the change that the latest lists include."""
-        self._explained = trio.Event()
-        """Set when ``_error`` says why the connection ended."""
         self._asking = trio.Lock()
         self._calls: list[_ActiveCall] = []
 
     @property
+    def state(self) -> State:
+        """Whether it is starting, has a connection, or has ended."""
+        return "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
+
+    @property
     def view(self) -> ServerView:
         """The server as users see it."""
-        state: State = "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
         names = tuple(tool.name for tool in self.tools)
         name, written = self.server.name, self.server.written
-        return ServerView(name, written, state, names, self._shown_prompts, self._error, self._left_out)
+        return ServerView(name, written, self.state, names, self._shown_prompts, self._error, self._left_out)
 
     @property
     def notices(self) -> Iterator[str]:
         """The sentences that the user should see."""
         name = self.server.name
-        if self.settled.is_set() and self._connection is None:
+        if self.state == "ended":
             again = "; its next call starts it again" if self.tools else ""
             yield f"The server {name} is not there: {self._error}{again}"
-        elif not self.settled.is_set() and not self._error:
+        elif self.state == "starting" and not self._error:
             late = f"The server {name} has not started within {self.start_s or FIRST_S:g} s"
             yield f"{late}: what begins goes without it until it has."
         if self._left_out:
@@ -249,14 +251,15 @@ class ManagedServer:
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
             self._error = content.in_a_row(ended, MAX_SERVER_TEXT)
-            self._connection = None
-            self._explained.set()
+            if self._connection is not None:
+                self._connection.explained.set()
+                self._connection = None
             self.settled.set()
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what a new connection offers. Raises ``ToolError``."""
         await self._list(connection)
-        self._connection, self._explained = connection, trio.Event()
+        self._connection = connection
         self.settled.set()
 
     def on_list_changed(self) -> None:
@@ -271,7 +274,7 @@ class ManagedServer:
 
     def try_again(self) -> None:
         """Restart a server without tools, because no call can. The next run gets its tools."""
-        if self.settled.is_set() and self._connection is None and not self.tools and not self._wait_s():
+        if self.state == "ended" and not self.tools and not self._wait_s():
             self._start_again()
 
     def _start_again(self) -> None:
@@ -286,8 +289,7 @@ class ManagedServer:
 
     async def _list(self, connection: ServerConnection) -> None:
         changes = self._changes
-        tools = await connection.listed("tools") if connection.has_tools else []
-        prompts = await connection.listed("prompts") if connection.has_prompts else []
+        tools, prompts = await connection.listed("tools"), await connection.listed("prompts")
         check = partial(tools_of, self.server, tools)
         self.tools, self._left_out = await _THREADS.run(check, abandon_on_cancel=True)
         self._prompts, self._shown_prompts = await _THREADS.run(partial(prompts_of, prompts))
@@ -296,8 +298,8 @@ class ManagedServer:
     async def _connect(self) -> ServerConnection:
         """Return the connection, after a restart if needed. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
-            await self._explained.wait()
-        if self.settled.is_set() and self._connection is None:
+            await self._connection.explained.wait()
+        if self.state == "ended":
             if wait_s := self._wait_s():
                 why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
                 again = f"it may be tried again in {math.ceil(wait_s)} s"
@@ -355,7 +357,7 @@ class ManagedServer:
                 if not connection.is_gone:
                     raise
                 with trio.move_on_after(WHY_S):
-                    await self._explained.wait()
+                    await connection.explained.wait()
                 name, why = self.server.name, self._error or str(error)
                 raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
 
