@@ -148,7 +148,7 @@ async def keep_connected(how: Launch | Address, guard: Guard, host: ServerHost) 
             await _converse(read, write, host, traffic)
     except* Exception as error:  # noqa: BLE001 - a server must not end the session
         problem = _problem(error)
-    return traffic.fault or traffic.hint or problem
+    return traffic.fault or traffic.http_fault or problem
 
 
 async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Traffic) -> str:
@@ -172,7 +172,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
             await _converse(reader, writer, host, traffic)
         except* Exception as error:  # noqa: BLE001 - reported
             problem = _problem(error)
-        problem = traffic.hint or problem
+        problem = traffic.closed or problem
         with trio.move_on_after(ENDING_S):
             problem = traffic.fault or await program.end()
         last_row = "".join(errors.decode(errors="replace").strip().splitlines()[-1:])

@@ -80,7 +80,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
             searched = len(self._read)
             piece = await self._program.output.receive_some()
             if not piece:
-                self._traffic.hint = "it closed its output"
+                self._traffic.closed = "it closed its output"
                 raise trio.EndOfChannel
             self._read += piece
             await self._traffic.hold(self, len(self._read), READ_COST + len(piece))
@@ -115,7 +115,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             async for item in self._waiting:
                 await self._write(item)
         except (trio.BrokenResourceError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            self._traffic.hint = "it closed its input"
+            self._traffic.closed = "it closed its input"
             self._traffic.gone.set()
 
     async def aclose(self) -> None:
@@ -140,15 +140,15 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
     if not is_post:  # a stream for what the server says unasked, which not every server has
         await traffic.spend(STREAM_COST)
         return
-    traffic.hint = ""
+    traffic.http_fault = ""
     if status in (401, 403):
-        traffic.hint = f"it wants a login ({status}): OAuth is not supported; give a token in its headers"
+        traffic.http_fault = f"it wants a login ({status}): OAuth is not supported; give a token in its headers"
     elif status >= 400:
-        traffic.hint = f"it answered {status} {response.reason_phrase}".rstrip()
+        traffic.http_fault = f"it answered {status} {response.reason_phrase}".rstrip()
     elif kind == "text/html":
-        traffic.hint = "it answered with a page of HTML, so this is not its address"
+        traffic.http_fault = "it answered with a page of HTML, so this is not its address"
     if request := traffic.open.get(id):
-        request.fault = traffic.hint
+        request.fault = traffic.http_fault
         request.is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
 
 

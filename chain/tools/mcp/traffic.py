@@ -70,8 +70,8 @@ class Traffic:
 
     def __init__(self) -> None:
         self.gone = trio.Event()
-        self.fault = self.hint = ""
-        """Which limit was exceeded; which stream was closed, or what was wrong with the latest response over HTTP."""
+        self.fault = self.closed = self.http_fault = ""
+        """Which limit was exceeded; which stream was closed; what was wrong with the latest response over HTTP."""
         self.open: dict[Any, OpenRequest] = {}
         """The requests that wait for an answer, by id."""
         self.received = 0
