@@ -17,11 +17,13 @@ import httpx2
 import trio
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
 from pydantic_core import from_json
 
 from chain.config.servers import Address
 from chain.text.plain import escape_json
 from chain.tools.mcp.traffic import (
+    LARGE,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_VALUES,
     MAX_PER_S,
@@ -194,6 +196,8 @@ class _Body(httpx2.AsyncByteStream):
             others = [line for line in lines if not line.startswith(b"data:")]  # the event's name and id
         try:
             message = await traffic.parse(row, self._id)
+            if isinstance(message, JSONRPCResponse):
+                message.result = {LARGE: True}  # also of one that no request waits for
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:
             row = b"{}"  # the client reports it

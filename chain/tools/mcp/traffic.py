@@ -122,10 +122,8 @@ class Traffic:
             if await _THREADS.run(partial(has_too_many_values, row)):
                 self.exceed(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
             message = await _THREADS.run(partial(parsed, row))
-        if isinstance(message, JSONRPCResponse):
-            if request := self.open.get(id or message.id):
-                request.large = message.result
-            message.result = {LARGE: True}
+        if isinstance(message, JSONRPCResponse) and (request := self.open.get(id or message.id)):
+            request.large, message.result = message.result, {LARGE: True}
         if isinstance(message, JSONRPCNotification):
             message.params = None  # no notification has much that is of use
         if isinstance(message, JSONRPCRequest):
