@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from support import OneConversation
+from support.documents import text_of
 from support.offline import offline_rules
 
 from chain.messages import Message, ToolResult, tool_results, user_text
@@ -138,3 +141,11 @@ async def test_another_thing_to_explore_takes_the_place_of_the_task(line: str, q
     (call,) = called(await replied(conversation))
     assert call[0] == "explore"
     assert query in (None, call[1])
+
+
+async def test_each_example_of_the_help_makes_it_call_a_tool() -> None:
+    told = (await replied([user_text("help")])).text
+    examples = [each for row in re.findall("^    (.+)", told, re.M) for each in re.split(" {3,}", row)]
+    examples += re.findall("`((?:explore|ask|let|plan) [^`]+)`", " ".join(text_of("models").split()))
+    assert len(examples) > 25
+    assert [example for example in examples if not await calls(example)] == []
