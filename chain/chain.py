@@ -42,7 +42,7 @@ from chain.tools.tool import Tool, delegates, import_checks
 from chain.version import VERSION
 
 if TYPE_CHECKING:
-    from chain.tools.mcp.running import Servers, ServerView
+    from chain.tools.mcp.servers import Servers, ServerView
 
 __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 
@@ -288,7 +288,7 @@ class Chain:
     async def servers_settled(self) -> None:
         """Wait until each MCP server has started or failed to start."""
         if self._servers is not None:
-            await self._servers.settled()
+            await self._servers.wait_settled()
 
     def start_prompt(
         self,
@@ -309,7 +309,7 @@ class Chain:
         if self.runs.active is not None:
             raise UserError("a run is active; wait for it to end")
         begin = then or partial(self.start, names_files=False)
-        self._servers.ask_prompt(server, prompt, words, begin, failed)
+        self._servers.request_prompt(server, prompt, words, begin, failed)
 
     @property
     def is_running(self) -> bool:

@@ -26,7 +26,7 @@ from chain.app.replay import replay
 from chain.journal.reading import Reading
 from chain.messages import Image, Text, ToolResult, sent_form
 from chain.session.resume import read_back
-from chain.tools.mcp import running as life
+from chain.tools.mcp import servers as life
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 
@@ -287,13 +287,13 @@ from pathlib import Path
 from chain.app.open import open_chain
 from chain.config.load import load_settings
 from chain.config.servers import find_servers
-from chain.tools.mcp import running, server_connection
-running.FIRST_S = server_connection.START_S = math.inf
+from chain.tools.mcp import connection, servers
+servers.FIRST_S = connection.START_S = math.inf
 here = Path.cwd()
 settings = load_settings(config=here / "test.yaml", environ={}, cwd=here)
 async def main():
-    servers, _ = find_servers(here)
-    async with open_chain(settings, workspace=here, state=here / "state", servers=servers) as chain:
+    found, _ = find_servers(here)
+    async with open_chain(settings, workspace=here, state=here / "state", servers=found) as chain:
         chain.submit("Go")
         await trio.sleep_forever()
 trio.run(main)

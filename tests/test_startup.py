@@ -79,7 +79,7 @@ def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> N
     code = "from cli.main import main\nmain(['-p', 'hello', '--model', 'offline', '--no-stdin'])"
     found = imported_by(f"import os\nos.environ['XDG_STATE_HOME'] = {str(tmp_path)!r}\n{code}", tmp_path)
     assert "chain.app.open" in found
-    assert not found & {"mcp", "mcp_types", "jsonschema", "anyio", "chain.tools.mcp.running", "chain.app.serving"}
+    assert not found & {"mcp", "mcp_types", "jsonschema", "anyio", "chain.tools.mcp.servers", "chain.app.serving"}
 
 
 async def test_an_answer_of_a_service_needs_no_library_that_is_slow_to_import(tmp_path: Path) -> None:

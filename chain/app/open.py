@@ -36,7 +36,7 @@ from chain.model import Model
 from chain.plan import Task
 from chain.session.feed import Broadcaster
 from chain.session.resume import ReadBack, Resuming, record_opening
-from chain.session.runs import Offers, SessionRuns, close_models, no_instructions
+from chain.session.runs import ServerToolSource, SessionRuns, close_models, no_instructions
 from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
@@ -46,7 +46,7 @@ from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
 
 if TYPE_CHECKING:
-    from chain.tools.mcp.running import Servers
+    from chain.tools.mcp.servers import Servers
 
 
 @asynccontextmanager
@@ -144,25 +144,24 @@ async def open_chain(
         children = Children(tree, shared, make_spec, bounds, session_state.numbers)
         reads = partial(read_in_time, settings, workspace) if instructions else no_instructions
         running: Servers | None = None
-        offers: Offers | None = None
+        server_tools: ServerToolSource | None = None
         if servers or session_state.server_tools.tools:
             # Imported late: most sessions have none.
-            from chain.app.serving import running_servers
-            from chain.tools.mcp.running import ServerTool
+            from chain.app.serving import create_servers
 
             def notice(text: str) -> None:
                 audience.emit(Notice(message=text))
 
-            running = running_servers(settings, servers, guard, workspace, state, notice)
+            running = create_servers(settings, servers, guard, workspace, state, notice)
 
             def with_server_tools(offered: ServerTools) -> Registry:
                 assert running is not None
-                made = [ServerTool(tool, running) for tool in offered.tools]
+                made = [running.tool(tool) for tool in offered.tools]
                 return kinds.use_server_tools(made, {tool.name: tool.server for tool in offered.tools})
 
-            offers = Offers(running.now, with_server_tools)
+            server_tools = ServerToolSource(running.offer, with_server_tools)
         session = SessionRuns(
-            session_state, tree, children, shared, interactive=interactive, reads=reads, offers=offers
+            session_state, tree, children, shared, interactive=interactive, reads=reads, server_tools=server_tools
         )
         try:
             resumed = None if read is None else Resuming(read, session, children, shared).resume()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from chain.agent.spec import AgentSpec
 from chain.app.instructions import read_instructions
@@ -23,12 +21,8 @@ from chain.session.difference import describe_same
 from chain.session.listing import SUFFIX, readable
 from chain.session.replay import Replay
 from chain.session.store import Store
-from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool
-
-if TYPE_CHECKING:
-    from chain.tools.mcp.running import Servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +91,10 @@ class _Today:
 
     def use_server_tools(self, offered: records.ServerTools) -> Registry:
         # Imported late: most sessions have none.
-        from chain.tools.mcp.running import ServerTool
+        from chain.tools.mcp.servers import ServerTool
 
-        made = [ServerTool(tool, self._servers) for tool in offered.tools]
+        made = [ServerTool(tool, None) for tool in offered.tools]
         return self._kinds.use_server_tools(made, {tool.name: tool.server for tool in offered.tools})
-
-    @cached_property
-    def _servers(self) -> Servers:
-        """The servers of the session. None of them is started."""
-        from chain.app.serving import running_servers
-
-        notice: Callable[[str], None] = lambda text: None  # noqa: E731
-        return running_servers(self._settings, (), Guard(), Path("/"), Path("/"), notice)
 
     def instructions(self, workspace: Path) -> str | None:
         if not workspace.is_dir():

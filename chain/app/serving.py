@@ -10,11 +10,11 @@ import trio
 from chain.app.toolbox import shell_rules
 from chain.config.load import Settings
 from chain.config.servers import ToolServer
-from chain.tools.mcp.running import Servers, ServerView, Surroundings
+from chain.tools.mcp.servers import LaunchEnvironment, Servers, ServerView
 from chain.tools.processes.guarded import Guard
 
 
-def running_servers(
+def create_servers(
     settings: Settings,
     servers: Sequence[ToolServer],
     guard: Guard,
@@ -23,23 +23,23 @@ def running_servers(
     notice: Callable[[str], None],
 ) -> Servers:
     """Return the servers of a session. None of them is started."""
-    env = shell_rules(settings).environment(settings.environ)
-    around = Surroundings(guard, workspace, state / "servers", settings.environ, env, settings.key_variables)
-    return Servers(servers, around, notice)
+    env, keys = shell_rules(settings).environment(settings.environ), settings.key_variables
+    environment = LaunchEnvironment(guard, workspace, state / "servers", settings.environ, env, keys)
+    return Servers(servers, environment, notice)
 
 
-async def servers_started(
+async def try_servers(
     settings: Settings, servers: Sequence[ToolServer], workspace: Path, state: Path
-) -> tuple[Sequence[ServerView], Sequence[str]]:
-    """Start servers and end them. Return the state of each, and notes on tools that were left out."""
-    guard, notes = Guard(), list[str]()
-    running = running_servers(settings, servers, guard, workspace, state, notes.append)
+) -> Sequence[ServerView]:
+    """Start servers, end them, and return the state of each."""
+    guard = Guard()
+    running = create_servers(settings, servers, guard, workspace, state, lambda text: None)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(running.run)
-            await running.settled()
+            await running.wait_settled()
             views = running.views
             running.end()
     finally:
         await guard.close()
-    return views, [*notes, *running.left_out]
+    return views

@@ -44,10 +44,10 @@ async def no_instructions(latest: records.InstructionsRead) -> records.Instructi
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class ServerToolSource:
     """Functions that list the tools that servers offer now, and make the main agent's registry with them."""
 
-    offer: Callable[[records.ServerTools], Awaitable[records.ServerTools]]
+    offer: Callable[[], Awaitable[records.ServerTools]]
     registry: Callable[[records.ServerTools], Registry]
 
 
@@ -55,8 +55,8 @@ class SessionRuns:
     """The runs of the main agent.
 
     ``interactive``: a person types the lines. They can start a run with waiting lines, and a refused line is still in
-    their editor, so it is no failure. When a run begins, ``reads`` reads the project's instructions, and ``offers``
-    lists the tools of servers.
+    their editor, so it is no failure. When a run begins, ``reads`` reads the project's instructions, and
+    ``server_tools`` lists the tools of servers.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SessionRuns:
         *,
         interactive: bool,
         reads: ReadInstructions,
-        offers: Offers | None,
+        server_tools: ServerToolSource | None,
     ) -> None:
         self.is_closing = False
         """Whether no line is accepted any more."""
@@ -78,7 +78,7 @@ class SessionRuns:
         self.spec = tree.main.agent.spec
         """The spec of the next run."""
         self._reads = reads
-        self._offers = offers
+        self._server_tools = server_tools
         self.tree = tree
         self.children = children
         self._shared = shared
@@ -268,8 +268,8 @@ class SessionRuns:
             # If the disk is full, the run fails by itself at its first message.
             with run.cut_by("stop", "interrupt"), suppress(JournalError):
                 await self.read_instructions()
-                if self._offers is not None:
-                    offered = await self._offers.offer(self.state.server_tools)
+                if self._server_tools is not None:
+                    offered = await self._server_tools.offer()
                     if offered != self.state.server_tools:
                         self._use(offered)
 
@@ -281,8 +281,8 @@ class SessionRuns:
     def use_context(self) -> None:
         """Give the main agent the instructions and server tools of the state; no run has taken its first step."""
         changed = partial(replace, instructions=self.state.instructions.text)
-        if self._offers is not None:
-            changed = partial(changed, registry=self._offers.registry(self.state.server_tools))
+        if self._server_tools is not None:
+            changed = partial(changed, registry=self._server_tools.registry(self.state.server_tools))
         agent = self.tree.main.agent
         # The spec of this run and that of the next, which may have another model.
         agent.spec, self.spec = changed(agent.spec), changed(self.spec)

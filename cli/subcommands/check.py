@@ -234,16 +234,16 @@ async def check_servers(settings: Settings, workspace: Path, state: Path, named:
     rows = [f"note: {note}" for note in found.notes_unattended]
     problems: dict[str, list[str]] = {}
     if found.allowed:
-        from chain.app.serving import servers_started
+        from chain.app.serving import try_servers
 
-        views, notes = await servers_started(settings, found.allowed, workspace, state)
+        views = await try_servers(settings, found.allowed, workspace, state)
         for view in views:
             has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
             rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'has nothing'}")
             if view.state != "ready":
                 problems[f"mcp.{view.name}"] = [view.error]
                 rows.append(f"problem: {view.error}")
-        rows += [f"note: {note}" for note in notes]
+        rows += [f"note: {view.left_out}" for view in views if view.left_out]
     return rows, problems
 
 

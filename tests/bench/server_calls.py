@@ -26,7 +26,7 @@ async def ours(count: int, folder: Path) -> float:
 
         async def call(n: int) -> None:
             for _ in range(n):
-                await made.servers.call("h", "echo", at, {"text": "hello"})
+                await made.servers.by_name["h"].call("echo", at, {"text": "hello"})
 
         await call(WARM)
         begun = time.process_time()

@@ -17,10 +17,9 @@ import trio
 from chain.config import yamlfile
 from chain.config.servers import ToolServer, read_server
 from chain.errors import ToolError
-from chain.journal.records import ServerTools
 from chain.plan import Plan
-from chain.tools.mcp import running as life
-from chain.tools.mcp.running import Servers, Surroundings
+from chain.tools.mcp import servers as life
+from chain.tools.mcp.servers import LaunchEnvironment, Servers
 from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import ToolContext
@@ -36,11 +35,11 @@ def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     This imports the client of ``mcp``, too, which takes long.
     """
-    from chain.tools.mcp import server_connection
+    from chain.tools.mcp import connection
 
     for module, limits in {
         life: ("FIRST_S", "LIST_S", "WHY_S"),
-        server_connection: ("START_S",),
+        connection: ("START_S",),
         guarded: ("GONE_S",),
     }.items():
         for limit in limits:
@@ -93,13 +92,13 @@ class Running:
 
     async def tools(self) -> list[str]:
         """The tools that they offer, without ``mcp__``."""
-        offered = await self.servers.now(ServerTools())
+        offered = await self.servers.offer()
         return [tool.name.removeprefix("mcp__") for tool in offered.tools]
 
     async def call(self, tool: str, report: Callable[[str], None] = lambda text: None, **input: Any) -> str:
         """The text of what a call gives back."""
         server, _, name = tool.partition("__")
-        output = await self.servers.call(server, name, context(self.workspace, report), input)
+        output = await self.servers.by_name[server].call(name, context(self.workspace, report), input)
         if output.is_error:
             raise ToolError(output.text)
         return output.text
@@ -109,8 +108,9 @@ class Running:
 async def running(workspace: Path, *servers: ToolServer) -> AsyncIterator[Running]:
     """Start servers, and end them."""
     guard, notices = Guard(), list[str]()
-    around = Surroundings(guard, workspace, workspace / "servers", dict(os.environ), dict(os.environ), frozenset())
-    made = Servers(servers, around, notices.append)
+    folder, environ = workspace / "servers", dict(os.environ)
+    environment = LaunchEnvironment(guard, workspace, folder, environ, environ, frozenset())
+    made = Servers(servers, environment, notices.append)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(made.run)

@@ -20,7 +20,7 @@ from chain.app.open import open_chain
 from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
 from chain.plan import Task
-from chain.tools.mcp.running import ServerView
+from chain.tools.mcp.servers import ServerView
 from chain.tools.tool import Tool, ToolContext, tool
 from cli.show.aliases import INSTEAD, OTHER_NAMES
 from cli.show.answers import MOST_SHOWN

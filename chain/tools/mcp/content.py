@@ -45,16 +45,16 @@ def output_of(result: _Json) -> ToolOutput:
     return ToolOutput("\n\n".join(texts), tuple(images), result.get("isError") is True)
 
 
-def _says(texts: Sequence[str], structured: object) -> bool:
+def _says(texts: Sequence[str], structured: Any) -> bool:  # noqa: ANN401 - any JSON
     """Return whether texts equal the structured content, in which a result that is no object is {"result": it}."""
-    values: list[object] = list(texts)
-    for n, text in enumerate(texts if sum(map(len, texts)) <= MAX_COMPARED else ()):
-        with suppress(ValueError, RecursionError):
-            values[n] = json.loads(text)
-    forms = [structured]
-    if isinstance(structured, dict) and structured.keys() == {"result"}:
-        forms.append(structured["result"])
-    return any(each in values or each in texts or each in (values, list(texts)) for each in forms)
+    values: list[object] = [*texts]
+    if sum(map(len, texts)) <= MAX_COMPARED:
+        for n, text in enumerate(texts):
+            with suppress(ValueError, RecursionError):
+                values[n] = json.loads(text)
+    is_wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+    forms = [structured, structured["result"]] if is_wrapped else [structured]
+    return any(each in (values, list(texts), *values, *texts) for each in forms)
 
 
 def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
@@ -91,8 +91,8 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
     except ValueError:
         return f"[{kind} {media_type[:40]}, which is no base64: left out]"
     name = f"image {len(images) + 1}"
-    so_far = sum(len(each.data) for each in images) * 3 // 4
-    has_room = len(images) < MAX_IMAGES and so_far + len(content) <= MAX_RESULT_IMAGE_BYTES
+    size = len(content) + sum(each.size for each in images)
+    has_room = len(images) < MAX_IMAGES and size <= MAX_RESULT_IMAGE_BYTES
     image = image_of(name, content) if has_room else None
     if image is None:
         return f"[{kind} {media_type[:40]}, {len(content):,} bytes: left out]"
@@ -178,15 +178,10 @@ def _value(answer: str, field: _Json, options: Mapping[str, object]) -> object:
         return [options.get(part, part) for part in parts]
     if answer in options:
         return options[answer]
-    try:
-        match field.get("type"):
-            case "boolean":
-                return {"y": True, "true": True, "n": False, "false": False}.get(answer.casefold(), answer)
-            case "integer":
-                return int(answer)
-            case "number":
-                return float(answer)
-            case _:
-                return answer
-    except ValueError:
-        return answer
+    if field.get("type") == "boolean":
+        return {"y": True, "true": True, "n": False, "false": False}.get(answer.casefold(), answer)
+    for kind, convert in (("integer", int), ("number", float)):
+        with suppress(ValueError):
+            if field.get("type") == kind:
+                return convert(answer)
+    return answer

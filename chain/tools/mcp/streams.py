@@ -23,6 +23,7 @@ from pydantic_core import from_json
 from chain.config.servers import Address
 from chain.text.plain import escape_json
 from chain.tools.mcp.traffic import (
+    LARGE,
     MAX_MESSAGE_BYTES,
     MAX_MESSAGE_VALUES,
     MAX_PER_S,
@@ -42,8 +43,6 @@ SERVER_CONNECT_S, SILENT_S = 15.0, 300.0
 """Timeouts for a connection and between two parts of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
 """Cost of a stream that carries no answer: without it, a server could make the client reopen it without a pause."""
-LARGE = "chain/large"
-"""The key of a result that stands for a large one, which is parsed already."""
 
 _UNKNOWN_SESSION = (400, 404, 410)
 """Statuses of a server that does not know the session: 404 in the protocol, 400 in examples of its SDKs."""
@@ -196,11 +195,9 @@ class _Body(httpx2.AsyncByteStream):
             row = b"\n".join(line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:"))
             others = [line for line in lines if not line.startswith(b"data:")]  # the event's name and id
         try:
-            message = await traffic.parse(row)
+            message = await traffic.parse(row, self._id)
             if isinstance(message, JSONRPCResponse):
-                if request := traffic.open.get(self._id or message.id):
-                    request.large = message.result
-                message.result = {LARGE: True}
+                message.result = {LARGE: True}  # also of one that no request waits for
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:
             row = b"{}"  # the client reports it

@@ -21,6 +21,7 @@ from mcp_types import (
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
+    JSONRPCResponse,
     jsonrpc_message_adapter,
 )
 from pydantic_core import from_json
@@ -41,6 +42,8 @@ MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
 """Bytes read in a second before the rest waits; one read and one value count as this many bytes."""
 MAX_MESSAGES_PER_S = 2_000
 """Messages in a second: more than any server needs for its progress."""
+LARGE = "chain/large"
+"""The key of a result that stands for a large one."""
 WRONG_ANSWER = "The server's answer is not a valid result."
 
 _THREADS = Threads("mcp messages")
@@ -53,13 +56,13 @@ class OverBoundError(ToolError):
 
 @dataclass(slots=True)
 class OpenRequest:
-    """What is known of an HTTP response to a request and the client does not report."""
+    """A request that waits for its answer, with what the client does not report of an HTTP response to it."""
 
     fault: str = ""
     is_unknown: bool = False
     """Whether the server may have forgotten the session."""
     large: dict[str, Any] | None = None
-    """The result, if it was too large for the client to parse."""
+    """The result, if it was too large for the trio thread. The client gets ``{LARGE: True}`` in its place."""
 
 
 class Traffic:
@@ -110,12 +113,17 @@ class Traffic:
             self.exceed(f"it sent more than {MAX_MESSAGES_PER_S:,} messages in a second")
         return is_small
 
-    async def parse(self, row: bytes) -> JSONRPCMessage:
-        """Parse a large message in a thread. Raises ``ValueError`` and ``OverBoundError``."""
+    async def parse(self, row: bytes, id: object = None) -> JSONRPCMessage:
+        """Parse a large message in a thread. The open request with this id, or the message's own, stores its result.
+
+        Raises ``ValueError`` and ``OverBoundError``.
+        """
         async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
                 self.exceed(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
             message = await _THREADS.run(partial(parsed, row))
+        if isinstance(message, JSONRPCResponse) and (request := self.open.get(id or message.id)):
+            request.large, message.result = message.result, {LARGE: True}
         if isinstance(message, JSONRPCNotification):
             message.params = None  # no notification has much that is of use
         if isinstance(message, JSONRPCRequest):

@@ -17,6 +17,7 @@ from chain.tools.mcp.traffic import (
     MAX_MESSAGES_PER_S,
     MAX_PER_S,
     MAX_SMALL,
+    OpenRequest,
     OverBoundError,
     Traffic,
     has_too_many_values,
@@ -60,9 +61,10 @@ async def test_a_message_of_too_many_values_is_not_parsed(value: bytes) -> None:
 
 async def test_a_large_text_is_parsed_whatever_is_in_it() -> None:
     text = '[1, {"a": "b"}],\n' * 100_000
-    message = await Traffic().parse(RESULT % json.dumps(text).encode())
+    (traffic := Traffic()).open[1] = request = OpenRequest()
+    message = await traffic.parse(RESULT % json.dumps(text).encode())
     assert isinstance(message, JSONRPCResponse)
-    assert message.result == {"a": text}
+    assert request.large == {"a": text}
 
 
 async def test_only_a_result_may_be_large() -> None:

@@ -1,19 +1,20 @@
 """One connection to a server, from its start to its end.
 
 The client of ``mcp`` matches answers to requests, and sends cancellations. Lists and results are requested raw, and
-checked here and in ``offers``: one bad tool must not cost the others, and validating results against the schemas of a
-server would block the trio thread.
+checked in ``tools`` and ``content``: one bad tool must not cost the others, and validating results against the schemas
+of a server would block the trio thread.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import httpx2
 import mcp_types as types
@@ -24,12 +25,13 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
+from chain.concurrency.threads import Threads
 from chain.config.servers import START_S, Address, Launch
 from chain.errors import ToolError
 from chain.tools import calling
 from chain.tools.mcp.content import NotCarriedOutError
-from chain.tools.mcp.streams import LARGE, Outgoing, RowReader, http_streams, row_of
-from chain.tools.mcp.traffic import MAX_SMALL, READ_COST, OpenRequest, Traffic
+from chain.tools.mcp.streams import Outgoing, RowReader, http_streams, row_of
+from chain.tools.mcp.traffic import LARGE, READ_COST, OpenRequest, Traffic
 from chain.tools.processes.guarded import Guard, GuardedProgram
 from chain.version import VERSION
 
@@ -44,7 +46,10 @@ ENDING_S = 0.1
 MAX_PAGES, MAX_LIST_ENTRIES, MAX_LIST_BYTES = 50, 10_000, 10_000_000
 """Pages, entries and bytes of a list."""
 
+_THREADS = Threads("mcp results")
+
 Json: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
 
 for _name in ("mcp", "client"):
     # The library's log records would be printed on the terminal.
@@ -64,7 +69,7 @@ class ServerHost(Protocol):
     async def on_connected(self, connection: ServerConnection) -> None:
         """Handle the end of the handshake. Raises ``ToolError`` if the server is of no use."""
 
-    def on_listed_anew(self) -> None:
+    def on_list_changed(self) -> None:
         """Handle a change of its tools or prompts."""
 
 
@@ -74,8 +79,9 @@ class ServerConnection:
 
     _dispatcher: JSONRPCDispatcher[Any]
     _traffic: Traffic
-    has_tools: bool
-    has_prompts: bool
+    _capabilities: types.ServerCapabilities
+    explained: trio.Event = field(default_factory=trio.Event)
+    """Set when the owner has stored why the connection ended."""
     _ids: Iterator[int] = field(default_factory=lambda: count(1_000))
 
     @property
@@ -83,24 +89,19 @@ class ServerConnection:
         """Whether the connection has ended."""
         return self._traffic.gone.is_set()
 
-    @property
-    def received(self) -> int:
-        """The bytes that came so far."""
-        return self._traffic.received
+    async def request(
+        self, method: str, params: Json, convert: Callable[[dict[str, Any]], T], progress: ProgressFnT | None = None
+    ) -> T:
+        """Send a request and return its converted result. Raises ``ToolError``, and what ``convert`` raises.
 
-    def is_little_since(self, before: int) -> bool:
-        """Whether so little came since ``before`` bytes that the trio thread can work on it."""
-        return self.received - before <= MAX_SMALL
-
-    async def ask(self, method: str, params: Json, progress: ProgressFnT | None = None) -> dict[str, Any]:
-        """Return the answer to a request. Raises ``ToolError``. A cancelled request is cancelled at the server too."""
+        A large result is converted in a thread. A cancelled request is cancelled at the server too.
+        """
         options = CallOptions(request_id=(id := next(self._ids)))
         if progress is not None:
             options["on_progress"] = progress
         request = self._traffic.open[id] = OpenRequest()
         try:
             result = await self._dispatcher.send_raw_request(method, _sendable(params), options)
-            return result if request.large is None or LARGE not in result else request.large
         except MCPError as error:
             why = error.error.message or f"The server answered with the error {error.error.code}."
             if request.fault and why in UNEXPLAINED:
@@ -111,19 +112,22 @@ class ServerConnection:
             raise (NotCarriedOutError if is_unknown else ToolError)(why) from None
         finally:
             del self._traffic.open[id]
+        if request.large is None or LARGE not in result:
+            return convert(result)
+        return await _THREADS.run(partial(convert, request.large), abandon_on_cancel=True)
 
     async def listed(self, what: str) -> list[Json]:
-        """Return all pages of the tools or prompts. Raises ``ToolError``."""
+        """Return all pages of the ``tools`` or ``prompts``, or none if the server has none. Raises ``ToolError``."""
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
-        before = self.received
-        for _ in range(MAX_PAGES):
-            answer = await self.ask(f"{what}/list", params)
+        before = self._traffic.received
+        for _ in range(MAX_PAGES if getattr(self._capabilities, what) is not None else 0):
+            answer = await self.request(f"{what}/list", params, dict)
             page = answer.get(what)
             if not isinstance(page, list):
                 raise ToolError(f"its list of {what} is none")
-            if self.received - before > MAX_LIST_BYTES:
+            if self._traffic.received - before > MAX_LIST_BYTES:
                 self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
             cursor = answer.get("nextCursor")
@@ -134,12 +138,12 @@ class ServerConnection:
         return found[:MAX_LIST_ENTRIES]
 
 
-async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, str], host: ServerHost) -> str:
+async def keep_connected(how: Launch | Address, guard: Guard, host: ServerHost) -> str:
     """Start or reach a server and keep the connection until it ends. Return why it ended."""
     traffic, problem = Traffic(), "it ended"
     try:
         if isinstance(how, Launch):
-            return await _with_program(how, guard, env, host, traffic)
+            return await _with_program(how, guard, host, traffic)
         async with http_streams(how, traffic) as (read, write):
             await _converse(read, write, host, traffic)
     except* Exception as error:  # noqa: BLE001 - a server must not end the session
@@ -147,7 +151,7 @@ async def keep_connected(how: Launch | Address, guard: Guard, env: Mapping[str, 
     return traffic.fault or traffic.http_fault or problem
 
 
-async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host: ServerHost, traffic: Traffic) -> str:
+async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Traffic) -> str:
     problem, errors = "", b""
 
     async def read_errors(program: GuardedProgram) -> None:
@@ -157,7 +161,7 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
             await traffic.spend(READ_COST + len(piece))
 
     async with (
-        guard.open(how.argv, cwd=how.cwd or host.workspace, env={**env, **how.env}) as program,
+        guard.open(how.argv, cwd=how.cwd or host.workspace, env=how.env) as program,
         trio.open_nursery() as nursery,
     ):
         reader = RowReader(program, traffic)
@@ -172,8 +176,8 @@ async def _with_program(how: Launch, guard: Guard, env: Mapping[str, str], host:
         with trio.move_on_after(ENDING_S):
             problem = traffic.fault or await program.end()
         last_row = "".join(errors.decode(errors="replace").strip().splitlines()[-1:])
-        if beside := last_row.strip() or reader.noise:
-            problem = f"{problem} ({beside})"
+        if detail := last_row.strip() or reader.noise:
+            problem = f"{problem} ({detail})"
         nursery.cancel_scope.cancel()
     return problem
 
@@ -219,24 +223,22 @@ async def _converse(
         root = {"uri": host.workspace.as_uri(), "name": _sendable(host.workspace.name)}
         return types.ListRootsResult.model_validate({"roots": [root]})
 
-    async def told(message: object) -> None:
+    async def on_message(message: object) -> None:
         if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
-            host.on_listed_anew()
+            host.on_list_changed()
 
     dispatcher = JSONRPCDispatcher[Any](read, write)
     session = ClientSession(
         dispatcher=dispatcher,
         elicitation_callback=elicited,
         list_roots_callback=roots,
-        message_handler=told,
+        message_handler=on_message,
         client_info=types.Implementation(name="chain", version=VERSION),
     )
     async with session:
         with trio.move_on_after(most := max(host.start_s, START_S)) as limit:
-            has = (await session.initialize()).capabilities
-            await host.on_connected(
-                ServerConnection(dispatcher, traffic, has.tools is not None, has.prompts is not None)
-            )
+            capabilities = (await session.initialize()).capabilities
+            await host.on_connected(ServerConnection(dispatcher, traffic, capabilities))
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {most:g} s")
         await traffic.gone.wait()

@@ -27,9 +27,8 @@ from support.servers import (
 from chain.config.extras import MCP, install_command
 from chain.config.servers import find_servers
 from chain.errors import ToolError
-from chain.journal.records import ServerTools
-from chain.tools.mcp import offers, server_connection, traffic
-from chain.tools.mcp import running as life
+from chain.tools.mcp import connection, tools, traffic
+from chain.tools.mcp import servers as life
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 
@@ -37,7 +36,7 @@ _patient = pytest.fixture(autouse=True)(without_time_limits)
 @pytest.fixture
 def _ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for how a server has ended as long as it takes."""
-    monkeypatch.setattr(server_connection, "ENDING_S", math.inf)
+    monkeypatch.setattr(connection, "ENDING_S", math.inf)
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ async def test_a_server_starts_in_a_neutral_folder_in_its_cwd_or_beside_the_file
         *find_servers(tmp_path)[0],
     )
     async with running(tmp_path, *servers) as made:
-        await made.servers.settled()
+        await made.servers.wait_settled()
         errors = {view.name: view.error for view in made.servers.views}
     starts = {"own": "/servers", "there": "/docs", "script": "", "other": "/servers", "found": ""}
     assert errors == {name: f"it ended with exit code 0 ({tmp_path}{where})" for name, where in starts.items()}
@@ -105,12 +104,12 @@ async def test_of_five_thousand_tools_two_hundred_are_there(log: Path) -> None:
         assert "more than 200" in made.notices[0]
         prompts = made.servers.views[0].prompts
         assert len(prompts) == 200
-        assert max(len(about) for _, about in prompts) == offers.MAX_SERVER_TEXT
-        made.servers.ask_prompt("h", "greet", ["Ada"], print)
+        assert max(len(about) for _, about in prompts) == tools.MAX_SERVER_TEXT
+        made.servers.request_prompt("h", "greet", ["Ada"], print)
         await until_async(lambda: len(made.notices) == 2)
         assert made.notices[1].startswith("h: no no no")
         assert len(made.notices[1]) < 310
-        made.servers.ask_prompt("h", "p1", ["Ada"], print)  # its arguments are no list
+        made.servers.request_prompt("h", "p1", ["Ada"], print)  # its arguments are no list
         await until_async(lambda: len(made.notices) == 3)
 
 
@@ -136,7 +135,7 @@ async def test_progress_is_told_and_gives_the_call_more_time(log: Path) -> None:
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
         steps = replace(context(log.parent, told.append), extend=lambda: extended.append(None))
-        assert (await made.servers.call("h", "steps", steps, {})).text == "All steps."
+        assert (await made.servers.by_name["h"].call("steps", steps, {})).text == "All steps."
     assert told[0] == "step 1"
     assert len(extended) == 3
 
@@ -227,8 +226,8 @@ async def test_one_that_does_not_start_is_told_once(
     log: Path, act: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traffic, "MAX_MESSAGES_PER_S", 100)
-    monkeypatch.setattr(server_connection, "START_S", 0.5 if act == "silent" else math.inf)
-    monkeypatch.setattr(server_connection, "ENDING_S", math.inf if act == "die-first" else 0.1)
+    monkeypatch.setattr(connection, "START_S", 0.5 if act == "silent" else math.inf)
+    monkeypatch.setattr(connection, "ENDING_S", math.inf if act == "die-first" else 0.1)
     async with running(log.parent, hostile(log, act), hostile(log.with_name("i"), name="i")) as made:
         assert "i__echo" in await made.tools()
         assert "i__echo" in await made.tools()
@@ -259,11 +258,11 @@ async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_serv
 
 
 async def test_its_entry_says_how_long_it_may_take(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_connection, "START_S", 0)
+    monkeypatch.setattr(connection, "START_S", 0)
     monkeypatch.setattr(life, "FIRST_S", 0)
     async with running(log.parent, server({**entry_of(log), "start_s": 1_000, "timeout_s": 7})) as made:
-        offered = (await made.servers.now(ServerTools())).tools
-        assert life.ServerTool(offered[0], made.servers).timeout_s == 7
+        offered = (await made.servers.offer()).tools
+        assert made.servers.tool(offered[0]).timeout_s == 7
 
 
 @pytest.mark.slow
@@ -273,10 +272,10 @@ async def test_one_that_failed_at_its_start_is_tried_again_when_a_run_begins(log
     program.chmod(0o755)
     async with running(log.parent, server({"command": str(program), "args": entry_of(log)["args"]})) as made:
         assert await made.tools() == []
-        await made.servers.settled()
+        await made.servers.wait_settled()
         program.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
         assert await made.tools() == []
-        await made.servers.settled()
+        await made.servers.wait_settled()
         assert "h__echo" in await made.tools()
         assert len(made.notices) == 1
 
@@ -286,8 +285,8 @@ async def test_one_that_always_fails_is_tried_three_times_a_minute(log: Path) ->
     async with running(log.parent, hostile(log, "die-first")) as made:
         for _ in range(6):
             await made.tools()
-            await made.servers.settled()
-        assert len(made.servers._servers["h"]._starts) == 3
+            await made.servers.wait_settled()
+        assert len(made.servers.by_name["h"]._starts) == 3
         assert len(made.notices) == 1
 
 
@@ -299,7 +298,7 @@ async def test_a_change_is_not_lost_where_it_cannot_be_listed_in_time(
     async with running(log.parent, hostile(log, "slow-list")) as made:
         await made.tools()
         await made.call("h__change")
-        await until_async(lambda: made.servers._servers["h"]._changes)
+        await until_async(lambda: made.servers.by_name["h"]._changes)
         assert "h__new" not in await made.tools()
         monkeypatch.setattr(life, "LIST_S", math.inf)
         assert "h__new" in await made.tools()
@@ -359,7 +358,7 @@ async def test_nothing_is_left_of_it(log: Path, acts: tuple[str, ...]) -> None:
 async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
     other = log.with_name("other")
     async with running(log.parent, hostile(log, trust_hints=True), hostile(other, name="i")) as made:
-        offered = {tool.name: tool for tool in (await made.servers.now(ServerTools())).tools}
+        offered = {tool.name: tool for tool in (await made.servers.offer()).tools}
     assert not offered["mcp__h__look"].needs_approval
     assert offered["mcp__h__look"].read_only
     assert all(offered[name].needs_approval for name in ("mcp__h__echo", "mcp__i__look"))
@@ -367,13 +366,13 @@ async def test_hints_count_only_where_they_are_trusted(log: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    initialize = server_connection.ClientSession.initialize
+    initialize = connection.ClientSession.initialize
 
-    async def once(session: server_connection.ClientSession) -> object:
-        monkeypatch.setattr(server_connection.ClientSession, "initialize", initialize)
+    async def once(session: connection.ClientSession) -> object:
+        monkeypatch.setattr(connection.ClientSession, "initialize", initialize)
         raise KeyError
 
-    monkeypatch.setattr(server_connection.ClientSession, "initialize", once)
+    monkeypatch.setattr(connection.ClientSession, "initialize", once)
     async with running(log.parent, hostile(log), hostile(log.with_name("i"), name="i")) as made:
         names = {name.partition("__")[0] for name in await made.tools()}
         assert len(names) == 1
@@ -381,7 +380,7 @@ async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypa
 
 
 async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("server_connection", "streams", "traffic"):
+    for module in ("connection", "streams", "traffic"):
         monkeypatch.delitem(sys.modules, f"chain.tools.mcp.{module}")
     monkeypatch.setitem(sys.modules, "mcp.client.session", None)
     async with running(log.parent, *(hostile(log, name=name) for name in "abcdef")) as made:

@@ -1,7 +1,7 @@
-"""The MCP servers of a session: their starts, what they offer, and their calls.
+"""The MCP servers of a session: their starts, their lists of tools, and their calls.
 
-All start at once, in the background. One that ends is started again at its next call. A changed list of tools counts
-from the next run on, because tools are part of the prefix that services cache.
+All start at once, in the background. A server that ended is started again at its next call. A changed list of tools
+counts from the next run on, because tools are part of the prefix that services cache.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ import trio
 from chain.concurrency.signal import Signal
 from chain.concurrency.threads import Threads, without_collector
 from chain.config.extras import MCP, install_command
-from chain.config.servers import Launch, ToolServer
+from chain.config.servers import Address, Launch, ToolServer
 from chain.errors import ConfigError, ToolError
 from chain.events import OfferedTool
 from chain.journal.records import ServerTools
-from chain.tools.mcp import content, offers
+from chain.tools.mcp import content
+from chain.tools.mcp.tools import MAX_SERVER_TEXT, prompts_of, tools_of
 from chain.tools.tool import ToolContext, ToolOutput
 
 if TYPE_CHECKING:
-    from chain.tools.mcp.server_connection import ServerConnection
+    from chain.tools.mcp.connection import ServerConnection
     from chain.tools.processes.guarded import Guard
 
 FIRST_S = 10.0
@@ -59,20 +60,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """A server as users see it: ``written`` is its command or address, ``error`` the latest error."""
+    """A server as users see it: ``written`` is its command or address, ``error`` the latest error.
+
+    ``prompts`` are names and descriptions. ``left_out`` is a sentence on the tools that were left out.
+    """
 
     name: str
     written: str
     state: State
     tools: tuple[str, ...]
     prompts: tuple[tuple[str, str], ...]
-    """Names and descriptions."""
     error: str
+    left_out: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the servers of a session share: the ``env`` of their programs, and the ``keys`` kept from found ones."""
+class LaunchEnvironment:
+    """What the servers of a session are started with.
+
+    ``folder`` is where programs start, ``env`` their environment. ``environ`` fills in the variables of entries, but
+    ``keys`` only those of the user's own configuration.
+    """
 
     guard: Guard
     workspace: Path
@@ -81,23 +89,32 @@ class Surroundings:
     env: Mapping[str, str] = field(repr=False)
     keys: frozenset[str]
 
-    def start_folder(self, argv: Sequence[str]) -> Path:
-        """Return where a program without ``cwd`` starts, and create it. Raises ``OSError``.
+    def resolve(self, server: ToolServer) -> Launch | Address:
+        """Return how to start or reach a server. Raises ``ConfigError`` and ``OSError``.
 
-        This is ``folder``, where no command can write, or the workspace if the program names a script there.
+        A program without ``cwd`` starts in ``folder``, where no command can write, or in the workspace if its arguments
+        name a script there.
         """
-        if any(os.path.isfile(self.workspace / each) for each in argv if _SCRIPT.fullmatch(each)):
-            return self.workspace
-        os.makedirs(self.folder, 0o700, exist_ok=True)
-        return self.folder
+        how = server.filled(self.environ, self.keys)
+        if isinstance(how, Address):
+            return how
+        cwd = how.cwd
+        if cwd is None and any(os.path.isfile(self.workspace / arg) for arg in how.argv if _SCRIPT.fullmatch(arg)):
+            cwd = self.workspace
+        if cwd is None:
+            os.makedirs(cwd := self.folder, 0o700, exist_ok=True)
+        return replace(how, env={**self.env, **how.env}, cwd=cwd)
 
 
 class Servers:
     """The servers of one session. ``run`` imports the client and starts them."""
 
-    def __init__(self, servers: Iterable[ToolServer], around: Surroundings, notice: Callable[[str], None]) -> None:
-        self._servers = {server.name: _Running(server, around) for server in servers}
+    def __init__(
+        self, servers: Iterable[ToolServer], environment: LaunchEnvironment, notice: Callable[[str], None]
+    ) -> None:
+        self.by_name = {server.name: ManagedServer(server, environment) for server in servers}
         self._notice = notice
+        self._noticed: set[str] = set()
         self._is_first = True
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
@@ -106,7 +123,7 @@ class Servers:
         """Start all servers and serve until ``end``."""
         with self._scope:
             async with trio.open_nursery() as self._nursery:
-                for server in self._servers.values():
+                for server in self.by_name.values():
                     self._nursery.start_soon(server.run)
 
     def end(self) -> None:
@@ -116,45 +133,36 @@ class Servers:
     @property
     def views(self) -> tuple[ServerView, ...]:
         """The current state of each server."""
-        return tuple(server.view for server in self._servers.values())
+        return tuple(server.view for server in self.by_name.values())
 
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Sentences on the tools that were left out."""
-        return tuple(filter(None, (server.left_out for server in self._servers.values())))
-
-    def timeout_of(self, server: str) -> float | None:
-        """Return the time limit of a server's calls in seconds, if its entry has one."""
-        return self._servers[server].server.timeout_s if server in self._servers else None
-
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait until each server has started or failed."""
-        for server in self._servers.values():
+        for server in self.by_name.values():
             await server.settled.wait()
 
-    async def now(self, latest: ServerTools) -> ServerTools:
+    async def offer(self) -> ServerTools:
         """Return the tools for a new run. The first run waits for servers that are still starting."""
         begun = trio.current_time()
-        for server in self._servers.values() if self._is_first else ():
+        for server in self.by_name.values() if self._is_first else ():
             with trio.CancelScope(deadline=begun + (server.start_s or FIRST_S)):
                 await server.settled.wait()
         with trio.move_on_after(LIST_S):
-            for server in self._servers.values():
-                await server.list_anew()
+            for server in self.by_name.values():
+                await server.refresh()
         self._is_first = False
-        for server in self._servers.values():
-            for sentence in server.news():
-                self._notice(sentence)
+        for server in self.by_name.values():
+            for sentence in server.notices:
+                if sentence not in self._noticed:
+                    self._noticed.add(sentence)
+                    self._notice(sentence)
             server.try_again()
-        return ServerTools(tuple(tool for server in self._servers.values() for tool in server.tools))
+        return ServerTools(tuple(tool for server in self.by_name.values() for tool in server.tools))
 
-    async def call(self, server: str, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call a tool by its name at the server. Raises ``ToolError``."""
-        if server not in self._servers:
-            raise ToolError(f"There is no server {server} any more.")
-        return await self._servers[server].call(tool, context, input)
+    def tool(self, offered: OfferedTool) -> ServerTool:
+        """Return an offered tool as a ``Tool``."""
+        return ServerTool(offered, self.by_name.get(offered.server))
 
-    def ask_prompt(
+    def request_prompt(
         self,
         server: str,
         prompt: str,
@@ -164,14 +172,14 @@ class Servers:
     ) -> None:
         """Request a prompt, and pass its text to ``then``, or an error to ``failed`` or as a notice."""
 
-        async def ask() -> None:
+        async def request() -> None:
             try:
-                then(await self._servers[server].prompt(prompt, words))
+                then(await self.by_name[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), offers.MAX_SERVER_TEXT)}")
+                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), MAX_SERVER_TEXT)}")
 
         assert self._nursery is not None
-        self._nursery.start_soon(ask)
+        self._nursery.start_soon(request)
 
 
 @dataclass(eq=False, slots=True)
@@ -182,81 +190,83 @@ class _ActiveCall:
     asking: list[trio.CancelScope] = field(default_factory=list)
 
 
-class _Running:
+class ManagedServer:
     """One server, through all its starts. It has at most one connection."""
 
-    def __init__(self, server: ToolServer, around: Surroundings) -> None:
+    def __init__(self, server: ToolServer, environment: LaunchEnvironment) -> None:
         self.server = server
-        self.workspace = around.workspace
+        self.workspace = environment.workspace
         self.start_s = server.start_s or 0.0
         self.tools: tuple[OfferedTool, ...] = ()
         """The tools of the latest connection."""
         self.settled = trio.Event()
         """Set unless the server is starting."""
-        self._around = around
+        self._environment = environment
         self._prompts: tuple[Mapping[str, Any], ...] = ()
         self._shown_prompts: tuple[tuple[str, str], ...] = ()
         self._connection: ServerConnection | None = None
-        self._error = ""
-        self.left_out = ""
-        self._told: set[str] = set()
+        self._error = self._left_out = ""
         self._wanted = Signal()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
         """Times of its latest restarts."""
         self._changes = self._listed = 0
         """How often its lists have changed, and the change that the latest lists include."""
-        self._explained = trio.Event()
-        """Set when ``_error`` says why the connection ended."""
         self._asking = trio.Lock()
         self._calls: list[_ActiveCall] = []
 
     @property
-    def view(self) -> ServerView:
-        state: State = "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
-        names = tuple(tool.name for tool in self.tools)
-        return ServerView(self.server.name, self.server.written, state, names, self._shown_prompts, self._error)
+    def state(self) -> State:
+        """Whether it is starting, has a connection, or has ended."""
+        return "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
 
-    def news(self) -> Iterator[str]:
-        """Yield the sentences that the user has not seen yet."""
-        name, told = self.server.name, ""
-        if self.settled.is_set() and self._connection is None:
+    @property
+    def view(self) -> ServerView:
+        """The server as users see it."""
+        names = tuple(tool.name for tool in self.tools)
+        name, written = self.server.name, self.server.written
+        return ServerView(name, written, self.state, names, self._shown_prompts, self._error, self._left_out)
+
+    @property
+    def notices(self) -> Iterator[str]:
+        """The sentences that the user should see."""
+        name = self.server.name
+        if self.state == "ended":
             again = "; its next call starts it again" if self.tools else ""
-            told = f"The server {name} is not there: {self._error}{again}"
-        elif not self.settled.is_set() and not self._error:
+            yield f"The server {name} is not there: {self._error}{again}"
+        elif self.state == "starting" and not self._error:
             late = f"The server {name} has not started within {self.start_s or FIRST_S:g} s"
-            told = f"{late}: what begins goes without it until it has."
-        for sentence in filter(None, (told, self.left_out)):
-            if sentence not in self._told:
-                self._told.add(sentence)
-                yield sentence
+            yield f"{late}: what begins goes without it until it has."
+        if self._left_out:
+            yield self._left_out
 
     async def run(self) -> None:
+        """Start the server, and start it again whenever that is requested."""
         while True:
             await self._wanted.wait()
             try:
                 keep_connected = await _IMPORTS.run(_import_client)
-                how = self.server.filled(self._around.environ, self._around.keys)
-                if isinstance(how, Launch) and how.cwd is None:
-                    how = replace(how, cwd=await _THREADS.run(partial(self._around.start_folder, how.argv)))
-                ended = await keep_connected(how, self._around.guard, self._around.env, self)
+                how = await _THREADS.run(partial(self._environment.resolve, self.server))
+                ended = await keep_connected(how, self._environment.guard, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
-            self._error = content.in_a_row(ended, offers.MAX_SERVER_TEXT)
-            self._connection = None
-            self._explained.set()
+            self._error = content.in_a_row(ended, MAX_SERVER_TEXT)
+            if self._connection is not None:
+                self._connection.explained.set()
+                self._connection = None
             self.settled.set()
 
     async def on_connected(self, connection: ServerConnection) -> None:
         """List what a new connection offers. Raises ``ToolError``."""
         await self._list(connection)
-        self._connection, self._explained = connection, trio.Event()
+        self._connection = connection
         self.settled.set()
 
-    def on_listed_anew(self) -> None:
+    def on_list_changed(self) -> None:
+        """Note that tools or prompts have changed."""
         self._changes += 1
 
-    async def list_anew(self) -> None:
+    async def refresh(self) -> None:
         """List tools and prompts again if they have changed."""
         if self._listed != self._changes and self._connection is not None:
             with suppress(ToolError):  # the next run tries again
@@ -264,7 +274,7 @@ class _Running:
 
     def try_again(self) -> None:
         """Restart a server without tools, because no call can. The next run gets its tools."""
-        if self.settled.is_set() and self._connection is None and not self.tools and not self._wait_s():
+        if self.state == "ended" and not self.tools and not self._wait_s():
             self._start_again()
 
     def _start_again(self) -> None:
@@ -279,18 +289,17 @@ class _Running:
 
     async def _list(self, connection: ServerConnection) -> None:
         changes = self._changes
-        tools = await connection.listed("tools") if connection.has_tools else []
-        prompts = await connection.listed("prompts") if connection.has_prompts else []
-        judge = partial(offers.tools_of, self.server, tools)
-        self.tools, self.left_out = await _THREADS.run(judge, abandon_on_cancel=True)
-        self._prompts, self._shown_prompts = await _THREADS.run(partial(offers.prompts_of, prompts))
+        tools, prompts = await connection.listed("tools"), await connection.listed("prompts")
+        check = partial(tools_of, self.server, tools)
+        self.tools, self._left_out = await _THREADS.run(check, abandon_on_cancel=True)
+        self._prompts, self._shown_prompts = await _THREADS.run(partial(prompts_of, prompts))
         self._listed = changes
 
     async def _connect(self) -> ServerConnection:
         """Return the connection, after a restart if needed. Raises ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
-            await self._explained.wait()
-        if self.settled.is_set() and self._connection is None:
+            await self._connection.explained.wait()
+        if self.state == "ended":
             if wait_s := self._wait_s():
                 why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
                 again = f"it may be tried again in {math.ceil(wait_s)} s"
@@ -302,43 +311,44 @@ class _Running:
         return self._connection
 
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        told_at = -math.inf
+        """Call a tool by its name at the server. Raises ``ToolError``."""
+        reported_at = -math.inf
 
-        async def told(progress: float, total: float | None, message: str | None) -> None:
-            nonlocal told_at
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal reported_at
             context.extend()
-            if (now := trio.current_time()) >= told_at + PROGRESS_S:
-                told_at = now
-                said = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-                context.progress(said[: offers.MAX_SERVER_TEXT])
+            if (now := trio.current_time()) >= reported_at + PROGRESS_S:
+                reported_at = now
+                text = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+                context.progress(text[:MAX_SERVER_TEXT])
 
         call = _ActiveCall(context)
         self._calls.append(call)
         try:
-            return await self._ask("tools/call", {"name": tool, "arguments": dict(input)}, content.output_of, told)
+            return await self._request(
+                "tools/call", {"name": tool, "arguments": dict(input)}, content.output_of, report
+            )
         finally:
             self._calls.remove(call)
             for scope in call.asking:
                 scope.cancel()
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         params: Mapping[str, Any],
-        read: Callable[[dict[str, Any]], T],
+        convert: Callable[[dict[str, Any]], T],
         progress: Any = None,  # noqa: ANN401
     ) -> T:
-        """Return what ``read`` makes of the answer to a request. Raises ``ToolError``.
+        """Return the converted result of a request. Raises ``ToolError``.
 
         The request is repeated once if a restarted server refused it.
         """
         was_refused = False
         while True:
             connection = await self._connect()
-            before = connection.received
             try:
-                result = await connection.ask(method, params, progress)
-                break
+                return await connection.request(method, params, convert, progress)
             except content.NotCarriedOutError as error:
                 if was_refused:
                     raise ToolError(f"The server refuses it in a new session, too: {error}") from None
@@ -347,12 +357,9 @@ class _Running:
                 if not connection.is_gone:
                     raise
                 with trio.move_on_after(WHY_S):
-                    await self._explained.wait()
+                    await connection.explained.wait()
                 name, why = self.server.name, self._error or str(error)
                 raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
-        if connection.is_little_since(before):
-            return read(result)
-        return await _THREADS.run(partial(read, result), abandon_on_cancel=True)
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
         """Return the text of a prompt, with words as its arguments. Raises ``ToolError``."""
@@ -369,7 +376,7 @@ class _Running:
         if wanted and len(words) > len(wanted):  # the last argument gets the rest
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
-        return await self._ask("prompts/get", params, content.messages_text)
+        return await self._request("prompts/get", params, content.messages_text)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
         """Ask the user a question of the server, as part of the latest call. Return the action and the answers."""
@@ -387,7 +394,7 @@ def _import_client() -> Callable[..., Any]:
     """Import the client. Raise ``ToolError`` if it is not installed."""
     try:
         with without_collector():
-            from chain.tools.mcp.server_connection import keep_connected
+            from chain.tools.mcp.connection import keep_connected
     except ImportError as error:
         why = "" if isinstance(error, ModuleNotFoundError) else f" ({error})"
         raise ToolError(f"servers need the extra mcp: {install_command(MCP)}{why}") from None
@@ -395,23 +402,30 @@ def _import_client() -> Callable[..., Any]:
 
 
 class ServerTool:
-    """A tool of a server, as a ``Tool``."""
+    """A tool of a server, as a ``Tool``. ``server`` is ``None`` if the session has no such server any more."""
 
-    def __init__(self, offered: OfferedTool, servers: Servers) -> None:
+    def __init__(self, offered: OfferedTool, server: ManagedServer | None) -> None:
         self.name = offered.name
         self.description = offered.description
         self.input_schema = offered.input_schema
         self.read_only = offered.read_only
         self.needs_approval = offered.needs_approval
-        self.timeout_s = servers.timeout_of(offered.server)
+        self.timeout_s = None if server is None else server.server.timeout_s
         self._offered = offered
-        self._servers = servers
+        self._server = server
 
     def check(self, input: Mapping[str, Any]) -> None:
-        """Raise ``ToolError`` if required input is missing, or there is input that the tool does not have."""
-        if why := offers.mistake(self.name, self.input_schema, input):
-            raise ToolError(why)
+        """Raise ``ToolError`` if a key of the input is missing or unknown. The server checks the rest."""
+        schema = self.input_schema
+        is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+        faults = [f"{key} is missing" for key in schema.get("required", ()) if key not in input]
+        if is_closed:
+            faults += [f"there is no {key}" for key in input if key not in schema.get("properties", {})]
+        if faults:
+            raise ToolError(f"The input of {self.name} does not fit its schema: {'; '.join(faults)}.")
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
         """Call the server. Raises ``ToolError``."""
-        return await self._servers.call(self._offered.server, self._offered.tool, context, input)
+        if self._server is None:
+            raise ToolError(f"There is no server {self._offered.server} any more.")
+        return await self._server.call(self._offered.tool, context, input)
