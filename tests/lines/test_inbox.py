@@ -257,7 +257,7 @@ async def test_after_the_disk_failed_every_line_is_refused_and_none_is_told_as_w
     synced.put("hello")
     await wait_all_tasks_blocked()
 
-    assert "not safe on the disk" in synced.refused("again")
+    assert "could not be flushed to disk" in synced.refused("again")
     assert synced.of(events.LineQueued) == []
     assert texts(synced.inbox.drain_all()) == ["hello"], "it can still be given back"
 
