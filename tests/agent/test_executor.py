@@ -167,7 +167,7 @@ async def test_a_model_may_refuse_what_no_handler_can_set() -> None:
         await say_while_tool_runs(session, gate, "how is it going?")
         assert session.result.status == "done"
         [notice] = session.of(events.Notice)
-        assert "the service refused temperature, which" in notice.message
+        assert "the service refused temperature, so it is not sent" in notice.message
 
 
 @dataclass(frozen=True, slots=True)
