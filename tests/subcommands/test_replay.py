@@ -91,7 +91,7 @@ def torn(rows: list[bytes]) -> list[bytes]:
         (
             orphaned,
             1,
-            "what records of the journal refer to is missing",
+            "records of the journal refer to missing ones",
             "The same as far as the journal can be read: ",
         ),
         (torn, 0, "the last record of the journal is incomplete, as after a crash", "The same: "),
