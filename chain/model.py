@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from chain.messages import Message, Overrides, StopReason, Usage
 
 Memory: TypeAlias = dict[object, Any]
-"""What models store about one conversation between its requests, each under a key of its own, such as itself.
+"""Data that models store about one conversation between its requests, each under a key of its own, such as itself.
 
 The memory belongs to the conversation, since several conversations may share a model.
 """

@@ -38,7 +38,7 @@ MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits on the depth of the tree, on agents at work below the main agent, and on kept finished agents."""
+    """The limits on the tree: its depth, the agents at work below the main agent, and the finished agents kept."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -145,7 +145,7 @@ class Children:
         """Run an agent with a task, and return its answer. Without ``kept`` it is a new agent. Raise ``ToolError``."""
         # A now line may have cancelled the call while it waited for the agent.
         await trio.lowlevel.checkpoint_if_cancelled()
-        # No await from here to the run, so that the limits hold.
+        # No await from here to the run, so that no other call passes the same limits meanwhile.
         self._check_limits(parent)
         try:
             spec = self._make_spec(kind, name, parent.agent.spec, call_id)

@@ -33,7 +33,7 @@ The effect of each act of the user depends on the position of the run (in any st
 
 ``Run`` exists from the step in which a line starts it, so a stop before the loop's first step is not lost. A now line
 cancels only scopes that exist, so nothing is awaited or emitted between the last check of the inbox and ``cut_by``,
-which creates one. What a stop or an interrupt leaves incomplete is completed outside the cancelled scope, in ``_end``,
+which creates one. After a stop or an interrupt the conversation is completed outside the cancelled scope, in ``_end``,
 before any listener receives the end of the run. ``tool_calls`` describes what happens to a started tool.
 
 On a full disk, which may be temporary (a failed sync is final, see ``Journal.failure``):

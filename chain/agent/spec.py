@@ -141,7 +141,10 @@ class AgentContext:
         return self.state.history.fill
 
     def append(self, message: Message, *, is_cut: bool = False) -> Projected:
-        """Commit a message. ``is_cut``: the message is the shown part of a reply that a now line cancelled."""
+        """Commit a message to the conversation.
+
+        ``is_cut``: it is the shown part of a reply that a now line cancelled.
+        """
         return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
 
     def commit(self, record: records.Message) -> Projected:

@@ -58,7 +58,7 @@ class CompactionRules:
     """The settings of compaction.
 
     ``at`` is the share of the window that may be full; with ``None`` only the user starts a compaction. ``keep`` is the
-    share for the latest messages afterwards. ``prompt`` may contain ``${focus}``, the user's emphasis.
+    share of the window for the latest messages afterwards. ``prompt`` may contain ``${focus}``, the user's emphasis.
     """
 
     at: float | None = 0.9

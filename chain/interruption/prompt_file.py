@@ -62,7 +62,7 @@ class PromptFile:
         self._named_at = named_at
         self._within = within
         self._state: _FileState | None = None
-        self._override_prompt = BUILT_IN_PROMPT
+        self._prompt = BUILT_IN_PROMPT
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
         """Return the current prompt, and an error if the file cannot be used.
@@ -70,17 +70,17 @@ class PromptFile:
         The error is returned once for each state of the file. The call blocks for a bounded read.
         """
         state = self._read_state()
-        mistake = self._override_prompt.mistake
+        mistake = self._prompt.mistake
         if state != self._state:
             # The state is read before the content, so that a write in between makes the next call read again.
             self._state, mistake = state, None
             try:
-                self._override_prompt = self._load(state)
+                self._prompt = self._load(state)
             except ConfigError as error:
                 mistake = error
         if mistake is not None:
-            self._override_prompt = BUILT_IN_PROMPT
-        return self._override_prompt, mistake
+            self._prompt = BUILT_IN_PROMPT
+        return self._prompt, mistake
 
     def apply_rules(self, line: Line) -> tuple[Line, InterruptionPrompt, ConfigError | None]:
         """Return the line changed by the rules, the prompt for it, and the error of ``current``.

@@ -366,7 +366,7 @@ class RequestEnded(_Typed):
 
 @_record("compact")
 class CompactionAsked(_Typed):
-    """The user asks for a compaction. ``focus`` is what the user said matters."""
+    """The user asks for a compaction. ``focus`` is the user's emphasis, or empty."""
 
     agent: str
     focus: str = _brief("")

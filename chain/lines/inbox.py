@@ -91,7 +91,7 @@ class Inbox:
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent)
 
     def drain(self) -> tuple[Accepted, ...]:
-        """Take all waiting lines except follow-ups, in the order of acceptance."""
+        """Take and return all waiting lines except follow-ups, in the order of acceptance."""
         return self._take(lambda a: a.line.kind != "follow-up")
 
     def next_follow_up(self) -> Accepted | None:
@@ -101,11 +101,11 @@ class Inbox:
         return oldest
 
     def drain_todos(self) -> tuple[Accepted, ...]:
-        """Take the todo lines, which need no model call."""
+        """Take and return the todo lines, which need no model call."""
         return self._take(lambda a: a.line.kind == "todo")
 
     def drain_all(self) -> tuple[Accepted, ...]:
-        """Take all waiting lines."""
+        """Take and return all waiting lines."""
         return self._take(lambda _: True)
 
     def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:

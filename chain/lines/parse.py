@@ -36,7 +36,7 @@ MAX_LINE = 100_000
 Kind: TypeAlias = Literal[
     "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
 ]
-"""What a line is, by the table above."""
+"""The kind of a line, by the table above."""
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
 """When a line is delivered, weakest first.
@@ -97,7 +97,7 @@ PlanCommand: TypeAlias = AddTask | CompleteTask | FailTask | ListTasks | ClearTa
 """A change or a query of the plan that code carries out without the model."""
 
 AdjustmentType: TypeAlias = Literal["focus_query", "skip_source", "add_source", "drop_criterion", "preference"]
-"""What a running tool should change. The names are those of the tool interface."""
+"""The change that guidance asks of a running tool. The names are those of the tool interface."""
 
 
 @dataclass(frozen=True, slots=True)

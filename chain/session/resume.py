@@ -46,7 +46,7 @@ MAX_PAST = 1_000
 class ReadBack:
     """The result of reading a journal: the state, the latest events, sentences about faults, and the last ``seq``.
 
-    ``past`` contains up to one event more than is shown again, which says whether there are earlier ones.
+    ``past`` contains one event more than is shown again if there are earlier ones.
     """
 
     state: RestoredState

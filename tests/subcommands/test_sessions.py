@@ -197,7 +197,7 @@ def test_one_that_another_process_has_open_is_marked_and_stays(kept: Path) -> No
         (["show", "a", "b"], ["needs one id"]),
         (["list", "a"], ["chain sessions list has no arguments"]),
         (["show", "zzz"], ["no session 'zzz'", "chain sessions list"]),
-        (["export", "2"], ["matches 2 sessions", "write more"]),
+        (["export", "2"], ["matches 2 sessions", "give more of the id"]),
         (["export", "zzz", "--format", "xml"], ["--format", "md, json or html"]),
         (["export", "zzz", "--output", "x"], ["no session 'zzz'"]),
         (["delete", "zzz"], ["no session 'zzz'"]),
