@@ -1,16 +1,16 @@
 """Run ReAct chains, and let people type while they run.
 
-A line of input walks down through the packages, and events come back up::
+A line of input passes down through the packages, and events come back up::
 
     submit ──line──> inbox ──safe point──> delivery ──compose──> history ──request──> model
                                               │                                         │
     feed, listen <──────── events <───────────┴──────────────── deltas <────────────────┘
 
-``app`` opens a ``Chain``. Below it, each above the next: ``session`` (the journal, the runs, the feeds), ``agent``
-(the loop, the conversation, the calls, the tree of agents), ``tools`` and ``interruption`` (the handler prompt),
-``lines`` (what a line says, its receipt, its channel), ``records``, ``events``, ``messages``. Models live in
-``providers`` and keep to ``model``; ``config`` stands aside. Importing this package imports nothing else of it: each
-name is fetched when it is first asked for, so that a program shows its prompt before it pays for the rest.
+``app`` opens a ``Chain``. Below it are, in this order: ``session`` (the runs, the state, the feeds), ``agent`` (the
+loop, the conversation, the calls, the tree of agents), ``tools`` and ``interruption`` (the handler prompt), ``lines``
+(parsing, receipts, the inbox), ``journal`` (the records), ``events`` and ``messages``. ``providers`` implement
+``model``, and only ``app`` uses them. ``config`` is used by several of these. Importing this package imports no other
+module of it: each name is imported when it is first used, so that the prompt of a program appears early.
 """
 
 from importlib import import_module
@@ -54,9 +54,9 @@ _HOMES = {
     "session.store": ("FileStore", "Store"),
     "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "ToolOutput", "tool"),
 }
-"""The imports above once more, as they are made when the program runs."""
+"""The names of the imports above, by module, for the imports at run time."""
 
-if not TYPE_CHECKING:  # a type checker that saw this function would take any name for one of ours
+if not TYPE_CHECKING:  # with this function a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         for module, names in _HOMES.items():

@@ -1,8 +1,8 @@
 """The interface of a session for front ends: lines in, events out.
 
 ``submit`` routes a line in one synchronous step in the trio thread. It answers blank lines, commands, and a stop when
-nothing runs; ``session.intake`` does the rest. So a line that races with the end of a run interrupts that run or starts
-a new one, and is never lost.
+nothing runs; ``session.intake`` handles all other lines. So a line that races with the end of a run interrupts that run
+or starts a new one, and is never lost.
 """
 
 from __future__ import annotations
@@ -47,36 +47,36 @@ if TYPE_CHECKING:
 __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
 
 CLOSING_S = 5.0
-"""Grace period for tools that shield themselves from cancellation."""
+"""The grace period, in seconds, for tools that shield themselves from cancellation."""
 
 
 def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:
-    """Return the images of a line, or why it cannot have them."""
+    """Return the images of a line, or the reason why they are refused."""
     if len(images) > MAX_NAMED:
         return f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
     if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_NAMED_BYTES:
         return f"the images of the line have more than {MAX_NAMED_BYTES:,} bytes"
     found = []
     for each in images:
-        if isinstance(each, Image):  # one of another session
+        if isinstance(each, Image):  # an image of another session
             found.append(each)
             continue
         name, content = each
         if len(content) > MAX_WHOLE:
             return f"{name} has {len(content):,} bytes, and the limit of an image is {MAX_WHOLE:,}"
         if (image := image_of(name, content)) is None:
-            return f"{name} is no image of a kind that can be sent: PNG, JPEG, GIF or WebP"
+            return f"{name} is not an image that can be sent (PNG, JPEG, GIF or WebP)"
         found.append(image)
     return tuple(found)
 
 
 class Chain:
-    """A session that accepts lines and runs chains. Opened by ``open_chain``.
+    """A session that accepts lines and runs chains. ``open_chain`` opens one.
 
     A front end uses it in three ways, all in the trio thread. None of them waits for another:
 
-    - Send lines (``submit``, which decides at once; ``origin`` says which input a line came from and returns to) and
-      commands (``interrupt``, ``lines.drop``, ``use_model``).
+    - Send lines (``submit``, which decides at once; a refused line is returned to its ``origin``) and commands
+      (``interrupt``, ``lines.drop``, ``use_model``).
     - Receive events: from a ``feed``, at the front end's own pace, or by ``listen``, in the step of each event. A late
       subscriber shows ``standing`` first. A front end that resumes a session shows ``resumed.past`` first.
     - Answer questions: ``answering`` promises answers, ``answer`` gives one.
@@ -112,17 +112,17 @@ class Chain:
         self.runs = session
         self.state = session.state
         self.resumed = resumed
-        """The earlier events of a resumed session, and what has changed since; ``None`` for a new session."""
+        """The earlier events of a resumed session, and its changes since; ``None`` for a new session."""
         workspace = str(shared.workspace)
         self.init = events.Init(session=journal.id, version=VERSION, model=spec.model.name, workspace=workspace)
-        """The first event of a feed that begins now. It names the model of the next run."""
+        """The first event of a new feed. It names the model of the next run."""
         self._has_wound_down = False
         self._standing = Snapshot()
         for event in self.state.waiting():
             self._standing.update(event)
         audience.listen(self._standing.update)
 
-    # ------------------------------------------------------------------------------------------------- lines in
+    # ------------------------------------------------------------------------------------------------- lines
 
     def submit(
         self,
@@ -135,11 +135,11 @@ class Chain:
         to: str = "",
         images: Sequence[tuple[str, bytes] | Image] = (),
     ) -> Submitted:
-        """Accept a line, or refuse it. Call it in the trio thread.
+        """Accept a line, or refuse it, and return the result. Call it in the trio thread.
 
-        ``urgency`` marks it by other means than a ``!``; ``id`` is the sender's own id for it, unique in the session;
-        ``local=False`` makes a leading ``/`` plain text; ``origin`` is where it came from; ``to`` names its agent;
-        ``images`` go along with it, each a name and its content: PNG, JPEG, GIF or WebP.
+        ``urgency`` sets the urgency without a ``!``. ``id`` is the sender's own id for the line, unique in the session.
+        ``local=False`` makes a leading ``/`` plain text. ``origin`` is the source of the line. ``to`` names the agent.
+        ``images`` are sent with the line, each as a name and its content: PNG, JPEG, GIF or WebP.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         sent = Sent(line, id, origin, to)
@@ -165,9 +165,9 @@ class Chain:
         return self._intake.start(sent)
 
     def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> Submitted:
-        """Start a run with a query that is not parsed. Refused while a run is active.
+        """Start a run with a query that is not parsed. The query is refused while a run is active.
 
-        Without ``names_files`` an ``@path`` in the query attaches no file: use it for text of others.
+        Without ``names_files`` an ``@path`` in the query attaches no file: use it for text that the user did not write.
         """
         query = query.encode(errors="replace").decode()
         message = query.strip()
@@ -187,21 +187,21 @@ class Chain:
         return self.runs.interrupt()
 
     def leave(self) -> None:
-        """Accept no more lines and interrupt the run. Waiting lines stay queued for when the session is resumed."""
+        """Accept no more lines and interrupt the run. Waiting lines stay queued until the session is resumed."""
         self.runs.leave()
 
     def keep_draft(self, text: str) -> None:
-        """Record what the user was typing, for when the session is resumed."""
+        """Record the text in the editor, for when the session is resumed."""
         if text != ("" if self.resumed is None else self.resumed.draft):
             self._shared.journal.record_if_possible(Draft(text))
 
     # ------------------------------------------------------------------------------------------------ questions
 
     def answering(self, agent: str = "") -> Answerer:
-        """Promise to answer questions until the ``Answerer`` is closed. It is a context manager, too.
+        """Promise to answer questions until the returned ``Answerer``, a context manager, is closed.
 
-        While no one promises that, approvals are denied and choices are left to the model, immediately. With ``agent``
-        the promise covers only the questions of that agent.
+        Without such a promise, approvals are denied and choices are left to the model, immediately. With ``agent`` the
+        promise covers only the questions of that agent.
         """
         return self.questions.answering(agent)
 
@@ -237,9 +237,9 @@ class Chain:
     # ------------------------------------------------------------------------------------------- between the runs
 
     def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
-        """Ask another model from the next run on. An active run continues with its own.
+        """Use another model from the next run on. An active run continues with its own.
 
-        ``retries`` go with the model; ``None`` leaves them unchanged. The chain closes the model when it closes.
+        ``retries`` belong to the model; ``None`` leaves them unchanged. The chain closes the model when it closes.
         Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed then.
         """
         self.runs.use_model(model, retries)
@@ -257,7 +257,7 @@ class Chain:
         """Import the libraries of the first tool call, in a thread. May be cancelled at any time."""
         await trio.to_thread.run_sync(import_checks, abandon_on_cancel=True)
 
-    # ------------------------------------------------------------------------------------------------- facts out
+    # ------------------------------------------------------------------------------------------- state and events
 
     def starts_agent(self, call: events.ToolCall) -> bool:
         """Return whether a call that has just started starts another agent."""
@@ -267,12 +267,12 @@ class Chain:
 
     @property
     def agents(self) -> tuple[AgentView, ...]:
-        """The agents at work, each before those that work for it, then those that have finished and can be asked."""
+        """The agents at work, each before those that work for it, then the finished agents that can be asked."""
         return (*(node.view() for node in self._tree.main.all()), *self.runs.children.finished)
 
     @property
     def window(self) -> WindowView:
-        """What fills the context window of the main agent's model."""
+        """The content of the context window of the main agent's model."""
         return self.runs.executor.compaction.view()
 
     @property
@@ -313,7 +313,7 @@ class Chain:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is active, or about to take its first step."""
+        """Whether a run is active. A run is active before its first step."""
         return self.runs.active is not None
 
     def feed(self) -> Feed:
@@ -329,18 +329,20 @@ class Chain:
         return self._standing.events
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with each event, in the step in which it happens. It may submit lines, but must not block.
+        """Call ``listener`` with each event, in the step in which it happens.
+
+        The listener may submit lines, but must not block.
 
         If it raises, the other listeners still receive the event, and the run continues. The first error of each
-        listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``.
-        An error that is no ``Exception``, such as ``SystemExit``, ends the block at once.
+        listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``. An
+        exception that is no ``Exception``, such as ``SystemExit``, ends the block at once.
         """
         self._audience.listen(listener)
 
-    # ------------------------------------------------------------------------------------------------ inside
+    # ------------------------------------------------------------------------------------------ status and closing
 
     def status(self) -> str:
-        """Return what the chain is doing, in one line."""
+        """Return a one-row description of the current state."""
         run = self.runs.active
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         if below := sum(1 for _ in self._tree.main.all()) - 1:
@@ -352,24 +354,24 @@ class Chain:
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
 
     def stop_accepting(self) -> None:
-        """Refuse all lines from now on: the chain is about to be closed."""
+        """Refuse all lines from now on, because the chain is about to be closed."""
         self.runs.is_closing = True
 
     async def wind_down(self) -> None:
         """Refuse lines, interrupt the active run, and wait up to ``CLOSING_S`` until its end has been emitted."""
         if not self._has_wound_down:
             self._has_wound_down = True
-            # A cancellation from outside must not cost the run its end, for which there is a bound.
+            # Shielded, so that a cancellation from outside does not lose the end of the run.
             with trio.move_on_after(CLOSING_S, shield=True):
                 await self.runs.end_runs()
 
     async def close(self) -> None:
         """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""
         await self.wind_down()
-        # The record must not end before the run that it is of: a tool that shields itself is waited for.
+        # The journal must not be closed before the run has ended, even if a tool shields itself.
         with trio.CancelScope(shield=True):
             await self.runs.wait_idle()
-        # Models and the journal are closed also where the block was cancelled; a disk that hangs has a bound.
+        # Shielded, since models and the journal must be closed after a cancellation; limited, since a disk may hang.
         with trio.move_on_after(CLOSING_S, shield=True):
             await self.runs.close()
         self._audience.close()

@@ -1,20 +1,20 @@
-"""The exceptions of this package, split by whose doing each one was.
+"""The exceptions of this package, split by who can fix them.
 
 ::
 
     ChainError
-    ├── UserError            the user can mend it: a file, a key, a flag, a command
+    ├── UserError            the user can fix it: a file, a key, a flag, a command
     │   ├── ConfigError      the configuration or a prompt file
-    │   │   └── UnreadableFile  one of its files is not there, or cannot be opened
+    │   │   └── UnreadableFile  one of its files is missing or cannot be opened
     │   └── SessionError     the session's file or its lock
-    ├── ModelError           the model's service failed, or answered what cannot be used
-    │   └── ParameterRefused the service does not accept a parameter that was sent
-    ├── ToolError            a tool could not do what it was asked; the model reads why and goes on
-    │   └── PlanError        a plan operation that makes no sense, such as a task number that does not exist
+    ├── ModelError           the model's service failed, or its answer cannot be used
+    │   └── ParameterRefused the service does not accept a request parameter
+    ├── ToolError            a tool could not do what it was asked; the model reads why and continues
+    │   └── PlanError        an invalid plan operation, such as a task number that does not exist
     ├── JournalError         a record could not be written
     └── ConversationError    our bug: a message that the conversation does not allow here
 
-An exception of any other type that leaves this package is our bug, and keeps its traceback.
+Any other exception that leaves this package is our bug, and is shown with its traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
-"""How a message begins that has its file as the subject."""
+"""The first words of messages that have their file as the subject."""
 
 
 class ChainError(Exception):
@@ -31,10 +31,10 @@ class ChainError(Exception):
 
 
 class UserError(ChainError):
-    """Something that the user can mend, said in one sentence that names the place and what to do.
+    """An error that the user can fix, in one sentence that names the place and what to do.
 
-    ``str()`` gives ``FILE:LINE: message`` with as much of the place as is known. A ``message`` that begins with
-    its verb (``is not valid YAML``) has the file as its subject.
+    ``str()`` gives ``FILE:LINE: message``, with the parts that are known. A ``message`` that begins with a verb (``is
+    not valid YAML``) has the file as its subject.
     """
 
     def __init__(self, message: str, *, file: Path | str | None = None, line: int | None = None) -> None:
@@ -52,27 +52,27 @@ class UserError(ChainError):
 
 
 class ConfigError(UserError):
-    """The configuration, or a file that it names, cannot be used."""
+    """An error in the configuration or in a file that it names."""
 
 
 class UnreadableFile(ConfigError):
-    """A file that the configuration names is not there, or cannot be opened."""
+    """A configuration error: a file that the configuration names is missing or cannot be opened."""
 
 
 class SessionError(UserError):
-    """A session cannot be opened: its folder is not writable, or another process holds it."""
+    """The error that a session cannot be opened: its folder is not writable, or another process has it locked."""
 
 
 class ModelError(ChainError):
-    """A model call failed.
+    """A failed model call.
 
-    The message names the cause and what to do about it. ``retryable`` says whether the same request may succeed if it
-    is sent again, ``retry_after`` how many seconds the service asked us to wait first (``None``: it did not say).
-    ``cause`` says in a few words why the service could not answer (``overloaded``), and is empty where it did answer,
-    though with nothing of use. ``usage`` is what the call had used by then: input, output, cache read and cache write
-    tokens, and US dollars. ``refused`` says which content of the request the service does not accept: ``images``
-    (whichever), ``oldest images`` (there are too many), ``thinking``, ``content`` and the digests of the blocks, or
-    ``tools`` and their names.
+    The message names the cause and what to do about it. ``retryable``: the same request may succeed if it is sent
+    again. ``retry_after`` is the pause in seconds that the service asks for; ``None`` if it asks for none. ``cause``
+    says in a few words why the service could not answer (``overloaded``); empty if it answered, but the answer cannot
+    be used. ``usage`` is the usage of the failed call: input, output, cache read and cache write tokens, and US
+    dollars. ``refused`` names the content of the request that the service does not accept: ``images`` (all of them),
+    ``oldest images`` (there are too many), ``thinking``, ``content`` and the digests of the blocks, or ``tools`` and
+    their names.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ModelError(ChainError):
 
 
 class ParameterRefused(ModelError):
-    """The service refused these request parameters by name (``temperature``, ``effort``, ``max_tokens``)."""
+    """The service's refusal of request parameters, by name (``temperature``, ``effort``, ``max_tokens``)."""
 
     def __init__(self, message: str, parameters: Sequence[str]) -> None:
         super().__init__(message)
@@ -95,24 +95,24 @@ class ParameterRefused(ModelError):
 
 
 class ToolError(ChainError):
-    """Raised by a tool: the message, one clear sentence, becomes its result with ``is_error``."""
+    """An error of a tool. The message, one clear sentence, becomes its result with ``is_error``."""
 
 
 class PlanError(ToolError):
-    """A plan operation that cannot be carried out."""
+    """An invalid plan operation."""
 
 
 class JournalError(ChainError):
-    """A record could not be written or brought to disk."""
+    """The error that a record could not be written or synced to disk."""
 
 
 class ConversationError(ChainError):
-    """A message was offered that the conversation does not allow next."""
+    """A message that the conversation does not allow next."""
 
 
 def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the name that is most like ``name``, for an error message; empty if none is similar."""
-    import difflib  # only for a mistake, and the prompt waits for every import
+    """Return the most similar of ``names``, for an error message; empty if none is similar."""
+    import difflib  # here, since importing it at the start would delay the prompt
 
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)), "")
 

@@ -1,7 +1,8 @@
-"""What happens in a chain, as a union of frozen events.
+"""The events of a chain, as a union of frozen dataclasses.
 
 Every event names its agent and iteration (0 before the first) and has the wall-clock ``time`` in seconds since the
-epoch. ``event_json`` gives the form that users' scripts read, in which the names of the fields are a contract.
+epoch. ``event_json`` converts events to the form that users' scripts read, in which the names of the fields are a
+contract.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from chain.text.wording import MAIN, ROOT
 _T = TypeVar("_T")
 
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
-"""What became of a line (SPEC section 3)."""
+"""The state of a line (SPEC section 3)."""
 
 Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp"]
-"""Where a line came from: typed at the prompt, a script (``--say`` and a pipe are scripts too), JSON input, another
-terminal, an editor."""
+"""The source of a line.
+
+A script is ``--say`` or a pipe, ``json`` is JSON input, ``door`` another terminal, ``acp`` an editor.
+"""
 
 Status: TypeAlias = Literal[
     "done",
@@ -39,35 +42,35 @@ Status: TypeAlias = Literal[
     "context_full",
     "error",
 ]
-"""How a run ended (SPEC section 7)."""
+"""The status of a run that ended (SPEC section 7)."""
 
 TaskState: TypeAlias = Literal["PENDING", "DONE", "FAILED"]
 """The state of a task of the plan."""
 
 Author: TypeAlias = str
-"""Who changed the plan: ``user``, or the name of an agent."""
+"""The author of a change of the plan: ``user``, or the name of an agent."""
 
 QuestionKind: TypeAlias = Literal["approval", "choice"]
-"""What the user is asked: whether a call may run, or which of these."""
+"""The kind of a question: whether a call may run, or which option to choose."""
 
 Decision: TypeAlias = Literal["allowed", "refused", "answered", "withdrawn"]
-"""What became of a question: an approval was given or not, a choice was made, or it is no longer asked."""
+"""The decision on a question: an approval was given or denied, a choice was made, or the question was withdrawn."""
 
 CompactedBy: TypeAlias = Literal["fill", "service", "user"]
-"""Why a conversation is compacted: its window is nearly full, the service found it too long, or the user asked."""
+"""The reason of a compaction: a nearly full window, a service that found it too long, or a request of the user."""
 
 CompactionState: TypeAlias = Literal["started", "ended", "failed"]
-"""How far a compaction has come."""
+"""The progress of a compaction."""
 
 AnsweredBy: TypeAlias = Literal["user", "config", "nobody"]
-"""Who decided: the user, an allowance, or nobody, since nobody could be asked."""
+"""The source of a decision: the user, an allowance, or ``nobody`` if no one could be asked."""
 
 Phase: TypeAlias = Literal["thinking", "tools", "answering"]
-"""How far a run had come in its iteration when the user stopped it."""
+"""The phase of an iteration in which the user stopped the run."""
 
 
 class Point(StrEnum):
-    """A place where a line enters the conversation: as the query of a run, or at one of the safe points.
+    """A point at which a line enters the conversation: as the query of a run, or at one of the safe points.
 
     The values are those of events, journals and handler prompts. To add a safe point, name it here, deliver at it in
     ``chain.agent.executor``, and describe it in ``chain.text.phrases``.
@@ -76,15 +79,15 @@ class Point(StrEnum):
     START = "start"
     """The line is the query of a run."""
     BEFORE_FIRST_CALL = "A"
-    """After the query, where the lines enter that an earlier run has left."""
+    """After the query. Lines that an earlier run has left enter here."""
     AFTER_REPLY = "B"
     """After a reply without tool calls, before the run would end."""
     BEFORE_TOOL = "C"
-    """Before a tool call that an urgent line skips, with those that follow it."""
+    """Before a tool call that an urgent line skips, with the calls that follow it."""
     AFTER_TOOLS = "D"
     """After the results of all tool calls of a reply."""
     AT_ONCE = "N"
-    """Wherever a now line cuts a reply or tools."""
+    """Wherever a now line cancels a reply or tools."""
 
 
 MID_TASK = frozenset({Point.BEFORE_TOOL, Point.AFTER_TOOLS, Point.AT_ONCE})
@@ -93,6 +96,8 @@ MID_TASK = frozenset({Point.BEFORE_TOOL, Point.AFTER_TOOLS, Point.AT_ONCE})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
+    """The fields of every event."""
+
     type: ClassVar[str]
     agent: str = MAIN
     iteration: int = 0
@@ -110,7 +115,7 @@ def _event(type: str) -> Callable[[type[_T]], type[_T]]:
 
 @_event("init")
 class Init(_Event):
-    """The first event of a session that was opened."""
+    """The first event of an open session."""
 
     session: str
     version: str
@@ -120,7 +125,7 @@ class Init(_Event):
 
 @_event("run_started")
 class RunStarted(_Event):
-    """A run begins. ``id`` is its query's line; both are empty when only carried lines start it."""
+    """A run begins. ``id`` is the line of its query; both fields are empty if only carried lines start it."""
 
     id: str
     query: str
@@ -142,14 +147,14 @@ class ThinkingDelta(_Event):
 
 @_event("text_delta")
 class TextDelta(_Event):
-    """A piece of the reply's text."""
+    """A piece of a reply's text."""
 
     text: str
 
 
 @_event("reply")
 class Reply(_Event):
-    """A reply was appended to the conversation: its text, and how many tools it asked for."""
+    """A reply was appended to the conversation: its text, and the number of its tool calls."""
 
     text: str
     tool_calls: int
@@ -157,7 +162,7 @@ class Reply(_Event):
 
 @_event("tool_call")
 class ToolCall(_Event):
-    """A tool starts. ``parent_id`` is the call that made the agent which asked for it, or ``root``."""
+    """A tool starts. ``parent_id`` is the call that started the agent, or ``root``."""
 
     id: str
     name: str
@@ -167,7 +172,7 @@ class ToolCall(_Event):
 
 @_event("tool_progress")
 class ToolProgress(_Event):
-    """A running tool says something for people to watch."""
+    """A report of a running tool, for display."""
 
     id: str
     name: str
@@ -176,11 +181,11 @@ class ToolProgress(_Event):
 
 @_event("tool_result")
 class ToolResult(_Event):
-    """A tool call was answered: ``text`` is what the model reads, ``seconds`` how long it ran (0: it never did).
+    """A tool call was answered. ``text`` is the result for the model, ``seconds`` the duration (0 if it never ran).
 
-    ``exit_code`` is that of a command; a negative one is the number of the signal that killed it. ``summary`` is what a
-    single row says of the result, the most important part first; empty if the tool has none.
-    ``input`` (not in the JSON) is that of a call that never started, of which no ``ToolCall`` told; else empty.
+    ``exit_code`` is that of a command; a negative one is the number of the signal that killed it. ``summary`` are the
+    parts of a one-row summary of the result, most important first; empty if the tool has none. ``input`` (not in the
+    JSON) is the input of a call that never started, so that there was no ``ToolCall``; otherwise empty.
     """
 
     id: str
@@ -203,10 +208,10 @@ class AdjustmentView:
 
 @_event("line_queued")
 class LineQueued(_Event):
-    """A line waits for a safe point, and its record is on disk. A second one: it now waits for another agent.
+    """A line waits for a safe point, and its record is on disk. A second event: the line now waits for another agent.
 
-    ``waiting`` counts it and those before it, ``origin`` is where it came from, and ``adjustment`` what running tools
-    are told of it, if it is guidance.
+    ``waiting`` is the place of the line in the queue, counted from 1. ``origin`` is its source, and ``adjustment`` its
+    guidance in the form that running tools read.
     """
 
     id: str
@@ -221,7 +226,7 @@ class LineQueued(_Event):
 
 @_event("line_refused")
 class LineRefused(_Event):
-    """A line was not accepted; ``reason`` says why and what to do."""
+    """A line was not accepted. ``reason`` says why and what to do."""
 
     id: str
     text: str
@@ -238,9 +243,9 @@ class LineRefused(_Event):
 class UserInterruption(_Event):
     """Lines entered the conversation as one message.
 
-    ``message`` is what the user typed, ``point`` the safe point, ``waited_s`` how long the first of them waited,
-    ``remaining`` the model calls that the run has left, ``tools_skipped`` the names of the tools that an urgent line
-    kept from starting.
+    ``message`` is the text that the user typed, ``point`` the safe point, ``waited_s`` how long the first of the lines
+    waited, in seconds. ``remaining`` counts the model calls that the run has left, and ``tools_skipped`` names the
+    tools that an urgent line kept from starting.
     """
 
     ids: tuple[str, ...]
@@ -257,9 +262,9 @@ class UserInterruption(_Event):
 
 @_event("receipt")
 class Receipt(_Event):
-    """What became of a line from ``origin`` (not in the JSON). Undelivered: ``point`` and ``waited_s`` are ``None``.
+    """The state of a line has changed. Of an undelivered line ``point`` and ``waited_s`` (seconds) are ``None``.
 
-    ``kind`` is that of the line; empty for one that was never sent.
+    ``kind`` is that of the line, empty for a line that was never sent. ``origin`` (not in the JSON) is its source.
     """
 
     id: str
@@ -273,13 +278,13 @@ class Receipt(_Event):
 
     @property
     def is_stop(self) -> bool:
-        """Whether the line was a stop."""
+        """Whether the line was a stop that was carried out."""
         return self.kind == "stop" and self.state == "handled"
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool that a server offers, by the name that the model calls it by; ``tool`` is its own."""
+    """A tool that a server offers. ``name`` is the model's name for it, ``tool`` the server's own."""
 
     name: str
     description: str
@@ -292,7 +297,7 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """One task of the plan, as events show it; ``n`` counts from 1."""
+    """One task of the plan, as events show it. ``n`` counts from 1."""
 
     n: int
     text: str
@@ -310,12 +315,12 @@ class PlanChanged(_Event):
 
 @_event("question")
 class Question(_Event):
-    """The user is asked whether a call may run, or which of the ``options``; other texts answer as well.
+    """The user is asked whether a call may run, or which of the ``options`` to choose; other texts are answers as well.
 
-    ``preview`` shows what the call would do (a command, or ``diff`` as a text), ``protections`` are short names of what
-    fences it in. ``subject`` is the path, command or host that an approval is about, on one row and cut where it is
-    long. ``always`` is what the answer "always" allows, every call of the tool or only this subject, and
-    ``only_by_name`` the part of a path for which it allows this call alone.
+    ``preview`` shows what the call would do (a command, or ``diff`` as a text). ``protections`` are short names of its
+    restrictions. ``subject`` is the path, command or host that an approval is about, shortened to one row. ``always``
+    is what the answer "always" allows: every call of the tool, or only this subject. ``only_by_name`` is the part of a
+    path for which "always" allows this call alone.
     """
 
     id: str
@@ -334,9 +339,9 @@ class Question(_Event):
 
 @_event("answer")
 class Answer(_Event):
-    """What became of a question, once that is on disk. ``text`` is the answer as the agent reads it.
+    """The decision on a question, once it is on disk. ``text`` is the answer as the agent reads it.
 
-    ``is_for_always`` (not in the JSON): the user said "always" to it, or, where nobody was asked, to one before it.
+    ``is_for_always`` (not in the JSON): the user answered "always", or, if no one was asked, had done so before.
     """
 
     id: str
@@ -348,7 +353,7 @@ class Answer(_Event):
 
 @_event("agent_started")
 class AgentStarted(_Event):
-    """An agent begins to work for ``agent``, in the tool call ``parent_id``: a new one, or one that is asked again."""
+    """An agent starts to work for ``agent``, in the tool call ``parent_id``: a new one, or one that is asked again."""
 
     name: str
     kind: str
@@ -358,7 +363,7 @@ class AgentStarted(_Event):
 
 @_event("agent_ended")
 class AgentEnded(_Event):
-    """An agent has ended what it was started for."""
+    """An agent has ended."""
 
     name: str
     kind: str
@@ -369,7 +374,7 @@ class AgentEnded(_Event):
 
 @_event("retry")
 class Retry(_Event):
-    """The reply in progress is asked for again in ``delay_s`` seconds: forget the text shown since the last reply."""
+    """A reply is asked for again in ``delay_s`` seconds: discard the text shown since the last reply."""
 
     attempt: int
     delay_s: float
@@ -378,7 +383,7 @@ class Retry(_Event):
 
 @_event("notice")
 class Notice(_Event):
-    """Something the user should know that stops nothing."""
+    """A message for the user that stops nothing."""
 
     message: str
     file: str | None = None
@@ -387,7 +392,7 @@ class Notice(_Event):
 
 @_event("error")
 class Error(_Event):
-    """What ended a run with an error; ``kind`` is ``model`` or ``journal``."""
+    """The error that ended a run. ``kind`` is ``model`` or ``journal``."""
 
     message: str
     kind: str
@@ -397,7 +402,10 @@ class Error(_Event):
 
 @_event("compaction")
 class Compaction(_Event):
-    """A conversation is compacted (SPEC section 15). Tokens are estimates; ``summary`` comes with its end."""
+    """A conversation is compacted (SPEC section 15).
+
+    Tokens are estimates. ``summary`` is set when the compaction ends.
+    """
 
     state: CompactionState
     by: CompactedBy
@@ -408,10 +416,10 @@ class Compaction(_Event):
 
 @_event("usage")
 class UsageReport(_Event):
-    """What one model call used.
+    """The usage of one model call.
 
-    ``context_tokens`` are those that the conversation fills after it, and ``context_window`` is how many the model can
-    take in, ``None`` where that is not known.
+    ``context_tokens`` is the size of the conversation after the call, and ``context_window`` that of the model's
+    window; ``None`` if unknown.
     """
 
     input_tokens: int
@@ -424,7 +432,7 @@ class UsageReport(_Event):
 
     @classmethod
     def of(cls, used: Usage, window: int, **common: Any) -> UsageReport:  # noqa: ANN401 - agent, iteration, time
-        """What a call used of a window of so many tokens; 0: that is not known."""
+        """Return the report of a call. ``window`` is the model's window in tokens, 0 if unknown."""
         return cls(
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
@@ -439,12 +447,13 @@ class UsageReport(_Event):
 
 @_event("result")
 class Result(_Event):
-    """How a run ended.
+    """The end of a run.
 
-    ``exit_code`` is the whole process's so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
-    (lines that a script or a pipe never sent, as they were written) are what was settled since the result before, each
-    line once; all else is the run's. ``program_ended``: the process ended before the run did, and nobody knows when.
-    ``short`` (not in the JSON) is what the result of a stop says after the reply, without the list of what was found.
+    ``exit_code`` is that of the process so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
+    (lines that a script or a pipe never sent, as they were written) list what was settled since the previous result,
+    each line once. All other fields describe the run. ``program_ended``: the process ended before the run did, at an
+    unknown time. ``short`` (not in the JSON) is the part of a stop's result after the reply, without the list of
+    findings.
     """
 
     status: Status
@@ -465,7 +474,7 @@ class Result(_Event):
 
 
 Piece: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
-"""Running text, which comes without end."""
+"""A piece of text that arrives continuously."""
 
 _OfLines: TypeAlias = LineQueued | LineRefused | UserInterruption | Receipt
 _OfRuns: TypeAlias = Init | RunStarted | IterationStarted | Reply | Retry | Notice | Error | UsageReport | Result

@@ -1,8 +1,8 @@
 """Messages and their blocks, their JSON form, the usage of a call, and the parameters that one call can override.
 
 The JSON form is that of the Anthropic Messages API, so that a journal can be read next to its documentation. Blocks of
-unknown types are stored as they were received (``Opaque``): without them a reply might not be accepted in a later
-request.
+unknown types are stored as they were received (``Opaque``): without them the service might not accept a reply in a
+later request.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object. ``Any`` stops here: everything inside the package has a type of its own."""
+"""A JSON object. ``Any`` is used only here: everything inside the package has a type of its own."""
 
 Role: TypeAlias = Literal["user", "assistant"]
 
@@ -32,7 +32,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """The model's reasoning, with the signature that the service needs to accept it back."""
+    """The model's reasoning, with the signature that the service needs to accept it in a later request."""
 
     text: str
     signature: str = ""
@@ -49,7 +49,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of the tool call with the same id. ``exit_code`` and ``summary`` are for people, and never sent."""
+    """The result of the tool call with the same id. ``exit_code`` and ``summary`` are for people and are never sent."""
 
     id: str
     text: str
@@ -64,7 +64,7 @@ class Image:
     """An image. ``name`` is its file name, ``digest`` the SHA-256 of its content.
 
     ``data`` is the content in base64, empty if the content was deleted. ``size`` is the size of the content in bytes, 0
-    if it is not known.
+    if it is unknown.
     """
 
     media_type: str
@@ -86,10 +86,10 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of the conversation.
+    """One message of a conversation.
 
     ``calls`` and ``results`` are its tool calls and tool results. ``model`` is the model that signed its thinking,
-    which no other model accepts; empty if that is not known.
+    which no other model accepts; empty if it is unknown.
     """
 
     role: Role
@@ -99,7 +99,7 @@ class Message:
     results: tuple[ToolResult, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Once, since both are asked for several times.
+        # Computed once, since both are read several times.
         object.__setattr__(self, "calls", tuple([b for b in self.blocks if isinstance(b, ToolCall)]))
         object.__setattr__(self, "results", tuple([b for b in self.blocks if isinstance(b, ToolResult)]))
 
@@ -110,7 +110,7 @@ class Message:
 
     @property
     def answer(self) -> str:
-        """The text without blank rows at the start and white space at the end. The first row keeps its indentation."""
+        """The text without leading blank rows and trailing white space. The first row keeps its indentation."""
         return _BLANK_ROWS.sub("", self.text).rstrip()
 
     @property
@@ -131,14 +131,14 @@ def user_text(text: str) -> Message:
 
 
 def is_signed_thinking(block: Block) -> bool:
-    """Return whether a block is reasoning that the model which had it accepts back."""
+    """Return whether a block is reasoning that the model which wrote it accepts in a later request."""
     if isinstance(block, Thinking):
         return bool(block.signature)
     return isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking"
 
 
 def digest_of(block: Block) -> str:
-    """Return what identifies a block in a record: of an image the digest of its content, else of its JSON."""
+    """Return the digest that identifies a block in a record: of an image's content, or of any other block's JSON."""
     if isinstance(block, Image):
         return block.digest
     return hashlib.sha256(json.dumps(block_to_json(block), sort_keys=True).encode()).hexdigest()[:16]
@@ -171,10 +171,7 @@ def assistant(blocks: Iterable[Block]) -> Message:
 
 
 def block_to_json(block: Block) -> JsonObject:
-    """Return the block in the form of the Messages API.
-
-    An image is named by its digest; ``sent_form`` has its content.
-    """
+    """Return the block in the form of the Messages API. An image has its digest instead of its content."""
     match block:
         case Text(text):
             return {"type": "text", "text": text}
@@ -202,7 +199,7 @@ def _result_to_json(result: ToolResult, form: Callable[[Block], JsonObject]) -> 
 
 
 NO_IMAGE = "[image, no longer there]"
-"""Stands for a picture whose content is gone."""
+"""The text that replaces an image whose content was deleted."""
 
 
 def sent_form(block: Block) -> JsonObject:
@@ -213,7 +210,7 @@ def sent_form(block: Block) -> JsonObject:
         case Image(media_type=media_type, data=data):
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
         case ToolResult(text=text, is_error=True) if block.images:
-            # Services refuse a picture in a result that is marked as an error.
+            # Services refuse an image in a result that is marked as an error.
             return _result_to_json(replace(block, text=f"Error: {text}", is_error=False), sent_form)
         case ToolResult():
             return _result_to_json(block, sent_form)
@@ -280,11 +277,11 @@ StopReason: TypeAlias = Literal[
 """Why a reply ended, in the words of https://docs.anthropic.com/en/api/handling-stop-reasons."""
 
 TOO_LONG: Final = "model_context_window_exceeded"
-"""The conversation does not fit the model's window."""
+"""The stop reason of a conversation that does not fit the model's window."""
 
 
 COST_DIGITS = 9
-"""Digits of a cost in US dollars: exact where prices per million tokens have three."""
+"""Decimal digits of a cost in US dollars: exact for prices per million tokens with three digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +315,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Parameters that a handler prompt sets for one call. ``None`` keeps the model's own setting; 0 is a value."""
+    """Parameters that a handler prompt sets for one call. ``None`` leaves the model's own setting; 0 is a value."""
 
     max_tokens: int | None = None
     temperature: float | None = None

@@ -1,7 +1,7 @@
-"""The contract between the executor and a model.
+"""The interface between the executor and a model.
 
-A model turns one request into one reply. While it does so it hands over pieces of text as they come; they are for
-people to watch, and only the returned reply counts. It never retries; a ``ModelError`` says whether that makes sense.
+A model answers one request with one reply. It passes on pieces of text as they arrive; these are only for display, and
+only the returned reply counts. It never retries: a ``ModelError`` says whether a retry may succeed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any, Literal, Protocol, TypeAlias
 from chain.messages import Message, Overrides, StopReason, Usage
 
 Memory: TypeAlias = dict[object, Any]
-"""What models keep about one conversation between its requests, each under a key of its own, such as itself. It lives
-and goes with the conversation, since several conversations may share a model."""
+"""Data that models store about one conversation between its requests, each under a key of its own, such as itself.
+
+The memory belongs to the conversation, since several conversations may share a model.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model knows it; ``input_schema`` is a JSON schema of type object."""
+    """A tool as the model sees it; ``input_schema`` is a JSON schema of type object."""
 
     name: str
     description: str
@@ -30,9 +32,9 @@ class ToolSpec:
 class Request:
     """One model call.
 
-    ``messages`` is the conversation, ready to be answered; ``tail`` are texts that this request alone carries after it
-    (SPEC section 5), never blank. ``memory`` is the same object in every request of a conversation; without one the
-    request is a conversation of its own.
+    ``messages`` is the conversation, ready to be answered. ``tail`` are texts that follow it in this request only (SPEC
+    section 5), never blank. ``memory`` is the same object in every request of a conversation; a request without one is
+    a conversation of its own.
     """
 
     system: str
@@ -45,9 +47,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One whole reply. ``cut_calls`` are the ids of tool calls whose input the token limit cut off.
+    """One complete reply. ``cut_calls`` are the ids of tool calls whose input was cut off by the token limit.
 
-    ``asked_tokens`` is how many tokens a request has that is too long, where the service says it.
+    ``asked_tokens`` is the size in tokens of a request that is too long, if the service says it; otherwise 0.
     """
 
     message: Message
@@ -61,7 +63,8 @@ class Reply:
 class Delta:
     """A piece of a reply, to be shown while the rest is on its way.
 
-    ``usage`` is the last of a reply that is cut: what it has used until then, as far as that is known.
+    The kind ``usage`` is the last delta of a reply that is cut. Its ``usage`` is the usage until then, as far as it is
+    known.
     """
 
     kind: Literal["text", "thinking", "usage"]
@@ -71,37 +74,40 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many tokens a model can take in, those of its reply among them, and how many that may have at most."""
+    """The context window of a model in tokens, including the reply, and the maximum length of a reply."""
 
     tokens: int
     longest_reply: int = 0
 
 
 def window_of(model: object) -> Window | None:
-    """Return the window of a model, or ``None`` if it is not known or the model has no property ``window``."""
+    """Return the window of a model, or ``None`` if it is unknown or the model has no property ``window``."""
     window = getattr(model, "window", None)
     return window if isinstance(window, Window) else None
 
 
 class Model(Protocol):
-    """Something that answers requests, of any number of conversations. ``window_of`` says how it tells its window."""
+    """Something that answers requests of any number of conversations.
+
+    An optional property ``window`` has its ``Window``.
+    """
 
     @property
     def name(self) -> str:
         """The model's name, for people."""
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Answer one request, calling ``on_delta`` for every piece as it comes.
+        """Return the reply to one request, and call ``on_delta`` with every piece as it arrives.
 
-        Raises ``ModelError``; whatever else it raises ends the run with an error, too, and is not tried again. It may
-        be cancelled at any await, and is then usable again at once.
+        Raise ``ModelError`` if the call failed. Any other exception ends the run with an error and is not retried. The
+        call may be cancelled at any await, and the model is usable again at once.
         """
 
     async def prepare(self) -> None:
-        """Do ahead of the first call what takes long, such as importing a library, while nobody has to wait for it.
+        """Do slow work, such as importing a library, before the first call. May be cancelled at any time.
 
-        It may be left out, and be cancelled at any time. What it raises is nothing yet: the first call meets it again.
+        A model may do nothing here. Exceptions are ignored: the first call raises them again.
         """
 
     async def aclose(self) -> None:
-        """Give up what it holds, such as connections; it is not asked again."""
+        """Release resources such as connections. The model is not called again."""

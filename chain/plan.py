@@ -1,6 +1,7 @@
-"""The plan of a session: a list of tasks that the user and the model both work on.
+"""The plan of a session: a list of tasks that the user and the model both change.
 
-A task is PENDING until it is DONE or FAILED, which is final. Numbers from 1 never move: no single task is removed.
+A task is PENDING until it becomes DONE or FAILED, which is final. Tasks are numbered from 1, and a number never
+changes: no single task can be removed.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from chain.text.phrases import BOXES, how_far
 from chain.text.wording import counted
 
 MAX_TASKS = 200
-"""Tasks in a plan: it is sent to the model whole, and a list that nobody can read helps nobody."""
+"""The limit of tasks in a plan: the whole plan is sent to the model, and a longer list is of no use to a reader."""
 
 MAX_TASK = 1_000
-"""Characters of a task, or of the reason why one failed, for the same cause."""
+"""The limit, in characters, of a task, or of the reason why one failed."""
 
 DONE, NOT_DONE = "(Done: {})", "(Not done: {})"
-"""What the model is told of a plan command that code has carried out."""
+"""Texts for the model about a plan command that code has carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task; ``reason`` says why it failed."""
+    """One task. ``reason`` says why it failed."""
 
     text: str
     state: TaskState = "PENDING"
@@ -54,11 +55,13 @@ def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
 
 
 class Plan:
-    """The tasks, and the operations on them. Each operation raises ``PlanError`` or says what it did.
+    """The tasks, and the operations on them.
 
-    ``record`` is called with each change. It applies the change, or raises ``JournalError`` and the plan stays as it
-    was. ``revision`` counts the changes, and ``last_by`` made the last. ``line_id`` is the line that asks for a change,
-    if one does.
+    Each operation returns a sentence about its effect, or raises ``PlanError``.
+
+    ``record`` is called with each change. It applies the change, or raises ``JournalError`` and leaves the plan
+    unchanged. ``revision`` counts the changes, and ``last_by`` made the last one. ``line_id`` is the line that asks for
+    a change, if there is one.
     """
 
     def __init__(self, record: Callable[[PlanChange], None] | None = None) -> None:
@@ -74,11 +77,11 @@ class Plan:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many tasks are closed (done or failed), and how many there are."""
+        """The number of closed tasks (done or failed), and the number of all tasks."""
         return sum(t.state != "PENDING" for t in self._tasks), len(self._tasks)
 
     def carry_over(self, tasks: Iterable[Task]) -> None:
-        """Begin with the tasks of an earlier plan, each in its state; without any nothing happens."""
+        """Start with the tasks of an earlier plan, each in its state. Do nothing if there are none."""
         if views := views_of(tasks):
             self.record(PlanRestored(views, "user"))
 
@@ -87,7 +90,7 @@ class Plan:
         task = _one_line(text, "a task")
         if len(self._tasks) >= MAX_TASKS:
             raise PlanError(f"the plan is full ({MAX_TASKS} tasks); clear it first")
-        n = len(self._tasks) + 1  # who hears of the change may add another in the same step
+        n = len(self._tasks) + 1  # read before the record: a listener of the change may add another task
         self.record(TaskAdded(task, by, line_id))
         return f"task {n} added: {task}"
 
@@ -96,8 +99,8 @@ class Plan:
     ) -> str:
         """Mark task ``n`` as done or failed."""
         if not 1 <= n <= len(self._tasks):
-            held = f"the plan has {len(self._tasks)}" if self._tasks else "the plan is empty"
-            raise PlanError(f"there is no task {n}; {held}")
+            size = f"the plan has {len(self._tasks)}" if self._tasks else "the plan is empty"
+            raise PlanError(f"there is no task {n}; {size}")
         task = self._tasks[n - 1]
         if task.state != "PENDING":
             raise PlanError(f"task {n} is already {task.state}, which is final: {task.text}")
@@ -107,7 +110,7 @@ class Plan:
         return f"task {n} {verb}: {task.text}" + (f" ({why})" if why else "")
 
     def replace_all(self, texts: Iterable[str], by: Author) -> str:
-        """Start over with these tasks."""
+        """Replace all tasks by these."""
         tasks = tuple(_one_line(text, "a task") for text in texts)
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
@@ -115,13 +118,13 @@ class Plan:
         return f"the plan now has {counted(len(tasks), 'task')}"
 
     def clear(self, by: Author, *, line_id: str = "") -> str:
-        """Take all tasks away."""
+        """Remove all tasks."""
         count = len(self._tasks)
         self.record(PlanReplaced((), by, line_id))
         return f"the plan is cleared, {counted(count, 'task')} removed"
 
     def carry_out(self, command: PlanCommand, *, line_id: str = "") -> str:
-        """Carry out a plan command of the user, that of a line if it has an id; returns what was done."""
+        """Carry out a plan command of the user. Return a sentence about its effect."""
         match command:
             case AddTask(text):
                 return self.add(text, "user", line_id=line_id)
@@ -145,12 +148,12 @@ class Plan:
         return "\n".join([*rows, how_far([task.state for task in self._tasks])])
 
     def apply(self, change: PlanChange) -> None:
-        """Apply a change that is on record. Raise ``IndexError`` if its task is not there."""
+        """Apply a recorded change. Raise ``IndexError`` if its task does not exist."""
         self._tasks, self.revision, self.last_by = tasks_after(self._tasks, change), self.revision + 1, change.by
 
 
 def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
-    """Return what the model is told of a plan command that code carries out on these tasks."""
+    """Return the text for the model about a plan command that code would carry out on these tasks."""
     plan = Plan()
     plan.carry_over(tasks)
     try:
@@ -161,9 +164,9 @@ def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
 
 @dataclass(slots=True)
 class PlanNews:
-    """What an agent's model knows of the plan, as its revisions. Requests tell it the news until one has a reply.
+    """The revisions of the plan that an agent's model knows. Requests repeat a change until one of them has a reply.
 
-    ``known`` is ``None`` if its conversation says nothing of a plan that has tasks. ``sent`` is the revision of the
+    ``known`` is ``None`` if the conversation does not mention a plan that has tasks. ``sent`` is the revision of the
     last request.
     """
 
@@ -171,32 +174,35 @@ class PlanNews:
     sent: int = 0
 
     def pending(self, plan: Plan, agent: str) -> str:
-        """Return what the next request of an agent has to say of the plan; empty if its model knows it."""
+        """Return the text about the plan for the next request of an agent; empty if the model knows the plan."""
         is_own = plan.revision != self.sent and plan.last_by == agent
         return "" if is_own or self.known == plan.revision else plan.render()
 
     def send(self, plan: Plan, agent: str) -> None:
-        """Note that a request is sent. What the agent changed itself, its model knows."""
+        """Note that a request is sent. The model knows the changes that its agent made."""
         if plan.revision != self.sent and plan.last_by == agent:
             self.known = plan.revision
         self.sent = plan.revision
 
     def read(self) -> None:
-        """Note a reply to the last request. A change that came meanwhile is still news."""
+        """Note a reply to the last request. A change since then is still unknown to the model."""
         self.known = self.sent
 
     def learn(self, plan: Plan) -> None:
-        """Note that the conversation begins with the plan as it is now."""
+        """Note that the conversation starts with the current plan."""
         self.known = self.sent = plan.revision
 
     def forget(self, plan: Plan) -> None:
-        """Note that what the model was told of the plan may have left its conversation."""
+        """Note that texts about the plan may have left the conversation."""
         self.known = None if plan.tasks else plan.revision
         self.sent = plan.revision
 
 
 def _one_line(text: str, what: str) -> str:
-    """Return the text of a task on one line, since the plan is shown as a list with one row per task."""
+    """Return a text with single spaces and no line breaks, since the plan is shown with one row per task.
+
+    ``what`` names the text in the error. Raise ``PlanError`` if it is empty or too long.
+    """
     folded = " ".join(text.split())
     if not folded:
         raise PlanError(f"{what} needs a text")

@@ -66,11 +66,11 @@ async def test_a_dropped_line_never_reaches_the_model_and_its_text_is_the_users_
 async def test_what_cannot_be_dropped_is_told_with_what_waits() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        with pytest.raises(UserError, match=r"^nothing waits$"):
+        with pytest.raises(UserError, match=r"^no line is waiting$"):
             session.chain.lines.drop("L1")
         assert session.chain.lines.last_waiting() is None
         await begin(session, gate, "use B", "then: the next")
-        with pytest.raises(UserError, match=r"^L1 does not wait; waiting are L2, L3$"):
+        with pytest.raises(UserError, match=r"^L1 is not waiting; the waiting lines are L2, L3$"):
             session.chain.lines.drop("L1")
         await finish(session, gate)
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]

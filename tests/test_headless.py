@@ -435,7 +435,7 @@ async def test_lines_are_dropped_where_they_wait_also_those_that_are_held_back(t
         refused = [
             (o["id"], o["kind"], o["reason"].split(";")[0]) for o in stage.objects if o["type"] == "line_refused"
         ]
-        assert refused == [("q", "drop", "q does not wait"), ("none", "drop", "none does not wait")]
+        assert refused == [("q", "drop", "q is not waiting"), ("none", "drop", "none is not waiting")]
 
 
 async def test_several_runs_in_one_process(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ rules:
         assert session.result.status == "limit_reached"
         assert session.result.replies == ()
         assert "Half" not in str([r["message"] for r in session.records if r["type"] == "message"])
-        assert session.of(events.Notice)[-1].message.endswith("The reply that broke off is not kept.")
+        assert session.of(events.Notice)[-1].message.endswith("The incomplete reply was discarded.")
         check_invariants(session)
 
 

@@ -160,7 +160,7 @@ def test_the_next_key_replaces_a_command_that_failed_or_mends_it(screen: Screen)
         cleared(screen.until(edits(text)))
     # A command that was typed ahead behind one that fails is carried out, and so is a stop.
     send(screen, "/stauts", "/status", "/drop L99", "stop")
-    screen.until("nothing is running").until("nothing waits").until("Nothing is running.").until(edits(""))
+    screen.until("nothing is running").until("no line is waiting").until("Nothing is running.").until(edits(""))
     # Each of these has one answer.
     send(screen, "todo: add check the licence", "todo: complete 7", "todo: done 1").until("[✓] 1. check the licence")
     shown = [row for row in screen.rows if row.startswith(("» todo", "task", "there is no task"))]

@@ -307,7 +307,7 @@ def journals_have(screen: Screen, text: str) -> bool:
 @pytest.mark.slow
 def test_what_cannot_be_resumed_is_said(start: Start) -> None:
     for arguments, says in (
-        (["-r", "nothing"], "there is no session 'nothing'; chain sessions list shows those that there are"),
+        (["-r", "nothing"], "there is no session 'nothing'; chain sessions list shows all sessions"),
         (["-c"], "is kept; begin one without --continue"),
         (["-c", "-r", "x"], "--continue and --resume contradict each other; leave one out"),
     ):

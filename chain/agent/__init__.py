@@ -1,1 +1,1 @@
-"""One agent: its loop, its conversation, its model calls and tool calls."""
+"""One agent: its loop, its conversation, its model calls and its tool calls."""

@@ -1,7 +1,7 @@
-"""Agents that agents start: their beginning, their end, and which finished ones are kept to be asked again.
+"""Agents that agents start: their start, their end, and which finished ones can be asked again.
 
-A child runs in the tool call of its parent, so whatever ends that call ends the child. Its end is one step without an
-``await``: its lines and findings go to the parent, and it leaves the tree.
+A child runs in the tool call of its parent, so it ends with that call. Its end is one step without an ``await``: its
+lines and findings go to the parent, and it leaves the tree.
 
 Several calls that ask the same finished agent wait for each other. An agent that works for an ``agent_ask`` itself does
 not wait, because two agents that ask each other would wait forever.
@@ -29,16 +29,16 @@ from chain.lines.inbox import Inbox
 from chain.text.wording import counted
 from chain.tools.tool import Delegating
 
-_ANSWERS: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
-"""The endings with an answer, which may be incomplete."""
+_WITH_ANSWER: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
+"""The statuses of runs with an answer, which may be incomplete."""
 
 MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
-"""Makes a child's spec of its kind, its name, its parent's spec and the call it is for. Raises ``UserError``."""
+"""Makes a child's spec from its kind, its name, its parent's spec and the id of the call. Raises ``UserError``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How deep agents may be nested, how many may be at work below the main agent, and how many finished are kept."""
+    """The limits on the tree: its depth, the agents at work below the main agent, and the finished agents kept."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -47,18 +47,21 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent that has finished at least once. A call that uses it holds the lock ``in_use``."""
+    """An agent that can be asked again. A call that uses it holds the lock ``in_use``."""
 
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
 
-    def is_wanted_beside(self, ended: _KeptAgent) -> bool:
-        """Return whether another call uses the agent, or waits for it; ``ended`` is released in this step."""
+    def is_used_besides(self, ended: _KeptAgent) -> bool:
+        """Return whether another call uses the agent or waits for it.
+
+        ``ended`` is the agent that is released in this step.
+        """
         return self.in_use.statistics().tasks_waiting > 0 or (self is not ended and self.in_use.locked())
 
 
 class Children:
-    """The agents that the agents of one session start."""
+    """The owner of the agents that the agents of one session start."""
 
     def __init__(
         self, tree: AgentTree, shared: Shared, make_spec: MakeSpec, bounds: Bounds, numbers: Counter[str]
@@ -87,37 +90,40 @@ class Children:
         return ""
 
     def restore(self, state: AgentState) -> Executor:
-        """Keep an agent of an earlier process to be asked again. Raise ``UserError`` if its kind no longer exists."""
+        """Restore an agent of an earlier process to be asked again.
+
+        Raise ``UserError`` if its kind no longer exists.
+        """
         spec = self._make_spec(state.kind, state.name, self._tree.main.agent.spec, state.parent_id)
         agent = self._kept[state.name] = self._new_agent(spec)
         return agent.executor
 
     async def start(self, parent: AgentNode, kind: str, task: str, call_id: str) -> str:
-        """Return the answer of a new agent to a task. Raise ``ToolError``."""
+        """Run a new agent with a task, and return its answer. Raise ``ToolError``."""
         if not task.strip():
             raise ToolError("The task is empty; say what the agent is to do.")
         name = f"{kind}-{self._numbers[kind] + 1}"
-        return await self._work(None, kind, name, parent, task, call_id)
+        return await self._run_agent(None, kind, name, parent, task, call_id)
 
     async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
-        """Return the answer of a finished agent to another question. Raise ``ToolError``."""
+        """Run a finished agent with another question, and return its answer. Raise ``ToolError``."""
         if not question.strip():
             raise ToolError("The question is empty.")
         name = name.strip()
         agent = self._kept.get(name)
         if agent is None:
-            raise ToolError(self._cannot_be_asked(name))
+            raise ToolError(self._explain_not_askable(name))
         if agent.in_use.locked() and parent.is_for_a_question:
             raise ToolError(f"{name} answers another question just now; ask again later.")
         await self._wait_for(agent, name, parent)
         try:
             kind = agent.executor.context.state.kind
-            return await self._work(agent, kind, name, parent, question, call_id)
+            return await self._run_agent(agent, kind, name, parent, question, call_id)
         finally:
             agent.in_use.release()
 
     async def _wait_for(self, agent: _KeptAgent, name: str, parent: AgentNode) -> None:
-        """Acquire ``agent.in_use``. Raise ``ToolError`` if a stop comes first."""
+        """Acquire ``agent.in_use``. Raise ``ToolError`` if the user stops the run first."""
         run = parent.run
         assert run is not None
         with run.cut_by("stop") as scope:
@@ -128,19 +134,19 @@ class Children:
             raise ToolError(f"{name} did not begin: the user stopped the run.")
 
     def _new_agent(self, spec: AgentSpec) -> _KeptAgent:
-        """Return an agent. The record of its start must have been written, which creates its state."""
+        """Return a new agent. Its ``AgentStarted`` record, which creates its state, must have been written."""
         shared = self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=self._tree.main.inbox.size)
         return _KeptAgent(Executor(AgentContext(spec, shared, inbox, shared.agents[spec.name])))
 
-    async def _work(
+    async def _run_agent(
         self, kept: _KeptAgent | None, kind: str, name: str, parent: AgentNode, task: str, call_id: str
     ) -> str:
-        """Run an agent, a new one without ``kept``, with a task, and return its answer. Raise ``ToolError``."""
-        # A now line may have cut the call while it waited for the agent.
+        """Run an agent with a task, and return its answer. Without ``kept`` it is a new agent. Raise ``ToolError``."""
+        # A now line may have cancelled the call while it waited for the agent.
         await trio.lowlevel.checkpoint_if_cancelled()
-        # No await from here to the run, so that the limits hold.
-        self._check_room(parent)
+        # No await from here to the run, so that no other call passes the same limits meanwhile.
+        self._check_limits(parent)
         try:
             spec = self._make_spec(kind, name, parent.agent.spec, call_id)
         except UserError as error:
@@ -168,21 +174,24 @@ class Children:
             status = "limit_reached" if run.is_timed_out and not run.interrupted else "interrupted"
             raise
         finally:
-            # No await from here on.
+            # No await from here to the end.
             node.is_completing = True
-            if status not in _ANSWERS:
+            if status not in _WITH_ANSWER:
                 above.step.children_findings.setdefault(call_id, []).extend(run.found)
                 above.earlier += run.earlier
                 above.skipped += run.skipped
             moved = self._hand_over_lines(node, parent)
             parent.below.remove(node)
-            self._keep(agent, run, parent, status)
+            self._keep_finished(agent, run, parent, status)
             if not above.is_ending:
                 parent.apply_urgency(moved)
-        return _answer(name, run, outcome)
+        return _answer_or_raise(name, run, outcome)
 
     def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[Accepted, ...]:
-        """Move the lines that an agent leaves to its parent, and return them. Those carried out by code are settled."""
+        """Move the lines of an ended agent to its parent and return them.
+
+        Lines that code has carried out are settled.
+        """
         for accepted in node.inbox.everything():
             if accepted.is_carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=node.iteration)
@@ -190,22 +199,22 @@ class Children:
         node.inbox.room.set()  # wake the senders that wait for room
         return moved
 
-    def _keep(self, agent: _KeptAgent, run: Run, parent: AgentNode, status: Status) -> None:
-        """Record the end of an agent and keep it to be asked again. Forget the oldest ones beyond the limit."""
+    def _keep_finished(self, agent: _KeptAgent, run: Run, parent: AgentNode, status: Status) -> None:
+        """Record the end of an agent and keep it to be asked again. Remove the oldest kept agents beyond the limit."""
         spec = agent.executor.context.spec
         self._kept.pop(spec.name, None)
         self._kept[spec.name] = agent
-        unused = [name for name, each in self._kept.items() if not each.is_wanted_beside(agent)]
+        unused = [name for name, each in self._kept.items() if not each.is_used_besides(agent)]
         forgotten = unused[: max(len(self._kept) - self.bounds.max_kept, 0)]
         for name in forgotten:
             del self._kept[name]
         ended = records.AgentEnded(
             spec.name, spec.parent_id, status, run.iteration, parent.name, run.usage, tuple(forgotten)
         )
-        # A full disk must not keep an agent from ending.
+        # A full disk must not prevent an agent from ending.
         self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
 
-    def _check_room(self, parent: AgentNode) -> None:
+    def _check_limits(self, parent: AgentNode) -> None:
         """Raise ``ToolError`` if the depth or the concurrency limit allows no further child."""
         if parent.depth >= self.bounds.max_depth:
             levels = counted(self.bounds.max_depth, "level")
@@ -217,43 +226,44 @@ class Children:
                 "do this yourself, or start it when one of them has finished."
             )
 
-    def _cannot_be_asked(self, name: str) -> str:
+    def _explain_not_askable(self, name: str) -> str:
+        """Return why no finished agent has this name."""
         if any(node.name == name for node in self._tree.main.all()):
             return f"{name} is still at work; the call that started it will return its answer."
         known = "; ".join(f"{each.name} ({each.task:.60})" for each in self.finished)
-        those = f"those that have finished are: {known}" if known else "none has finished"
-        return f"There is no agent {name!r:.80} to ask; {those}."
+        names = f"those that have finished are: {known}" if known else "none has finished"
+        return f"There is no agent {name!r:.80} to ask; {names}."
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation(Delegating):
-    """How the tools of one agent start others."""
+    """The interface by which the tools of one agent start others."""
 
     children: Children
     node: AgentNode
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
-        """Return the answer of a new agent. Raise ``ToolError``."""
+        """Run a new agent, and return its answer. Raise ``ToolError``."""
         return await self.children.start(self.node, kind, task, call_id)
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
-        """Return the answer of a finished agent. Raise ``ToolError``."""
+        """Run a finished agent, and return its answer. Raise ``ToolError``."""
         return await self.children.ask(self.node, name, question, call_id)
 
 
-def _answer(name: str, run: Run, outcome: Outcome) -> str:
-    """Return the answer for the parent. Raise ``ToolError`` if there is none, so that a stop does not look like one."""
+def _answer_or_raise(name: str, run: Run, outcome: Outcome) -> str:
+    """Return the answer for the parent. Raise ``ToolError`` with the findings if there is none."""
     if outcome.status == "done":
         return outcome.result
-    if outcome.status in _ANSWERS:
+    if outcome.status in _WITH_ANSWER:
         return f"{outcome.result}\n\n[{name} stopped: {outcome.status}]"
     if outcome.status == "interrupted":
-        says = "The user interrupted it."
+        reason = "The user interrupted it."
     elif outcome.status.startswith("cancelled"):
-        says = "The user stopped it."
+        reason = "The user stopped it."
     else:
-        says = outcome.result
+        reason = outcome.result
     found = [f"{each.tool}: {each.text}" for each in run.found]
     earlier = [f"({counted(run.earlier, 'earlier result')} left out)"] if run.earlier else []
     partial = ["What it had found until then:", *earlier, *found] if found else []
-    raise ToolError("\n\n".join([f"[{name} ended: {outcome.status}] {says}", *partial]))
+    raise ToolError("\n\n".join([f"[{name} ended: {outcome.status}] {reason}", *partial]))

@@ -1,8 +1,8 @@
-"""Compaction (SPEC section 15): make room in a conversation by a summary, or by stubs for the oldest results.
+"""Compaction (SPEC section 15): shorten a conversation by a summary, or by stubs for the oldest results.
 
-It happens before a model call. The request for the summary contains the unchanged conversation, so that a prompt cache
-is used. The conversation changes only with the record of the compaction, so a stop, an interrupt or a crash loses
-nothing. The user's words are never left to the summary.
+Compaction happens before a model call. The request for the summary contains the unchanged conversation, so that a
+prompt cache is used. The conversation changes only with the record of the compaction, so a stop, an interrupt or a
+crash loses nothing. The user's words are kept verbatim and are not part of the summary.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
 
 SUMMARY_ATTEMPTS = 4
-"""How often a summary is asked for, each time with a shorter conversation, if the service finds that too long."""
+"""The number of requests for a summary, each with a shorter conversation, while the service finds it too long."""
 
 STUBBED_SHARE = 0.5
-"""The share of the results' text that is left out in addition each time, if the excess is unknown."""
+"""The share of the results' text that is replaced in addition at each attempt, if the excess is unknown."""
 
 SPARE_SHARE = 0.02
 """The share of the window that a request for a summary leaves free, since its size is an estimate."""
@@ -49,7 +49,7 @@ GROWTH_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """The outcome of a compaction, for the user in a ``sentence``. ``cut``: a stop or a now line ended it."""
+    """The outcome of a compaction, with a ``sentence`` for the user. ``cut``: a stop or a now line cancelled it."""
 
     what: Literal["done", "failed", "cut"]
     sentence: str = ""
@@ -61,26 +61,26 @@ class Compactor:
     def __init__(self, context: AgentContext, model: ModelCalls) -> None:
         self._context = context
         self._model = model
-        self._left = 0
-        """The tokens after the last compaction if they were over the limit, otherwise 0."""
+        self._tokens_after_last = 0
+        """The tokens after the last compaction if they exceeded the limit, otherwise 0."""
 
     @property
     def _rules(self) -> CompactionRules:
         return self._context.spec.compaction
 
     def due(self, run: Run) -> CompactedBy | None:
-        """Return why to compact before the next call, or ``None``. Never twice in one iteration."""
+        """Return why to compact before the next call, or ``None``. A compaction is due at most once per iteration."""
         if run.compacted_at == run.iteration or not self.has_past:
             return None
         if run.focus is not None:
             return "user"
-        is_due = self._rules.at is not None and self._is_over(self._context.fill.tokens)
+        is_due = self._rules.at is not None and self._exceeds_limit(self._context.fill.tokens)
         return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
 
     def may_help(self, run: Run, reply: Reply) -> bool:
         """Return whether to compact because the service found the conversation too long.
 
-        A service that does not say how long it is is not believed while the conversation is far from full.
+        If the service does not report the size and our estimate is far below the limit, the service is not believed.
         """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
@@ -90,32 +90,33 @@ class Compactor:
 
     @property
     def has_past(self) -> bool:
-        """Whether there is anything to summarize except the user's words."""
+        """Whether the conversation contains anything to summarize: a reply."""
         return any(message.role == "assistant" for message in self._context.conversation.messages)
 
     @property
     def _has_grown(self) -> bool:
         """Whether the conversation has grown enough since a compaction that gained too little."""
-        grown = self._context.fill.tokens - self._left
-        return not self._left or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
+        grown = self._context.fill.tokens - self._tokens_after_last
+        return not self._tokens_after_last or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
     async def make_room(self, run: Run, by: CompactedBy) -> Attempted:
-        """Compact the conversation, if possible. Raise ``JournalError`` and ``BudgetSpent``."""
+        """Compact the conversation, if possible. Return the outcome. Raise ``JournalError`` and ``BudgetSpent``."""
         before = self._context.fill.tokens
-        self._tell(run, "started", by, before)
+        self._emit_state(run, "started", by, before)
         is_done = False
         try:
-            attempted = await self._attempt(run, by, before)
-            is_done = attempted.what == "done"
+            attempt = await self._attempt(run, by, before)
+            is_done = attempt.what == "done"
         finally:
             if not is_done:
-                self._tell(run, "failed", by, before)
-        if attempted.what != "cut":
-            left = self._context.fill.tokens
-            self._left = left if self._is_over(left) else 0
-        return attempted
+                self._emit_state(run, "failed", by, before)
+        if attempt.what != "cut":
+            tokens = self._context.fill.tokens
+            self._tokens_after_last = tokens if self._exceeds_limit(tokens) else 0
+        return attempt
 
     async def _attempt(self, run: Run, by: CompactedBy, before: int) -> Attempted:
+        """Ask for a summary and commit it. If there is none, replace results by stubs if the window requires it."""
         notice = partial(self._context.notice, run.iteration)
         focus, run.focus = run.focus or "", None
         was_at, run.compacted_at = run.compacted_at, run.iteration
@@ -128,37 +129,37 @@ class Compactor:
                 why = str(error)
             else:
                 if reply is None:
-                    # It may be due again. A focus that the user has given meanwhile replaces the old one.
+                    # A compaction may be due again. A focus that the user gave meanwhile replaces the old one.
                     run.compacted_at = was_at
                     run.focus = focus if by == "user" and run.focus is None else run.focus
                     return Attempted("cut")
-                summary, why = _usable(reply)
-        # No await from here on.
-        record = self._with_summary(run, by, summary) if summary else None
+                summary, why = _extract_summary(reply)
+        # No await from here to the end.
+        record = self._build_with_summary(run, by, summary) if summary else None
         if record is not None and record.tokens_after >= before:
-            record, why = None, "the summary is no shorter than what it stands for"
+            record, why = None, "the summary is no shorter than the messages it replaces"
         if reply is not None:
             self._model.record_end(run, reply, is_kept=record is not None)
         if record is None:
             notice(f"The conversation could not be summarized: {why}.")
-            record = self._with_stubs(run, by) if by == "service" or self._is_over(before) else None
+            record = self._build_with_stubs(run, by) if by == "service" or self._exceeds_limit(before) else None
         if record is None:
             return Attempted("failed", f"The conversation was not compacted: {why}.")
-        told = self._context.compact(record)
+        recorded = self._context.compact(record)
         if record.left_out:
-            notice(f"{record.left_out:,} of your earlier lines had no room after the compaction.")
+            notice(f"The compaction removed {record.left_out:,} of your earlier lines to make room.")
         if record.images:
             names = ", ".join(record.images)
-            notice(f"These images had no room after the compaction: {names}. Send again what still matters.")
-        told.emit()
+            notice(f"The compaction removed these images to make room: {names}. Send those again that you still need.")
+        recorded.emit()
         return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
 
     def too_full(self) -> str:
-        """Return a sentence about a conversation that is too long for the window."""
+        """Return a sentence for the user about a conversation that is too long for the window."""
         view = self.view()
         window = f" of {view.window:,} tokens" if view.window else ""
-        after = "/new starts afresh" if self.has_past else "What you wrote is yours again, to make it shorter"
-        return f"The conversation has outgrown the model's window{window}: {view.sentence}. {after}."
+        hint = "Start a new one with /new" if self.has_past else "Your lines were returned: shorten them and try again"
+        return f"The conversation does not fit the model's window{window}: {view.sentence}. {hint}."
 
     def is_hopeless(self) -> bool:
         """Return whether the next request does not fit the window, by our estimate."""
@@ -166,14 +167,17 @@ class Compactor:
         return window is not None and self._context.fill.tokens > window.tokens
 
     def view(self) -> WindowView:
-        """Return what fills the window."""
+        """Return the content of the window."""
         spec, fill, history = self._context.spec, self._context.fill, self._context.state.history
         tools = max(fill.beside - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
         return view_of(history.conversation.messages, fill, self._model.window, beside, history.compacted)
 
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
-        """Return the reply to the prompt. Shorten the conversation while the service finds the request too long."""
+        """Return the reply to a request for a summary, or ``None`` if it was cancelled.
+
+        While the service finds the request too long, shorten the conversation and ask again.
+        """
         fill, window, messages = self._context.fill, self._model.window, self._context.conversation.messages
         ask = user_text(prompt)
         if window is not None:
@@ -194,57 +198,59 @@ class Compactor:
             messages = fewer
         return await self._model.reply(run, [*messages, ask], compacts=True)
 
-    def _with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
+    def _build_with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
+        """Return the record of a compaction with this summary, and with the latest messages that fit."""
         context, fill = self._context, self._context.fill
         chars, plan = self._window.tokens * fill.ratio, context.shared.plan
         words, left_out = context.state.history.words.kept(int(chars * WORDS_SHARE))
         record = Compacted(context.name, run.iteration, by, summary, words, left_out)
         record = replace(record, plan=plan.render() if plan.tasks else "")
-        # Of a conversation that is far from full less is kept, otherwise nothing would be gained.
+        # If the conversation is far from full, fewer messages are kept, otherwise nothing would be gained.
         share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
         room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))
         messages = self._model.without_refused(context.conversation.messages)
         kept = latest_that_fit(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
-        return self._measured(replace(record, kept=kept, images=tuple(images)))
+        return self._measure(replace(record, kept=kept, images=tuple(images)))
 
-    def _with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
+    def _build_with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
         """Return a compaction that only replaces results by stubs, or ``None`` if there are no results to replace."""
         context, fill, messages = self._context, self._context.fill, self._context.conversation.messages
         over = fill.tokens - self._limit
         if by == "service":
             over = max(over, int(fill.tokens * STUBBED_SHARE))
         ids = oldest_results(messages, int(over * fill.ratio))
-        return self._measured(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
+        return self._measure(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
 
-    def _measured(self, record: Compacted) -> Compacted:
+    def _measure(self, record: Compacted) -> Compacted:
+        """Return the record with the tokens before and after the compaction."""
         fill, messages = self._context.fill, messages_after(self._context.conversation.messages, record)
         chars = sum(map(length_of, messages)) + fill.beside
         return replace(record, tokens_before=fill.tokens, tokens_after=fill.estimate(chars))
 
     @property
     def _window(self) -> Window:
-        """The window of the model. If that is unknown, the current size is taken for it."""
+        """The window of the model. If it is unknown, the current size of the conversation."""
         return self._model.window or Window(self._context.fill.tokens)
 
     @property
     def _limit(self) -> int:
         return self._rules.limit(self._window)
 
-    def _is_over(self, tokens: int) -> bool:
+    def _exceeds_limit(self, tokens: int) -> bool:
         return self._model.window is not None and tokens > self._limit
 
-    def _tell(self, run: Run, state: events.CompactionState, by: CompactedBy, tokens: int) -> None:
+    def _emit_state(self, run: Run, state: events.CompactionState, by: CompactedBy, tokens: int) -> None:
         name, iteration = self._context.name, run.iteration
-        told = events.Compaction(agent=name, iteration=iteration, state=state, by=by, tokens_before=tokens)
-        self._context.shared.emit(told)
+        event = events.Compaction(agent=name, iteration=iteration, state=state, by=by, tokens_before=tokens)
+        self._context.shared.emit(event)
 
 
-def _usable(reply: Reply) -> tuple[str, str]:
-    """Return the summary in a reply, or why there is none. Tool calls in it are not run. It may be truncated."""
+def _extract_summary(reply: Reply) -> tuple[str, str]:
+    """Return the summary in a reply, and why there is none. The summary may be truncated; tool calls are ignored."""
     text = reply.message.text.strip()
     if reply.stop_reason == "refusal":
         return "", "the model refused"
     if reply.stop_reason == TOO_LONG:
         return "", "the service found it too long"
-    return text, "" if text else "the model said nothing"
+    return text, "" if text else "the model's reply was empty"

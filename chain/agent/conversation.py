@@ -1,8 +1,8 @@
-"""The conversation of an agent: a state machine that cannot hold what the Messages API would refuse. Pure.
+"""The conversation of an agent: a state machine whose requests the Messages API always accepts. Pure.
 
-The API wants a user message first, every ``tool_use`` answered by one ``tool_result`` in the next message, ids used
-once, and a user message last in a request (https://docs.anthropic.com/en/api/messages). So a request can be made only
-in ASKED, and open tool calls leave the conversation in OPEN, where only their results are accepted:
+The API requires a user message first, one ``tool_result`` for every ``tool_use`` in the next message, unique ids, and a
+user message last in a request (https://docs.anthropic.com/en/api/messages). So a request can be made only in ASKED, and
+a reply with tool calls leads to OPEN, where only their results are accepted:
 
 ========  =============  ==================  ==================  ============
 state     user text      reply, no calls     reply with calls    tool results
@@ -13,7 +13,7 @@ OPEN                                                             ASKED
 REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
-Messages are only appended, so a prompt cache keeps hitting. There are two exceptions: ``withdraw`` removes messages
+Messages are only appended, so that a prompt cache stays valid. There are two exceptions: ``withdraw`` removes messages
 after a refused request, and ``begin_anew`` replaces them after a compaction or a removal of refused content. Several
 user messages may follow each other: the provider merges them.
 """
@@ -32,7 +32,7 @@ from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult, t
 from chain.text.wording import INTERRUPTED, SKIPPED, UNREADABLE
 
 MAX_CALL_ID = 128
-"""Characters of a tool call's id. Those of the API have 30."""
+"""The limit, in characters, of a tool call's id. Those of the API have 30."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 """The ids that the API accepts (``tool_use.id: String should match pattern``)."""
@@ -48,6 +48,7 @@ _NEXT: dict[tuple[State, Step], State] = {
     ("OPEN", "tool results"): "ASKED",
     ("REPLIED", "user text"): "ASKED",
 }
+"""The table above: the state after each allowed step."""
 
 
 class CallIds:
@@ -61,31 +62,32 @@ class CallIds:
         self._number = 0
 
     def claimed(self, message: Message) -> Message:
-        """Return a reply with ids that can be sent back. They count as used once it is on record.
+        """Return a reply whose call ids are valid and unused. They count as used once the reply is recorded.
 
         Raise ``ConversationError`` if two of its calls have the same id, because their results would be ambiguous.
         """
         for id, count in Counter(call.id for call in message.calls if call.id).items():
             if count > 1:
                 raise ConversationError(f"the tool call id {id[:MAX_CALL_ID]!r} was used before")
-        taken = set[str]()
-        claimed = [self._claim(call.id, taken) for call in message.calls]
-        if claimed == [call.id for call in message.calls]:
+        claimed = set[str]()
+        ids = [self._claim_id(call.id, claimed) for call in message.calls]
+        if ids == [call.id for call in message.calls]:
             return message
-        left = iter(claimed)
-        blocks = (replace(b, id=next(left)) if isinstance(b, ToolCall) else b for b in message.blocks)
+        remaining = iter(ids)
+        blocks = (replace(b, id=next(remaining)) if isinstance(b, ToolCall) else b for b in message.blocks)
         return replace(message, blocks=tuple(blocks))
 
-    def _claim(self, id: str, taken: set[str]) -> str:
-        while id in self.used or id in taken or len(id) > MAX_CALL_ID or not _ID.fullmatch(id):
+    def _claim_id(self, id: str, claimed: set[str]) -> str:
+        """Return ``id``, or a generated one if it is used or invalid, and add it to ``claimed``."""
+        while id in self.used or id in claimed or len(id) > MAX_CALL_ID or not _ID.fullmatch(id):
             self._number += 1
             id = f"call_{self._number}"
-        taken.add(id)
+        claimed.add(id)
         return id
 
 
 class Messages(Sequence[Message]):
-    """The first ``count`` messages of a history that only grows. A view, because a copy takes 0.1 ms of 100,000."""
+    """A view of the first ``count`` messages of a history that only grows. A copy of 100,000 would take 0.1 ms."""
 
     def __init__(self, history: list[Message], count: int) -> None:
         self._history = history
@@ -120,7 +122,7 @@ class Messages(Sequence[Message]):
 
 
 class Conversation:
-    """The messages, and the state that follows from them. ``memory`` belongs to the models (``chain.model.Memory``)."""
+    """The messages of an agent, and their state. ``memory`` belongs to the models (``chain.model.Memory``)."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.memory: dict[object, Any] = {}
@@ -128,19 +130,19 @@ class Conversation:
         self._state: State = "EMPTY"
         self._ids: set[str] = set()
         self._open: tuple[ToolCall, ...] = ()
-        self._fixed = 0
-        """How many messages at the beginning cannot be withdrawn: the summary of a compaction."""
+        self._fixed_count = 0
+        """The number of messages at the start that cannot be withdrawn: 1 for the summary of a compaction, else 0."""
         for message in messages:
             self.append(message)
 
     @property
     def state(self) -> State:
-        """The row of the table."""
+        """The current state, a row of the table."""
         return self._state
 
     @property
     def messages(self) -> Sequence[Message]:
-        """All messages. Do not change the list."""
+        """All messages. Callers must not change the list."""
         return self._messages
 
     @property
@@ -155,9 +157,9 @@ class Conversation:
         return Messages(self._messages, len(self._messages))
 
     def check(self, message: Message) -> State:
-        """Return the state after the message. Raise ``ConversationError`` if it may not come next."""
+        """Return the state after the message. Raise ``ConversationError`` if the message is not allowed next."""
         _check_blocks(message)
-        step = _step(message)
+        step = _step_of(message)
         after = _NEXT.get((self._state, step))
         if after is None:
             raise ConversationError(f"{step} cannot follow in state {self._state}")
@@ -171,25 +173,28 @@ class Conversation:
         return after
 
     def append(self, message: Message) -> None:
-        """Append a message. Raise ``ConversationError``, and change nothing, if it may not come next."""
+        """Append a message. Raise ``ConversationError``, and change nothing, if it is not allowed next."""
         self._state = self.check(message)
         self._messages.append(message)
         self._open = message.calls
         self._ids.update(call.id for call in message.calls)
 
     def fitted(self, message: Message) -> tuple[Message, ...]:
-        """Return what to append for a message of a journal that has lost records before it, with stubs for them."""
-        step, ids = _step(message), [call.id for call in self._open]
+        """Return the messages to append for a message of a journal that has lost earlier records.
+
+        Lost tool results and user messages are replaced by stubs. Results of lost calls are dropped.
+        """
+        step, ids = _step_of(message), [call.id for call in self._open]
         if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:
             return (message,)
         if self._open:
-            there = {result.id: result for result in message.results}
-            results = tool_results([there.get(id) or ToolResult(id, UNREADABLE, is_error=True) for id in ids])
+            known = {result.id: result for result in message.results}
+            results = tool_results([known.get(id) or ToolResult(id, UNREADABLE, is_error=True) for id in ids])
             return (results,) if step == "tool results" else (results, message)
         return () if step == "tool results" else (Message("user", (Text(UNREADABLE),)), message)
 
     def repair(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
-        """Return stub results for the open calls. Only calls in ``started`` may have had effects."""
+        """Return stub results for the open calls. ``started`` are the ids of calls that may have had effects."""
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 
@@ -200,12 +205,12 @@ class Conversation:
         """
         other = Conversation()
         for message in messages:
-            # Copies, because providers compare messages by identity to find out what they have encoded.
+            # Copies, because providers recognise the messages that they have encoded by identity.
             for each in other.fitted(replace(message)):
                 other.append(each)
         self._messages, self._state = other._messages, other._state
         self._ids, self._open = other._ids, other._open
-        self._fixed = 1 if is_summarized else self._fixed
+        self._fixed_count = 1 if is_summarized else self._fixed_count
 
     def snapshot(self) -> tuple[Messages, int]:
         """Return the messages so far, for ``restore``."""
@@ -221,7 +226,7 @@ class Conversation:
     def withdrawable(self) -> int:
         """The number of messages that ``withdraw`` would remove."""
         count = 0
-        for message in reversed(self._messages[self._fixed :]):
+        for message in reversed(self._messages[self._fixed_count :]):
             if message.role == "assistant" and not message.calls:
                 break
             count += 1
@@ -230,23 +235,23 @@ class Conversation:
     def withdraw(self, first: Message | None = None) -> tuple[Message, ...]:
         """Remove and return the messages since the last reply without tool calls. ``first`` replaces the summary.
 
-        What is left is EMPTY or REPLIED, or ASKED if the conversation was compacted since. The API refuses the same
-        history again and again, so a refused request has to leave it
+        The state is then EMPTY or REPLIED, or ASKED if the conversation was compacted since that reply. A refused
+        request has to be removed, because the API refuses the same history every time
         (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
         """
-        keep = len(self._messages) - self.withdrawable
-        removed = tuple(self._messages[keep:])
-        self._messages = self._messages[:keep]  # a new list, because earlier requests read the old one
-        if first is not None and self._fixed:
+        count = len(self._messages) - self.withdrawable
+        removed = tuple(self._messages[count:])
+        self._messages = self._messages[:count]  # a new list, because earlier requests read the old one
+        if first is not None and self._fixed_count:
             # Copies, as in ``begin_anew``.
             self._messages = [first, *(replace(m) for m in self._messages[1:])]
         self._ids.difference_update(call.id for m in removed for call in m.calls)
         self._open = ()
-        self._state = "EMPTY" if not keep else "REPLIED" if self._messages[-1].role == "assistant" else "ASKED"
+        self._state = "EMPTY" if not count else "REPLIED" if self._messages[-1].role == "assistant" else "ASKED"
         return removed
 
 
-def _step(message: Message) -> Step:
+def _step_of(message: Message) -> Step:
     if message.role == "assistant":
         return "reply with calls" if message.calls else "reply"
     return "tool results" if message.results else "user text"

@@ -1,8 +1,8 @@
-"""How lines enter the conversation: all waiting lines but follow-ups become one user message at a safe point.
+"""Delivery of lines: at a safe point, all waiting lines except follow-ups become one user message.
 
 Taking the lines and committing the message is one step without an ``await``. Otherwise a cancellation could leave lines
-that neither wait nor are delivered. On a full disk the commit raises ``JournalError``, and the ending of the run gives
-the taken lines back. What the lines require of the reply is in ``run.expectation``.
+that neither wait nor are delivered. On a full disk the commit raises ``JournalError``, and the end of the run returns
+the taken lines. ``run.expectation`` holds what the lines require of the reply.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ from chain.text.wording import beginning
 from chain.tools.named_files import Attachments, LineContent, read_named_files
 
 MAX_SHOWN_COMMAND = 200
-"""Characters of a plan command in the notice that it failed."""
+"""The limit, in characters, of a plan command in the notice that it failed."""
 
 
 class Delivery:
-    """Delivers the lines of one agent into its conversation."""
+    """The delivery of one agent's lines into its conversation."""
 
     def __init__(self, context: AgentContext) -> None:
         self._context = context
         self._shared = context.shared
         self._inbox = context.inbox
 
-    def query(self, run: Run, query: Accepted) -> None:
-        """Append the query of a run."""
-        attached = self._attached([query])
+    def append_query(self, run: Run, query: Accepted) -> None:
+        """Append the query of a run. Raise ``JournalError``."""
+        attached = self._read_attachments([query])
         message = Message("user", (Text(query.line.message), *attached.blocks))
         agent, parent_id = self._context.name, self._context.spec.parent_id
         self._context.commit(records.Message(message, agent, parent_id, line_ids=(query.on_record,), point=Point.START))
-        self._entered(run, [query], Point.START, attached)
+        self._settle_delivered(run, [query], Point.START, attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
-        """Append all waiting lines but follow-ups as one message, and return whether there were any.
+        """Append all waiting lines except follow-ups as one message. Return whether there were any.
 
-        ``calls_left`` is the number of model calls left, by default that of the iterations left.
+        ``calls_left`` is the number of model calls left, by default that of the iterations left. Raise
+        ``JournalError``.
         """
         # No await from here to the commit.
         lines = self._inbox.drain()
@@ -59,8 +60,8 @@ class Delivery:
         situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.asked_for)
         composed = compose(prompt, arrivals, situation, run.unanswered)
         if prompt.mistake is not None:
-            self._context.current_prompt(run.iteration)  # reports at once that a rule was too slow
-        attached = self._attached(lines)
+            self._context.current_prompt(run.iteration)  # reports now that a rule was too slow
+        attached = self._read_attachments(lines)
         record = records.Message(
             Message("user", (Text(composed.text), *attached.blocks)),
             self._context.name,
@@ -82,11 +83,11 @@ class Delivery:
             run.expectation, situation, composed, run.unanswered, source=prompt.source, is_after_reply=is_after_reply
         )
         self._shared.journal.in_order(entered.emit)
-        self._entered(run, lines, point, attached)
+        self._settle_delivered(run, lines, point, attached)
         return True
 
     def settle_todos(self, run: Run) -> None:
-        """Carry out the todo lines when no model call is left to read them."""
+        """Carry out and settle the todo lines when no model call is left to deliver them to."""
         for accepted in self._inbox.drain_todos():
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
@@ -94,8 +95,8 @@ class Delivery:
     def give_back(self, run: Run, reason: Status) -> None:
         """Withdraw the messages since the last reply without tool calls, and return their lines to the user.
 
-        Raise ``JournalError``. Lines that code has carried out are not returned: sent again, they would be carried out
-        twice.
+        Raise ``JournalError``. Lines that code has carried out are not returned: if sent again, they would be carried
+        out twice.
         """
         known = self._shared.ledger.lines.on_record
         lines = [known[id] for id in self._context.state.since_answer if id in known]
@@ -104,13 +105,13 @@ class Delivery:
         for accepted in lines:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
 
-    def _attached(self, lines: Sequence[Accepted]) -> Attachments:
-        """Read the files that the lines name."""
+    def _read_attachments(self, lines: Sequence[Accepted]) -> Attachments:
+        """Read the files that the lines name, and return their content."""
         texts = [a.line.message if a.line.names_files else "" for a in lines]
         contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
         return read_named_files(self._shared.workspace, self._shared.seen, contents)
 
-    def _entered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
+    def _settle_delivered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
         for accepted in lines:
             why = attached.notes.get(accepted.on_record, "")
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point, reason=why)
@@ -140,7 +141,7 @@ def expectation_after(
     """Return what a delivery requires of the reply. Pure.
 
     ``before`` is the previous expectation, ``unanswered`` are all lines that the reply answers. ``is_after_reply``: the
-    conversation ended with a reply without tool calls, which is not so after an empty reply.
+    conversation ended with a reply without tool calls (an empty reply is not appended).
     """
     point = situation.point
     is_after_nothing = point == Point.AFTER_REPLY and not is_after_reply

@@ -1,4 +1,4 @@
-"""The loop of one agent: ask the model, run its tool calls, and deliver the user's lines at the safe points between.
+"""The loop of one agent: ask the model, run its tool calls, and deliver the user's lines at safe points between.
 
 ::
 
@@ -7,33 +7,34 @@
     for each iteration:
           ask the model              nothing is delivered while it answers
           append the reply
-          no tool calls?        B    deliver what waits and continue; nothing waits: done
-          for each batch:       C    an urgent line or a stop waits: skip the rest
+          no tool calls?        B    deliver the waiting lines and continue; if there are none: done
+          for each batch:       C    if an urgent line or a stop waits: skip the rest
           append the results
-                                D    deliver what waits
-    N     a now line, at any time: cut the reply or the tools, deliver what waits, continue
+                                D    deliver the waiting lines
+    N     a now line, at any time: cancel the reply or the tools, deliver the waiting lines, continue
 
-The letters are the values of ``Point``. Apart from the query, a line enters only in ``Delivery.deliver``, one step
-without an ``await``, at A, B, D (called C after skipped tools) and N. Before the next request ``_flush`` waits until
-the lines in it are acknowledged. Lines that come during a compaction are delivered after it (``_make_room``).
+The letters are the values of ``Point``. Apart from the query, a line enters the conversation only in
+``Delivery.deliver``, one step without an ``await``, at A, B, D (called C after skipped tools) and N. Before the next
+request ``_flush`` waits until its lines are acknowledged. Lines that arrive during a compaction are delivered after it
+(``_make_room``).
 
-What each act of the user does, depending on where the run is at that moment (in any step that awaits or emits)::
+The effect of each act of the user depends on the position of the run (in any step that awaits or emits)::
 
                                          now line                  stop                   interrupt (Esc)
     before A                             enters at A               the run ends           cancels the run
-    from a safe point to the request     N, nothing is cut         the run ends           cancels the run
-    while the model is asked             N, the reply is cut       the reply is cut       cancels the run
+    from a safe point to the request     N, nothing is cancelled   the run ends           cancels the run
+    while the model is asked             N, cancels the reply      cancels the reply      cancels the run
     in a pause between two requests      N, the pause ends         the pause ends         cancels the run
     from the reply to its first tool     C, all are skipped        all are skipped        cancels the run
     while its tools run                  N, they are cancelled     the rest is skipped    cancels the run
-    after its last tool, until D         enters there              the run ends           cancels the run
-    after a reply without tools, until B enters there              the run ends           cancels the run
-    from the ending on                   waits, or goes back       see ``agent.state``    see ``agent.state``
+    after its last tool, until D         enters at D               the run ends           cancels the run
+    after a reply without tools, until B enters at B               the run ends           cancels the run
+    after the end is decided             waits, or is returned     see ``agent.state``    see ``agent.state``
 
-``Run`` exists from the step in which a line starts it, so no stop is lost that comes before the loop's first step. A
-now line cancels only scopes that exist, so nothing is awaited or emitted between the last check of the inbox and
-``cut_by``, which makes one. What a stop or an interrupt leaves half done is completed outside the cancelled scope, in
-``_end``, before any listener hears of the ending. ``tool_calls`` says what becomes of a started tool.
+``Run`` exists from the step in which a line starts it, so a stop before the loop's first step is not lost. A now line
+cancels only scopes that exist, so nothing is awaited or emitted between the last check of the inbox and ``cut_by``,
+which creates one. After a stop or an interrupt the conversation is completed outside the cancelled scope, in ``_end``,
+before any listener receives the end of the run. ``tool_calls`` describes what happens to a started tool.
 
 On a full disk, which may be temporary (a failed sync is final, see ``Journal.failure``):
 
@@ -43,7 +44,7 @@ On a full disk, which may be temporary (a failed sync is final, see ``Journal.fa
 - A cut, a receipt and the run's result take effect even if they cannot be recorded, and their events are emitted
   (``Journal.record_if_possible``). So is a tool's result, but then the run ends with ``error``.
 - Calls without a recorded result stay open. The next run answers them first. After a stop or an interrupt the next run
-  of the same process also adds the note that says so (``_left``).
+  of the same process also adds the note about it (``_incomplete``).
 """
 
 from __future__ import annotations
@@ -81,19 +82,19 @@ class Executor:
         self._delivery = Delivery(context)
         self._shared = shared
         self.compaction = Compactor(context, self._model)
-        self._left: tuple[Run, str] | None = None
-        """A run whose end could not be recorded, and its status."""
+        self._incomplete: tuple[Run, str] | None = None
+        """A run whose end could not be recorded, with its status."""
 
     @property
     def _limits(self) -> Limits:
         return self.context.spec.limits
 
     def use_spec(self) -> None:
-        """Follow a change of the agent's spec, so that what a request would fill is known before the next one."""
+        """Apply a changed spec of the agent, so that the size of the next request is known before it is made."""
         self._model.use_spec()
 
     def end_here(self) -> None:
-        """Complete the history of a run whose process ended, with a note of that. Raise ``JournalError``."""
+        """Complete the history of a run whose process ended, and add a note about that. Raise ``JournalError``."""
         self.catch_up()
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
         if messages and messages[-1] != note:
@@ -102,7 +103,7 @@ class Executor:
     async def run(self, run: Run) -> Outcome:
         """Run the loop to its end, and return the outcome. Nothing is awaited after the outcome is decided.
 
-        The history is valid afterwards, also if this call is cancelled, as when the run above ends.
+        The history is valid afterwards, also if this call is cancelled, as when the parent's run ends.
         """
         try:
             ending = await self._run(run)
@@ -112,23 +113,23 @@ class Executor:
         return self._end(run, ending)
 
     def _end(self, run: Run, ending: Outcome | None) -> Outcome:
-        """Complete the history and return the outcome. On a full disk the next run completes it."""
+        """Complete the history and return the outcome. On a full disk the next run completes the history."""
         outcome = run.outcome(ending, self._limits.timeout_s)
-        if self._left is None:  # otherwise this run did not get past ``catch_up``
+        if self._incomplete is None:  # otherwise this run failed in ``catch_up``
             try:
                 self._complete(run, outcome.status)
             except JournalError:
-                run.step.shown.clear()  # the next run would emit it as a reply of its own
-                self._left = run, outcome.status
+                run.step.shown.clear()  # otherwise the next run would emit it as its own reply
+                self._incomplete = run, outcome.status
         return outcome
 
     async def _run(self, run: Run) -> Outcome | None:
-        """Return the loop's own ending, or ``None`` if its scope was cancelled."""
+        """Return the ending that the loop decided, or ``None`` if its scope was cancelled."""
         outcome: Outcome | None = None
         try:
             self.catch_up()
             if run.query is not None:
-                self._delivery.query(run, run.query)
+                self._delivery.append_query(run, run.query)
             elif run.task:
                 self.context.append(user_text(run.task))
             run.scope.deadline = trio.current_time() + self._limits.timeout_s
@@ -136,18 +137,21 @@ class Executor:
                 try:
                     outcome = await self._loop(run)
                 except BudgetSpent as spent:
-                    outcome = self._limit_reached(run, str(spent))
+                    outcome = self._end_at_limit(run, str(spent))
         except ModelError as error:
             # The interrupt may have caused the error.
-            return None if run.interrupted else self._failed(run, "model", str(error))
+            return None if run.interrupted else self._end_with_error(run, "model", str(error))
         except JournalError as error:
-            return self._failed(run, "journal", str(error))
+            return self._end_with_error(run, "journal", str(error))
         if outcome is None and not run.interrupted:
             self._record_cut(run, run.step.phase, "time")
         return outcome
 
     def _complete(self, run: Run, status: str) -> None:
-        """Answer the open calls, and note what cut the run short. Raise ``JournalError``; it can then be repeated."""
+        """Answer the open calls, and add a note about a stop or interrupt.
+
+        Raise ``JournalError``; it can then be repeated.
+        """
         was_stopped, was_interrupted = status.startswith("cancelled"), status == "interrupted"
         if self.conversation.open_calls:
             self._tools.answer_open(run)
@@ -158,30 +162,30 @@ class Executor:
             self.context.append(user_text(STOP_NOTE if was_stopped else INTERRUPT_NOTE))
 
     def catch_up(self) -> None:
-        """Complete what an earlier run or process could not. Raise ``JournalError``."""
-        if self._left is not None:
-            self._complete(*self._left)
-            self._left = None
+        """Complete what an earlier run or process left incomplete. Raise ``JournalError``."""
+        if self._incomplete is not None:
+            self._complete(*self._incomplete)
+            self._incomplete = None
         elif self.conversation.open_calls:
             self._tools.answer_open(Run())
 
     # ------------------------------------------------------------------------------------------------- the loop
 
     async def _loop(self, run: Run) -> Outcome:
-        # A run that was interrupted before its first step delivers no lines: they go back to the user.
+        # A run that was interrupted before its first step delivers no lines: they are returned to the user.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
         if not run.stop_asked and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.asked_for:
-            return self._done(run)  # the carried lines were dropped at the last moment
+            return self._end_normally(run)  # the carried lines were dropped at the last moment
         limits = self._limits
         while run.iteration < limits.max_iterations:
             run.step = Step()
             await self._flush()
             if run.stop_asked:
-                return self._done(run)
+                return self._end_normally(run)
             if spent := limits.spent(run.used):
-                return self._limit_reached(run, spent)
+                return self._end_at_limit(run, spent)
             if (by := self.compaction.due(run)) is not None:
                 if (outcome := await self._make_room(run, by)) is not None:
                     return outcome
@@ -195,54 +199,57 @@ class Executor:
                 outcome = await self._make_room(run, "service")
                 if outcome is None:
                     if was_shown:
-                        self._model.tell_again(run, 1, 0.0, "the conversation no longer fitted the model's window")
+                        self._model.emit_retry(run, 1, 0.0, "the conversation did not fit the model's window")
                     reply = await self._ask(run)
                 elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
                     return outcome
-            outcome = self._after_cut(run) if reply is None else await self._apply(run, reply)
+            outcome = self._continue_after_cut(run) if reply is None else await self._apply_reply(run, reply)
             if outcome is not None:
                 return outcome
-        return self._at_limit(run)
+        return self._end_at_max_iterations(run)
 
     async def _make_room(self, run: Run, by: CompactedBy) -> Outcome | None:
-        """Compact the conversation, then deliver what came meanwhile. Return ``None`` if the next request may fit."""
+        """Compact the conversation, then deliver the lines that arrived meanwhile.
+
+        Return ``None`` if the next request may fit, otherwise the outcome of the run.
+        """
         while True:
-            attempted = await self.compaction.make_room(run, by)
-            was_cut = attempted.what == "cut"
+            attempt = await self.compaction.make_room(run, by)
+            was_cut = attempt.what == "cut"
             if was_cut:
                 self._record_cut(run, "thinking", "line")
             await trio.lowlevel.checkpoint_if_cancelled()
             if run.stop_asked:
-                return self._done(run)
+                return self._end_normally(run)
             run.step = Step()
-            is_too_long = by == "service" and attempted.what == "failed"
+            is_too_long = by == "service" and attempt.what == "failed"
             if is_too_long or (not was_cut and self.compaction.is_hopeless()):
-                return self._context_full(run)
+                return self._end_context_full(run)
             point = Point.AFTER_TOOLS if run.iteration else Point.BEFORE_FIRST_CALL
             point = Point.AT_ONCE if was_cut else point
-            left = self._limits.max_iterations - run.iteration + (by == "service")
+            calls_left = self._limits.max_iterations - run.iteration + (by == "service")
             if self._limits.spent(run.used):
                 self._delivery.settle_todos(run)  # no call is left to answer other lines
             else:
-                self._delivery.deliver(run, point, calls_left=left)
+                self._delivery.deliver(run, point, calls_left=calls_left)
             await self._flush()
             if not was_cut or by != "service":
                 return None
 
     async def _compact_alone(self, run: Run) -> Outcome:
-        """Run a compaction that the user asked for between two runs. Lines that come meanwhile start the next run."""
+        """Run a compaction that the user asked for between two runs. Lines that arrive meanwhile start the next run."""
         await self._flush()
         if run.stop_asked:
-            return self._done(run)
-        attempted = await self.compaction.make_room(run, "user")
-        if attempted.what == "cut":
+            return self._end_normally(run)
+        attempt = await self.compaction.make_room(run, "user")
+        if attempt.what == "cut":
             self._record_cut(run, "thinking", "line")
-        return Outcome("done", attempted.sentence)
+        return Outcome("done", attempt.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
-        """Return the reply of this iteration, or ``None`` if a stop or a now line cut it.
+        """Return the reply of this iteration, or ``None`` if a stop or a now line cancelled it.
 
-        A now line that comes before the request, or in the pause before a retry, is delivered with it.
+        A now line that arrives before the request, or in the pause before a retry, is delivered with it.
         """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -257,15 +264,18 @@ class Executor:
                 return reply
 
     async def _flush(self) -> None:
-        """Wait until the lines in the next request are acknowledged. Once per request, because the wait is slow."""
+        """Wait until the lines in the next request are acknowledged.
+
+        Called once per request, because the wait is slow.
+        """
         await self._shared.journal.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
 
-    def _after_cut(self, run: Run) -> Outcome | None:
-        """Append the part of a cut reply that was shown, which is no answer, and deliver the lines at ``AT_ONCE``."""
+    def _continue_after_cut(self, run: Run) -> Outcome | None:
+        """Append the shown part of a cancelled reply, which is no answer, and deliver the lines at ``AT_ONCE``."""
         self._record_cut(run, run.step.phase, "line")
         if run.stop_asked:
-            return self._done(run)
+            return self._end_normally(run)
         shown = "".join(run.step.shown)
         if shown.strip():
             self._append_reply(run, assistant([Text(shown)]), is_whole=False)
@@ -279,68 +289,75 @@ class Executor:
         self._shared.journal.record_if_possible(cut)
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> None:
-        """Deliver in mid-task, if a call is left to answer. Otherwise the loop ends."""
+        """Deliver lines in the middle of a task if a model call is left. Otherwise the loop ends."""
         if run.iteration == self._limits.max_iterations or self._limits.spent(run.used):
             self._delivery.settle_todos(run)
         elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":
-            # The now line was dropped in the step in which it cut the reply.
+            # The now line was dropped in the step in which it cancelled the reply.
             self.context.append(user_text(PLEASE_CONTINUE))
 
-    async def _apply(self, run: Run, reply: Reply) -> Outcome | None:
-        """Append a reply and run its calls. Return ``None`` if the loop continues."""
+    async def _apply_reply(self, run: Run, reply: Reply) -> Outcome | None:
+        """Append a reply and run its calls. Return ``None`` if the loop continues, otherwise the outcome."""
         message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
             # The service would refuse every later request with these messages too.
             self._delivery.give_back(run, "refused")
-            said = "The model refused to answer; what you wrote is yours again, to put it differently."
-            return Outcome("refused", said)
+            return Outcome(
+                "refused", "The model refused to answer. Your lines were returned: change them and try again."
+            )
         if reply.stop_reason == "pause_turn":
             if run.stop_asked:
-                return self._done(run)
-            raise ModelError("the model paused for a server tool; server tools are not supported, so take them out")
+                return self._end_normally(run)
+            raise ModelError("the model paused for a server tool; server tools are not supported, so disable them")
         if reply.stop_reason == TOO_LONG:
             if text:
                 self._append_reply(run, assistant([Text(message.text)]))
-            return self._context_full(run, text)
+            return self._end_context_full(run, text)
         if not text and not message.calls:
             await trio.lowlevel.checkpoint_if_cancelled()
-            return self._empty(run)
+            return self._retry_empty(run)
         self._append_reply(run, message)
         if message.calls:
             was_skipped, unstarted = await self._tools.run(run, message.calls, reply.cut_calls)
             await trio.lowlevel.checkpoint_if_cancelled()
-            return self._after_tools(run, unstarted, was_skipped=was_skipped)
+            return self._continue_after_tools(run, unstarted, was_skipped=was_skipped)
         await trio.lowlevel.checkpoint_if_cancelled()
-        return self._after_answer(run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None)
+        return self._continue_after_answer(
+            run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None
+        )
 
-    def _after_answer(self, run: Run, no_answer: Outcome | None) -> Outcome | None:
-        """Deliver ``AFTER_REPLY``, or return to the task after an aside. ``no_answer`` ends a truncated reply."""
+    def _continue_after_answer(self, run: Run, no_answer: Outcome | None) -> Outcome | None:
+        """Deliver lines at ``AFTER_REPLY``, or return to the task after an aside.
+
+        Return ``None`` if the loop continues, otherwise the outcome. ``no_answer`` is the outcome of a truncated or
+        empty reply.
+        """
         if run.stop_asked:
-            return self._done(run)
+            return self._end_normally(run)
         spent = self._limits.spent(run.used)
         if spent or run.iteration == self._limits.max_iterations:
             # No call is left to answer other lines.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
             if not waits and (no_answer or run.expectation.resume is None):
-                return no_answer or self._done(run)
-            return self._limit_reached(run, spent) if spent else self._at_limit(run)
+                return no_answer or self._end_normally(run)
+            return self._end_at_limit(run, spent) if spent else self._end_at_max_iterations(run)
         if self._delivery.deliver(run, Point.AFTER_REPLY):
             return None
         if no_answer:
             return no_answer
         resume, run.expectation = run.expectation.resume, run.expectation.after_reply()
         if resume is None:
-            return self._done(run)
+            return self._end_normally(run)
         self.context.append(user_text(resume))
         return None
 
-    def _after_tools(self, run: Run, unstarted: tuple[str, ...], *, was_skipped: bool) -> Outcome | None:
-        """Deliver ``AFTER_TOOLS``, or the point at which a line skipped or cut tools."""
+    def _continue_after_tools(self, run: Run, unstarted: tuple[str, ...], *, was_skipped: bool) -> Outcome | None:
+        """Deliver lines at ``AFTER_TOOLS``, or at the point at which a line skipped or cancelled tools."""
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
         if run.stop_asked:
-            return self._done(run)
+            return self._end_normally(run)
         run.expectation = run.expectation.after_reply()
         point = Point.BEFORE_TOOL if was_skipped else Point.AFTER_TOOLS
         point = Point.AT_ONCE if run.step.was_cut else point
@@ -348,8 +365,8 @@ class Executor:
         return None
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
-        """Append a reply. A cut one (not ``is_whole``) is never the result."""
-        projected = self.context.append(message, is_cut=not is_whole)
+        """Append a reply. A cancelled one (not ``is_whole``) never becomes the result of the run."""
+        recorded = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
         text = message.answer
@@ -357,42 +374,48 @@ class Executor:
             run.last_reply = text
         if is_whole and not message.calls:
             run.answer = run.answer if run.expectation.asides_only else text
-        projected.emit()
+        recorded.emit()
 
     # --------------------------------------------------------------------------------------------------- endings
 
-    def _done(self, run: Run) -> Outcome:
-        # ``Run.outcome`` replaces this after a stop.
+    def _end_normally(self, run: Run) -> Outcome:
+        """Return the outcome ``done``. After a stop ``Run.outcome`` replaces it."""
         return Outcome("done", run.result)
 
-    def _limit_reached(self, run: Run, spent: str) -> Outcome:
+    def _end_at_limit(self, run: Run, spent: str) -> Outcome:
+        """Emit a notice about the spent budget, and return the outcome ``limit_reached``."""
         self.context.notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 
-    def _at_limit(self, run: Run) -> Outcome:
+    def _end_at_max_iterations(self, run: Run) -> Outcome:
+        """Emit a notice about the limit, and return the outcome ``max_iterations``."""
         why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
         self.context.notice(run.iteration, why)
         unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
         return Outcome("max_iterations", run.last_reply or unanswered)
 
-    def _failed(self, run: Run, kind: str, message: str) -> Outcome:
+    def _end_with_error(self, run: Run, kind: str, message: str) -> Outcome:
+        """Emit an error of this kind, and return the outcome ``error``."""
         self._shared.emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
         return Outcome("error", message)
 
-    def _empty(self, run: Run) -> Outcome | None:
-        """After a reply without content: deliver what waits, otherwise ask once for more, then give up."""
+    def _retry_empty(self, run: Run) -> Outcome | None:
+        """Deliver waiting lines after an empty reply; otherwise ask the model to continue, once.
+
+        Return as ``_continue_after_answer``.
+        """
         twice = " twice" if run.was_nudged else ""
-        empty = Outcome("empty", f"The model gave an empty reply{twice}; put it differently, or try again.")
-        outcome = self._after_answer(run, empty)
+        empty = Outcome("empty", f"The model gave an empty reply{twice}. Try again, or rephrase the query.")
+        outcome = self._continue_after_answer(run, empty)
         if outcome is not empty or run.was_nudged or run.iteration == self._limits.max_iterations:
             return outcome
         run.was_nudged = True
         self.context.append(user_text(PLEASE_CONTINUE))
         return None
 
-    def _context_full(self, run: Run, text: str = "") -> Outcome:
-        """Return the ending for a conversation that does not fit. ``text`` is the reply so far."""
+    def _end_context_full(self, run: Run, text: str = "") -> Outcome:
+        """Return the outcome for a conversation that does not fit the window. ``text`` is the reply so far."""
         why = text or self.compaction.too_full()
         if not self.compaction.has_past:
-            self._delivery.give_back(run, "context_full")  # nothing can be compacted, so it would never fit
+            self._delivery.give_back(run, "context_full")  # nothing can be compacted, so the lines would never fit
         return Outcome("context_full", why)

@@ -1,4 +1,4 @@
-"""The state of one agent, a part of the state of a session, which only records change (``session.state``). Pure."""
+"""The state of one agent. It is part of the state of a session, which only records change (``session.state``). Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chain.text.wording import ROOT
 
 @dataclass(eq=False, slots=True)
 class History:
-    """A conversation, how much of a window it fills, the user's words in it, and the compaction that it begins with."""
+    """A conversation, its share of the window, the user's words in it, and the compaction that it starts with."""
 
     conversation: Conversation = field(default_factory=Conversation)
     fill: Fill = field(default_factory=Fill)
@@ -25,14 +25,17 @@ class History:
     compacted: Compacted | None = None
 
     def append(self, message: Message) -> None:
-        """Append a message. Raise ``ConversationError``, and change nothing, if it may not come next."""
+        """Append a message. Raise ``ConversationError``, and change nothing, if it is not allowed next."""
         self.conversation.append(message)
         self.fill.add(message)
         if message.role == "assistant" and not message.calls:
             self.words.answered()
 
     def compact(self, record: Compacted) -> None:
-        """Carry out a compaction. Raise ``ConversationError``, and change nothing, if it does not fit."""
+        """Apply a recorded compaction.
+
+        Raise ``ConversationError``, and change nothing, if it does not fit the conversation.
+        """
         messages = messages_after(self.conversation.messages, record)
         self.conversation.begin_anew(messages, is_summarized=bool(record.summary))
         self.fill.begin_anew(messages)
@@ -41,7 +44,7 @@ class History:
             self.words.compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
-        """Remove the messages since the last answer, and these lines from the words that a compaction kept."""
+        """Remove the messages since the last answer. Remove these lines from the words that a compaction kept."""
         first, kept = None, self.words.remove(line_ids)
         if self.compacted is not None:
             self.compacted = replace(self.compacted, words=kept)
@@ -74,12 +77,12 @@ Snapshot: TypeAlias = tuple[tuple[Messages, int], WordsSnapshot, Compacted | Non
 class AgentState:
     """An agent's description, conversation and progress. ``began`` is in seconds since the epoch.
 
-    Of the open calls, ``started`` are those whose tools have started, ``results`` the results on record, and
-    ``finished`` the ends on record. ``since_answer`` are the ids of the lines delivered since the last reply without
-    tool calls, which a refusal gives back. ``is_summarizing``: the last request asked for a summary.
+    Of the open calls, ``started`` are those whose tools have started, ``results`` the recorded results, and
+    ``finished`` the recorded ends. ``since_answer`` are the ids of the lines delivered since the last reply without
+    tool calls, which a refusal returns. ``is_summarizing``: the last request asked for a summary.
 
-    The last four serve readers of a journal: the model's window in tokens (0: unknown), the last iteration whose start
-    was reported, and the error of the last request with the pause after it.
+    The last four fields serve readers of a journal: the model's window in tokens (0: unknown), the last iteration whose
+    start was reported, and the error of the last request with the pause after it in seconds.
     """
 
     name: str
@@ -109,12 +112,12 @@ class AgentState:
 
     @property
     def unreported(self) -> list[str]:
-        """The ids of the calls, open or with a lost record, whose results are not on record."""
+        """The ids of the calls, open or with a lost record, whose results are not recorded."""
         ids = dict.fromkeys((*(call.id for call in self.history.conversation.open_calls), *self.started))
         return [id for id in ids if id not in self.results]
 
     def settle_calls(self) -> None:
-        """Forget the calls, since none is open any more."""
+        """Clear the data of the open calls, once all of them have results."""
         self.started.clear()
         self.results.clear()
         self.finished.clear()

@@ -1,6 +1,6 @@
-"""One model call with its retries, which are the only ones: ``ModelError`` says whether and when one makes sense.
+"""One model call with its retries. There are no other retries: a ``ModelError`` says whether and when one makes sense.
 
-Nothing partial is appended, so a retry sends the same conversation and only discards what was shown.
+No part of a failed reply is appended. So a retry sends the same conversation, and only the shown text is discarded.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from chain.text.wording import fault
 from chain.tools import calling
 
 MAX_BROKEN = 4
-"""Unusable replies to one request, if ``max_attempts`` is not set. Each costs as much as a usable one."""
+"""The limit of unusable replies to one request, if ``max_attempts`` is not set. Each costs as much as a usable one."""
 
 FIRST_DELAY_S = 0.5
+"""Seconds before the first retry, and the longest delay.
+
+The delay is doubled each time, and randomly shortened by up to a half, so that many chains do not retry in step.
+"""
 LONGEST_DELAY_S = 30.0
-"""Between attempts: doubled each time, and randomly shortened by up to a half so that many chains do not retry in
-step."""
 
 DOUBTED_AFTER = 2
-"""Retryable failures after which the content of a request is suspected: some servers answer 500 to an image."""
+"""The number of retryable failures after which content is suspected: some servers answer 500 to an image."""
 
-_NOT_KEPT = frozenset({"refusal", "pause_turn", TOO_LONG})
+_NOT_APPENDED = frozenset({"refusal", "pause_turn", TOO_LONG})
 """The stop reasons of replies that are not appended unchanged."""
 
 
@@ -48,22 +50,22 @@ class ModelCalls:
         self._shared = context.shared
         self._conversation = context.conversation
         self._removals: list[records.Removed] = []
-        """What the current call leaves out."""
+        """The content that the current call omits."""
         self._prepare(context.shared.refused_tools)
 
     def use_spec(self) -> None:
-        """Follow a change of the agent's spec."""
+        """Apply a changed spec of the agent."""
         if self._spec is not self._context.spec:
             self._prepare(self._shared.refused_tools)
 
-    def _prepare(self, left_out: Set[str]) -> None:
-        """Prepare the parts that all requests of a spec share. These tools are left out."""
+    def _prepare(self, omitted: Set[str]) -> None:
+        """Prepare the parts that all requests of a spec share, without the tools of these names."""
         spec, traced = self._context.spec, self._shared.traced
-        self._spec, self._left_out = spec, frozenset(left_out)
+        self._spec, self._omitted_tools = spec, frozenset(omitted)
         self._ask_model = spec.model.reply if traced is None else traced(spec.name, spec.model)
         self._system = spec.whole_system
         self._system_digest = records.text_digest(self._system)
-        self._tools = spec.offered_tools(left_out)
+        self._tools = spec.offered_tools(omitted)
         tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
         self._context.fill.beside = len(self._system) + len(tools)
@@ -71,10 +73,10 @@ class ModelCalls:
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
     ) -> Reply | None:
-        """Return the reply to these messages, or ``None`` if a stop or a now line cut it.
+        """Return the reply to these messages, or ``None`` if a stop or a now line cancelled the call.
 
-        ``compacts``: they ask for a summary, and the reply is not shown. Raise ``ModelError`` after the last attempt,
-        and ``BudgetSpent`` if no budget is left for another.
+        ``compacts``: the messages ask for a summary, and the reply is not shown. Raise ``ModelError`` after the last
+        attempt, and ``BudgetSpent`` if no budget is left for another one.
         """
         self.use_spec()
         self._removals = over_limit(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
@@ -85,12 +87,12 @@ class ModelCalls:
         attempts = _Attempts(self._spec.limits.retries, run)
         with run.cut_by("stop", "now") as scope:
             while reply is None and not run.stop_asked:
-                # Other agents may have used it up during a pause.
+                # Other agents may have spent the budget during a pause.
                 if spent := self._spec.limits.spent(run.used):
                     raise BudgetSpent(spent)
-                left_out = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
-                if left_out != self._left_out:
-                    self._prepare(left_out)
+                omitted = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
+                if omitted != self._omitted_tools:
+                    self._prepare(omitted)
                 sent, memory = self.without_refused(messages), self._conversation.memory
                 request = Request(self._system, sent, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -100,40 +102,43 @@ class ModelCalls:
                 except (ParameterRefused, _HandlerLimit) as error:
                     if scope.cancel_called:
                         break
-                    overrides = self._without(run, overrides, error)
-                    await self._again(run, attempts.failed + 1, 0.0, str(error))
+                    overrides = self._drop_refused_settings(run, overrides, error)
+                    await self._retry_after(run, attempts.failed + 1, 0.0, str(error))
                 except ModelError as error:
                     if error.usage is not None and any(error.usage[:4]):
                         self._count(run, Usage(*error.usage))
                     if scope.cancel_called:
                         break
-                    found = None if doubted else self._refused(run, sent, error, attempts.failed)
+                    found = None if doubted else self._suspect(run, sent, error, attempts.failed)
                     if found is not None:
                         self._removals.append(found)
                         doubted = [found] if error.cause else []
-                        await self._again(run, attempts.failed + 1, 0.0, str(error))
+                        await self._retry_after(run, attempts.failed + 1, 0.0, str(error))
                         continue
-                    # The service fails without the suspected content too, so that was not the cause.
+                    # The service also fails without the suspected content, so the content was not the cause.
                     self._removals = [each for each in self._removals if each not in doubted]
                     if not error.retryable:
                         raise
-                    await self._again(run, attempts.failed, attempts.delay_s, fault(error.cause, str(error)))
+                    await self._retry_after(run, attempts.failed, attempts.delay_s, fault(error.cause, str(error)))
         return reply
 
     def without_refused(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages without the content that the current call leaves out."""
+        """Return the messages without the content that the current call omits."""
         return reduce(without, self._removals, messages)
 
-    def _refused(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
-        """Return what to leave out of the next request, or ``None``. ``failed`` counts the retryable failures."""
+    def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
+        """Return the content to omit from the next request, or ``None``. ``failed`` counts the retryable failures."""
         if not error.refused or (error.retryable and failed < DOUBTED_AFTER):
             return None
         found = removal(self._spec.name, run.iteration, sent, error, self._removals)
-        is_tool = found.what == "tools" and not self._left_out.issuperset(found.names)
+        is_tool = found.what == "tools" and not self._omitted_tools.issuperset(found.names)
         return found if is_tool or without(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
-        """Make and record one call. Raise ``ModelError``, also for an unusable reply, and ``_HandlerLimit``."""
+        """Make and record one call, and return the reply.
+
+        Raise ``ModelError``, also for an unusable reply, and ``_HandlerLimit``.
+        """
         agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
@@ -143,25 +148,25 @@ class ModelCalls:
             records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
         )
         await journal.wait_written()
-        # A now line that came meanwhile has cancelled the scope.
+        # A now line may have cancelled the scope meanwhile.
         await trio.lowlevel.checkpoint_if_cancelled()
         run.step.is_asking = True
         try:
             reply = await self._reply(run, request, compacts=compacts)
         except ModelError as error:
             attempts.count(error)
-            # On a full disk the error of the service is still what the user has to know.
-            journal.record_if_possible(_failed(agent, run, error, attempts.delay_s))
+            # If the disk is full too, the error of the service is the more important one.
+            journal.record_if_possible(_failure_record(agent, run, error, attempts.delay_s))
             raise
         self._count(run, reply.usage)
         if compacts:
-            return reply  # ``Compactor`` records its end
+            return reply  # ``Compactor`` records the end of the call
         kept = False
         try:
             if reply.stop_reason == "max_tokens" and limit is not None:
                 raise _HandlerLimit(f"the handler's max_tokens ({limit}) cut the reply off")
-            reply = self._sound(reply)
-            kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_KEPT
+            reply = self._make_sendable(reply)
+            kept = bool(reply.message.blocks) and reply.stop_reason not in _NOT_APPENDED
         except ModelError as error:
             attempts.count(error)
             raise
@@ -170,7 +175,7 @@ class ModelCalls:
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
-        """Record the end of a call, and what it left out. ``is_kept``: another record has its message."""
+        """Record the end of a call, and the content that it omitted. ``is_kept``: another record has the message."""
         self._shared.journal.record(
             records.RequestEnded(
                 self._spec.name,
@@ -196,7 +201,10 @@ class ModelCalls:
         return 0 if self.window is None else self.window.tokens
 
     async def _reply(self, run: Run, request: Request, *, compacts: bool) -> Reply:
-        """Return the model's reply. Raise ``ModelError`` for all exceptions except the chain's own cancellation."""
+        """Call the model and return its reply.
+
+        Raise ``ModelError`` for all exceptions except the chain's own cancellation.
+        """
         try:
             return await self._ask_model(request, lambda delta: self._on_delta(run, delta, is_shown=not compacts))
         except ModelError:
@@ -206,11 +214,14 @@ class ModelCalls:
                 await trio.lowlevel.checkpoint_if_cancelled()  # as for tools
             raise ModelError(calling.failure(f"the model {self._spec.model.name}", error)) from error
 
-    def _sound(self, reply: Reply) -> Reply:
-        """Return the reply with blocks that can be sent back. Raise a retryable ``ModelError`` if there are none."""
+    def _make_sendable(self, reply: Reply) -> Reply:
+        """Return the reply with blocks that later requests can contain.
+
+        Raise a retryable ``ModelError`` if that is impossible.
+        """
         if any(isinstance(block, Text) and not block.text.strip() for block in reply.message.blocks):
             reply = replace(reply, message=assistant(reply.message.blocks))
-        if reply.stop_reason in _NOT_KEPT or not reply.message.blocks:
+        if reply.stop_reason in _NOT_APPENDED or not reply.message.blocks:
             return reply
         try:
             message = self._shared.call_ids.claimed(reply.message)
@@ -223,28 +234,34 @@ class ModelCalls:
         cut = frozenset(new.id for old, new in pairs if old.id in reply.cut_calls)
         return replace(reply, message=message, cut_calls=cut)
 
-    def _without(self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit) -> Overrides:
-        """Return the handler's settings without the refused ones, which a notice names."""
+    def _drop_refused_settings(
+        self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit
+    ) -> Overrides:
+        """Return the handler's settings without the refused ones, and name these in a notice.
+
+        Raise ``error`` if none is ours.
+        """
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
         ours = [p for p in error.parameters if p in overrides.given]
         if not ours:
             raise error
         source = run.expectation.source.removeprefix("yaml:")
-        why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
+        why = f"{source}: config: the service refused {', '.join(ours)}, so it is not sent; remove it from the file"
         self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))
         return overrides.without(*ours)
 
-    async def _again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+    async def _retry_after(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+        """Discard the shown text, emit the retry and wait. Raise ``BudgetSpent`` if no budget is left."""
         was_shown = bool(run.step.shown)
         run.step.shown.clear()
         if spent := self._spec.limits.spent(run.used):
-            raise BudgetSpent(f"{spent} The reply that broke off is not kept." if was_shown else spent)
-        self.tell_again(run, attempt, delay_s, reason)
+            raise BudgetSpent(f"{spent} The incomplete reply was discarded." if was_shown else spent)
+        self.emit_retry(run, attempt, delay_s, reason)
         run.step.is_asking = False
         await trio.sleep(delay_s)
 
-    def tell_again(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
+    def emit_retry(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
         """Emit that the call is repeated, so that the shown part of its reply does not count."""
         agent, n = self._spec.name, run.iteration
         self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
@@ -266,19 +283,20 @@ class ModelCalls:
         run.add_usage(usage)
         if usage == Usage():
             return  # a request that the service refused
-        known = {"agent": self._spec.name, "iteration": run.iteration}
-        self._shared.emit(events.UsageReport.of(usage, self._window_tokens, **known))
+        common = {"agent": self._spec.name, "iteration": run.iteration}
+        self._shared.emit(events.UsageReport.of(usage, self._window_tokens, **common))
 
 
 class BudgetSpent(Exception):
-    """No budget is left for another call."""
+    """The error that no budget is left for another call."""
 
 
 class _HandlerLimit(Exception):
-    """The handler's own max_tokens cut the reply."""
+    """The error that the handler's own max_tokens cut off the reply."""
 
 
-def _failed(agent: str, run: Run, error: ModelError, delay_s: float) -> records.RequestEnded:
+def _failure_record(agent: str, run: Run, error: ModelError, delay_s: float) -> records.RequestEnded:
+    """Return the record of a failed call."""
     return records.RequestEnded(
         agent,
         run.iteration,
@@ -294,7 +312,7 @@ def _failed(agent: str, run: Run, error: ModelError, delay_s: float) -> records.
 class _Attempts:
     """The failures of one call, and the delay before the next attempt.
 
-    A fault with a cause may last for minutes, so a time limit ends these attempts. Unusable replies are counted.
+    An error with a cause may last for minutes, so these attempts are limited by time. Unusable replies are counted.
     """
 
     def __init__(self, retries: Retries, run: Run) -> None:
@@ -303,31 +321,35 @@ class _Attempts:
         """Seconds until the next attempt."""
         self._retries = retries
         self._run = run
-        self._broken = 0
-        self._until = math.inf
+        self._unusable = 0
+        self._retry_until = math.inf
 
     def count(self, error: ModelError) -> None:
-        """Count a failure. If no attempt follows, clear ``retryable``, and add the reason to the error if needed."""
+        """Count a failure and set the delay.
+
+        If no attempt follows, clear ``retryable``, and add the reason to the error.
+        """
         if not error.retryable:
             return
         now, left_s, retries = trio.current_time(), math.inf, self._retries
         self.failed += 1
         if error.cause:
-            self._until = min(self._until, now + retries.retry_s)  # from the first of them on
-            left_s = self._until - now
+            self._retry_until = min(self._retry_until, now + retries.retry_s)  # counted from the first such error
+            left_s = self._retry_until - now
         else:
-            self._broken += 1
+            self._unusable += 1
         longest = min(FIRST_DELAY_S * 2.0 ** min(self.failed - 1, 16), LONGEST_DELAY_S)
         own, asked = longest * random.uniform(0.5, 1.0), error.retry_after
         self.delay_s = min(own, left_s) if asked is None else asked
-        if left_s <= 0 or self._broken >= (retries.max_attempts or MAX_BROKEN) or self.failed == retries.max_attempts:
+        if left_s <= 0 or self._unusable >= (retries.max_attempts or MAX_BROKEN) or self.failed == retries.max_attempts:
             error.retryable = False
         elif now + self.delay_s >= self._run.deadline:
-            self._end(error, "the run has left")
+            self._give_up(error, "the run has left")
         elif self.delay_s > left_s:
-            self._end(error, f"is left of retry_s ({retries.retry_s:g} s)")
+            self._give_up(error, f"is left of retry_s ({retries.retry_s:g} s)")
 
-    def _end(self, error: ModelError, longer_than: str) -> None:
+    def _give_up(self, error: ModelError, longer_than: str) -> None:
+        """Clear ``retryable``, and add to the message that the delay would be too long."""
         error.retryable = False
         who = "the next attempt would" if error.retry_after is None else "it asks to"
         error.args = (f"{error}; {who} wait {self.delay_s:g} s, longer than {longer_than}",)

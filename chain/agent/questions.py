@@ -1,7 +1,7 @@
-"""What agents ask the user: to approve a call, or to choose one of several options.
+"""The questions of agents to the user: to approve a call, or to choose one of several options.
 
-Questions queue, and one is open at a time. Allowances are checked again before a question opens, because "always" may
-have been the answer to an earlier one. Each transition is one step without an ``await``::
+Questions queue, and one is open at a time. Allowances are checked again before a question opens, because the answer
+"always" to an earlier question may allow the call. Each transition is one step without an ``await``::
 
     asked ──> allowed by the configuration
       └─────> waits ──> open ──> answered by the user
@@ -37,17 +37,22 @@ from chain.tools.tool import Asking, Preview, Verdict
 _NO_PREVIEW = Preview("", "", "")
 
 KEPT_QUESTIONS, KEPT_CHARS = 20, 5_000_000
-"""How many questions can be shown again, and the characters of their previews, since a diff may be large."""
+"""The number of questions that can be shown again, and the limit of their previews in characters.
+
+A diff may be large.
+"""
 
 LONGEST_SUBJECT = 80
-"""Characters of a path, a command or a host in the text of a question. The preview shows all of it."""
+"""The limit, in characters, of a path, command or host in the text of a question. The preview shows all of it."""
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
 @dataclass(frozen=True, slots=True)
 class Asker(Asking):
-    """How a tool call asks. The ``clocks`` of the call and of all runs above it are paused meanwhile.
+    """The interface by which a tool call asks.
+
+    Meanwhile the ``clocks`` of the call and of all runs above it are paused.
 
     A question opens only if ``may_ask`` returns true: not after a stop or an urgent line.
     """
@@ -59,9 +64,9 @@ class Asker(Asking):
     may_ask: Callable[[], bool]
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Ask whether the call may do this. Raise ``JournalError``."""
+        """Ask whether the call may do this, and return the verdict. Raise ``JournalError``."""
         name = self.call.name
-        subject, each_time = _shown(preview.subject), ASKED_EACH_TIME if preview.only_by_name else ""
+        subject, each_time = _one_row(preview.subject), ASKED_EACH_TIME if preview.only_by_name else ""
         text = f"Allow {name}{f': {subject}' if subject else '?'}{each_time}"
         question = records.Question(
             "",
@@ -91,7 +96,10 @@ class Asker(Asking):
         return Verdict(False, f"The user refused this: {answer.text}" if answer.text else "The user refused this.")
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        """Return the chosen option or another text. Raise ``ToolError`` if there is no answer, or ``JournalError``."""
+        """Ask which option to choose, and return it, or another text.
+
+        Raise ``ToolError`` without an answer, or ``JournalError``.
+        """
         asked = records.Question("", "choice", question, self.agent, self.call.id, self.call.name, tuple(options))
         answer = await self.questions.ask(PendingQuestion(self, asked))
         if answer.decision == "answered":
@@ -103,7 +111,7 @@ class Asker(Asking):
 class PendingQuestion:
     """A question that was asked. ``done`` is set by the ``answer``, by a withdrawal (no answer) or by a ``failure``.
 
-    ``question`` has no id until it is recorded. ``is_told``: its event was emitted, so one for its end must follow.
+    ``question`` has no id until it is recorded. ``is_emitted``: its event was emitted, so one for its end must follow.
     """
 
     asker: Asker
@@ -111,17 +119,17 @@ class PendingQuestion:
     preview: Preview = _NO_PREVIEW
     answer: records.Answer | None = None
     failure: JournalError | None = None
-    is_told: bool = False
+    is_emitted: bool = False
     done: trio.Event = field(default_factory=trio.Event)
 
     @property
     def withdrawal(self) -> records.Answer:
-        """The record of its withdrawal."""
+        """The record of the question's withdrawal."""
         return records.Answer(self.question.id, "", "withdrawn", "user", self.question.agent)
 
 
 class Asked:
-    """The questions on record: their number, the open ones, and the latest in order."""
+    """The recorded questions: their number, the open ones by id, and the latest events in order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -129,7 +137,7 @@ class Asked:
         self.latest: deque[events.Question] = deque(maxlen=KEPT_QUESTIONS)
 
     def add(self, record: records.Question, event: events.Question) -> None:
-        """Add a question, and forget the earliest beyond the limits."""
+        """Add a recorded question, and remove the earliest ones beyond the limits."""
         self.count = max(self.count, whole_number(record.id.removeprefix("Q")))
         self.open[record.id] = record
         self.latest.append(event)
@@ -138,44 +146,44 @@ class Asked:
 
 
 Answerer: TypeAlias = ExitStack[None]
-"""A promise to answer questions, which holds until it is closed. Without any, questions are decided at once."""
+"""A promise to answer questions, until it is closed. While there is none, questions are decided at once."""
 
 
 class Questions:
-    """The questions of a session, and the calls that are allowed without asking."""
+    """The owner of the questions of a session, and of the calls that are allowed without asking."""
 
     def __init__(self, journal: Journal, asked: Asked, allowed: Iterable[Allowance], subjects: Subjects) -> None:
         self.asked = asked
         self._journal = journal
         self._allowed = tuple(allowed)
         self._always: list[Allowance] = []
-        """What the user has allowed by the answer "always"."""
+        """The allowances that the user has given by the answer "always"."""
         self.subjects = subjects
         self._answerers = Counter[str]()
-        """The number of answerers by the agent whose questions they answer; the empty name is for all agents."""
+        """The number of answerers by the agent whose questions they answer; the empty name means all agents."""
         self._waiting: deque[PendingQuestion] = deque()
         self.open: PendingQuestion | None = None
-        """The question that the user can answer now."""
-        self._untold: list[PendingQuestion] = []
-        """Those whose answers are not synced yet, so their events were not emitted."""
+        """The question that the user can answer now, or ``None``."""
+        self._unsynced: list[PendingQuestion] = []
+        """Questions whose answers are not synced yet, so their events were not emitted."""
         journal.when_failed(self._fail_all)
 
     @property
     def open_id(self) -> str | None:
-        """The id of the open question."""
+        """The id of the open question, or ``None``."""
         return None if self.open is None else self.open.question.id
 
     @property
     def asker(self) -> str | None:
-        """The name of the agent whose question is open."""
+        """The name of the agent whose question is open, or ``None``."""
         return None if self.open is None else self.open.question.agent
 
     def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
         """Return whether a call is allowed without asking."""
-        return any(_covers(allowed, tool, preview) for allowed in (self._allowed, self._always))
+        return any(_is_covered(allowed, tool, preview) for allowed in (self._allowed, self._always))
 
     async def ask(self, asked: PendingQuestion) -> records.Answer:
-        """Ask, wait until the answer is on disk and emitted, and return it. Raise ``JournalError``."""
+        """Ask, wait until the answer is on disk and emitted, and return the answer. Raise ``JournalError``."""
         self._waiting.append(asked)
         for clock in asked.asker.clocks:
             clock.hold()
@@ -204,7 +212,7 @@ class Questions:
 
     def _stop_answering(self, whose: str) -> None:
         self._answerers[whose] -= 1
-        self._open_next()  # decides at once what no one is left to answer
+        self._open_next()  # decides at once the questions that no one can answer any more
 
     def answer(self, id: str, text: str) -> str:
         """Answer the open question. Return why that is not possible, or an empty string."""
@@ -226,14 +234,14 @@ class Questions:
         return ""
 
     def withdraw(self, agents: Collection[str] | None = None) -> None:
-        """Withdraw the questions of these agents, or all: the user stops, or writes something else instead."""
+        """Withdraw the questions of these agents, or of all agents: the user stops or writes something else instead."""
         for asked in (self.open, *self._waiting):
             if asked is not None and not asked.done.is_set() and (agents is None or asked.question.agent in agents):
                 self._withdraw(asked)
         self._open_next()
 
     def _decide(self, asked: PendingQuestion, text: str) -> None:
-        """Settle a question by what the user wrote. Raise ``JournalError``."""
+        """Settle a question by the text that the user wrote. Raise ``JournalError``."""
         if asked.question.kind == "choice":
             options = asked.question.options
             number = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
@@ -255,15 +263,15 @@ class Questions:
             self._settle_without_user(self.open, "refused", "nobody")
         # The answer "always" to another question may have allowed some of them.
         for asked in tuple(self._waiting):
-            is_left = asked in self._waiting  # a listener may have answered another
-            if is_left and asked.question.kind == "approval" and self.allows(asked.question.name, asked.preview):
+            is_waiting = asked in self._waiting  # a listener may have settled it meanwhile
+            if is_waiting and asked.question.kind == "approval" and self.allows(asked.question.name, asked.preview):
                 self._waiting.remove(asked)
-                by_answer = not _covers(self._allowed, asked.question.name, asked.preview)
+                by_answer = not _is_covered(self._allowed, asked.question.name, asked.preview)
                 self._settle_without_user(asked, "allowed", "config", is_for_always=by_answer)
         while self.open is None and self._waiting:
             asked = self._waiting.popleft()
             if not asked.asker.may_ask():
-                self._let_go(asked)
+                self._release(asked)
             elif not self._has_answerer(asked):
                 self._settle_without_user(asked, "refused", "nobody")
             else:
@@ -273,8 +281,9 @@ class Questions:
         return any(self._answerers[whose] > 0 for whose in ("", asked.question.agent.casefold()))
 
     def _open_one(self, asked: PendingQuestion) -> None:
+        """Record a question and make it the open one."""
         try:
-            projected = self._record_question(asked)
+            recorded = self._record_question(asked)
         except JournalError as error:
             self._fail(asked, error)
             return
@@ -282,60 +291,63 @@ class Questions:
 
         def emit() -> None:
             if asked.failure is None:
-                asked.is_told = True
-                projected.emit()
+                asked.is_emitted = True
+                recorded.emit()
 
         self._journal.in_order(emit)
 
     def _settle_without_user(
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
     ) -> None:
+        """Settle a question by the configuration, or because no one can answer."""
         try:
             self._settle(asked, decision, by, is_for_always=is_for_always)
         except JournalError as error:
             self._fail(asked, error)
 
     def _fail(self, asked: PendingQuestion, error: JournalError) -> None:
-        """Make the asker raise the error, which ends its run."""
+        """Make the asker raise the error, which ends the run."""
         asked.failure = error
-        self._let_go(asked)
+        self._release(asked)
         if asked.question.id:
             withdrawn = self._journal.apply_unrecorded(asked.withdrawal)
-            if asked.is_told:
+            if asked.is_emitted:
                 self._journal.in_order(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """Fail all questions, since no answer can be recorded any more."""
-        waiting = [*([self.open] if self.open is not None else []), *self._waiting, *self._untold]
+        waiting = [*([self.open] if self.open is not None else []), *self._waiting, *self._unsynced]
         self._waiting.clear()
-        self._untold.clear()
+        self._unsynced.clear()
         for asked in waiting:
             self._fail(asked, error)
 
-    def _let_go(self, asked: PendingQuestion) -> None:
+    def _release(self, asked: PendingQuestion) -> None:
+        """Wake the asker, and close the question if it is open."""
         asked.done.set()
         if asked is self.open:
             self.open = None
 
     def _record_question(self, asked: PendingQuestion) -> Projected:
+        """Record a question under a new id. Raise ``JournalError``."""
         question = replace(asked.question, id=f"Q{self.asked.count + 1}")
-        projected = self._journal.record(question)
+        recorded = self._journal.record(question)
         asked.question = question
-        return projected
+        return recorded
 
     def _settle(
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
     ) -> None:
-        """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is then as before."""
+        """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is unchanged then."""
         question = None if asked.question.id else self._record_question(asked)
         record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always)
         answer = self._journal.record(record)
         asked.answer = record
-        self._let_go(asked)
-        self._untold.append(asked)
+        self._release(asked)
+        self._unsynced.append(asked)
 
         def emit() -> None:
-            self._untold.remove(asked)
+            self._unsynced.remove(asked)
             if question is not None:
                 question.emit()
             answer.emit()
@@ -343,26 +355,27 @@ class Questions:
         self._journal.acknowledge(emit)
 
     def _withdraw(self, asked: PendingQuestion) -> None:
-        """Withdraw a question. It emits an event only if it was open, and a full disk does not prevent it."""
+        """Withdraw a question, even on a full disk. An event is emitted only if the question was open."""
         was_open = asked is self.open
         if not was_open:
             self._waiting.remove(asked)
-        # Before the event, since a listener may stop the run, which withdraws the open question.
-        self._let_go(asked)
+        # Before the event: a listener may stop the run, which withdraws the open question.
+        self._release(asked)
         if was_open:
             self._journal.in_order(self._journal.record_if_possible(asked.withdrawal).emit)
 
 
-def _covers(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bool:
+def _is_covered(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bool:
     return any(allowance.covers(tool, preview.subject, preview.only_by_name) for allowance in allowed)
 
 
-def _shown(subject: str) -> str:
-    first, *more = spelled_out(subject).strip().splitlines() or [""]
-    is_cut = more or len(first) > LONGEST_SUBJECT
+def _one_row(subject: str) -> str:
+    """Return the first row of a subject, shortened, with lookalike characters escaped."""
+    first, *others = spelled_out(subject).strip().splitlines() or [""]
+    is_cut = others or len(first) > LONGEST_SUBJECT
     return f"{first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}"
 
 
 def whole_number(text: str) -> int:
-    """Return the number that a text of digits is; 0 for another text or an absurdly long one."""
+    """Return the number that a text of digits represents; 0 for any other text or more than 19 digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

@@ -1,7 +1,7 @@
-"""Which content a request leaves out because the service refuses it, and the stubs that replace it. Pure.
+"""Content that requests omit because the service refuses it, and the stubs that replace it. Pure.
 
-A removal is recorded only when the service answers the request without the suspected content, so a refusal for another
-reason (no credit, an unknown model) removes nothing.
+A removal is recorded only when the service answers the request without the suspected content, so that a refusal for
+another reason (no credit, an unknown model) removes nothing.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from chain.journal.records import REFUSED, Removed
 from chain.messages import Block, Image, Message, Text, ToolCall, ToolResult, digest_of, is_signed_thinking, with_images
 
 MAX_REQUEST_IMAGE_BYTES = 20_000_000
-"""Bytes of all images of a request. They are 27 MB as base64, and a request may have 32 MB."""
+"""The limit, in bytes, of all images of a request. They are 27 MB as base64, and a request may have 32 MB."""
 
 OVER_LIMIT = f"the images of one request may have {MAX_REQUEST_IMAGE_BYTES // 10**6} MB"
 TOO_MANY_IMAGES = "the service accepts no more images in one request"
 
 
 def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
-    """Return the messages with stubs for the removed content, or the same object if it is not in them.
+    """Return the messages with stubs for the removed content, or the same object if they do not contain it.
 
-    Of a digest that is named n times, the first n blocks are replaced. Messages from the first changed one on are new
-    objects, by which a provider's cache notices the change.
+    If a digest is named n times, its first n blocks are replaced. The messages from the first changed one on are new
+    objects, so that a provider's cache notices the change.
     """
-    left = Counter(removed.digests)
+    remaining = Counter(removed.digests)
 
     def stub(block: Block) -> Block:
-        if not left or not left[digest := digest_of(block)]:
+        if not remaining or not remaining[digest := digest_of(block)]:
             return block if isinstance(block, Image) else with_images(block, stub)
-        left[digest] -= 1
+        remaining[digest] -= 1
         match block:
             case Image(name=name):
                 return Text(f"[image {name} removed: {removed.why}]")
@@ -54,22 +54,23 @@ def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
 
 
 def over_limit(agent: str, iteration: int, messages: Sequence[Message], image_bytes: int) -> list[Removed]:
-    """Return the removal of the oldest images that a request has no room for, if there are any.
+    """Return the removal of the oldest images that exceed the limit of a request: a list of one, or an empty list.
 
-    ``image_bytes`` are those of the whole conversation: usually too few for a search through all messages.
+    ``image_bytes`` is the size of all images of the conversation. It is usually below the limit, which saves a search
+    through all messages.
     """
     if image_bytes <= MAX_REQUEST_IMAGE_BYTES:
         return []
-    images = _images(messages)
+    images = _images_in(messages)
     kept = sum(size <= MAX_REQUEST_IMAGE_BYTES for size in accumulate(image.size for image in reversed(images)))
-    return [_of_blocks(agent, iteration, images[: len(images) - kept], OVER_LIMIT)] if kept < len(images) else []
+    return [_removal_of(agent, iteration, images[: len(images) - kept], OVER_LIMIT)] if kept < len(images) else []
 
 
 def removal(
     agent: str, iteration: int, messages: Sequence[Message], error: ModelError, removals: Iterable[Removed]
 ) -> Removed:
-    """Return what to leave out of a request that was refused; ``removals`` are those of the refusals before it."""
-    images = _images(messages)
+    """Return the content to omit after a refused request. ``removals`` are those of the refusals before it."""
+    images = _images_in(messages)
     match error.refused:
         case ("tools", *names):
             return Removed(agent, iteration, "tools", names=tuple(names))
@@ -78,21 +79,21 @@ def removal(
         case ("oldest images",):
             # Twice as many each time, so that few requests are needed.
             dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY_IMAGES)
-            return _of_blocks(agent, iteration, images[: max(dropped, 1)], TOO_MANY_IMAGES)
+            return _removal_of(agent, iteration, images[: max(dropped, 1)], TOO_MANY_IMAGES)
         case ("content", *digests):
             blocks = [b for m in messages for b in (*m.blocks, *(i for r in m.results for i in r.images))]
-            return _of_blocks(agent, iteration, [b for b in blocks if digest_of(b) in digests])
+            return _removal_of(agent, iteration, [b for b in blocks if digest_of(b) in digests])
         case _:
-            # The service has accepted the older images. After a failure with a cause there is only one attempt.
+            # The service has accepted the older images before. After a failure with a cause there is only one attempt.
             last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
-            newest = [] if error.cause else _images(messages[last + 1 :])
-            return _of_blocks(agent, iteration, newest or images)
+            newest = [] if error.cause else _images_in(messages[last + 1 :])
+            return _removal_of(agent, iteration, newest or images)
 
 
-def _images(messages: Iterable[Message]) -> list[Image]:
+def _images_in(messages: Iterable[Message]) -> list[Image]:
     return [image for message in messages for image in message.images]
 
 
-def _of_blocks(agent: str, iteration: int, blocks: Sequence[Block], why: str = REFUSED) -> Removed:
+def _removal_of(agent: str, iteration: int, blocks: Sequence[Block], why: str = REFUSED) -> Removed:
     names = dict.fromkeys(b.name if isinstance(b, Image) else "content of the conversation" for b in blocks)
     return Removed(agent, iteration, "content", tuple(map(digest_of, blocks)), tuple(names), why)

@@ -1,7 +1,7 @@
-"""What an agent is made of: its settings, its state, and what all agents of a session share.
+"""The parts of an agent: its settings, its state, and the objects that all agents of a session share.
 
 ``AgentContext`` checks a change of the conversation before it records it. The journal applies each record that it has
-written, so the conversation never holds what the record does not.
+written, so the conversation contains only recorded messages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from chain.tools.seen import Seen
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run. ``None`` is no limit."""
+    """The limits of a run. ``timeout_s`` is in seconds. ``None`` means no limit."""
 
     max_iterations: int = 50
     timeout_s: float = 1800.0
@@ -44,7 +44,7 @@ class Limits:
     max_cost_usd: float | None = None
 
     def spent(self, usage: Usage) -> str:
-        """Return a sentence about the budget that this usage has used up, or an empty string."""
+        """Return a sentence about the budget that this usage has reached, or an empty string."""
         if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
             return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."
         if self.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= self.max_cost_usd:
@@ -56,7 +56,7 @@ class Limits:
 class AgentSpec:
     """The settings of one agent. ``parent_id`` is the tool call that started it, or ``root``.
 
-    ``instructions`` are the project's. They follow the ``system`` prompt.
+    ``instructions`` are those of the project. They follow the ``system`` prompt.
     """
 
     name: str
@@ -71,7 +71,7 @@ class AgentSpec:
 
     @property
     def whole_system(self) -> str:
-        """The system prompt of requests."""
+        """The system prompt of requests, with the instructions."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
 
     def located(self, whereabouts: str) -> AgentSpec:
@@ -84,21 +84,21 @@ class AgentSpec:
 
 
 def tools_text(tools: Iterable[ToolSpec]) -> str:
-    """Return the text of the tools whose digest is on record."""
-    fields = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
-    return json.dumps(fields, default=str)
+    """Return the text of the tools whose digest is recorded."""
+    specs = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+    return json.dumps(specs, default=str)
 
 
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
-"""Asks a model (``Model.reply``)."""
+"""Sends a request to a model (``Model.reply``)."""
 
 Traced: TypeAlias = Callable[[str, Model], Ask]
-"""Returns a function that asks a model for the agent of this name and traces the calls."""
+"""Returns a function that calls a model for the agent of this name and traces the calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all agents of a session share."""
+    """The objects that all agents of a session share."""
 
     journal: Journal
     ledger: Ledger
@@ -109,9 +109,9 @@ class Shared:
     tool_rules: Rules
     call_ids: CallIds
     refused_tools: set[str]
-    """The names of the tools that the service refuses, which are not offered."""
+    """The names of the tools that the service refuses and that requests omit."""
     agents: Mapping[str, AgentState]
-    """The states of the agents, by their names."""
+    """The states of the agents by name."""
     traced: Traced | None = None
     seen: Seen = field(default_factory=Seen)
 
@@ -137,11 +137,14 @@ class AgentContext:
 
     @property
     def fill(self) -> Fill:
-        """How much of a window the messages fill."""
+        """The share of a window that the messages fill."""
         return self.state.history.fill
 
     def append(self, message: Message, *, is_cut: bool = False) -> Projected:
-        """Commit a message. ``is_cut``: it is the shown part of a reply that a now line cut."""
+        """Commit a message to the conversation.
+
+        ``is_cut``: it is the shown part of a reply that a now line cancelled.
+        """
         return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
 
     def commit(self, record: records.Message) -> Projected:
@@ -156,18 +159,18 @@ class AgentContext:
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
         """Record the removal of the messages that the service refuses, with these lines. Raise ``JournalError``."""
-        gone = self.conversation.withdrawable
-        self.shared.journal.record(records.Withdrawn(gone, self.name, reason, tuple(line_ids)))
+        count = self.conversation.withdrawable
+        self.shared.journal.record(records.Withdrawn(count, self.name, reason, tuple(line_ids)))
 
     def remove(self, removed: records.Removed) -> None:
-        """Record the removal of content, unless there is none of it. Raise ``JournalError``."""
+        """Record the removal of content, unless the conversation does not contain it. Raise ``JournalError``."""
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
         if has_tools or without(messages, removed) is not messages:
             self.shared.journal.in_order(self.shared.journal.record(removed).emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
-        """Return the current handler prompt. Report a fault of its file, and use the built-in one then."""
+        """Return the current handler prompt. If its file has an error, report that and return the built-in prompt."""
         prompt, error = self.spec.prompts.current()
         if error is not None:
             why = f"{error.sentence}; the built-in handler prompt is used"
@@ -176,7 +179,7 @@ class AgentContext:
         return prompt
 
     def check_prompt(self, iteration: int) -> None:
-        """Report a fault of the handler prompt's file now, not at the first interruption."""
+        """Report an error in the handler prompt's file now rather than at the first interruption."""
         if self.spec.prompts.path is not None:
             self.current_prompt(iteration)
 

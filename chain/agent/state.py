@@ -1,15 +1,15 @@
-"""A run, and the table of how it may end (SPEC section 7). Nothing here awaits.
+"""A run, and the table of its endings (SPEC section 7). Nothing here awaits.
 
 The user and the clock move a run's state forward, never back::
 
     running ──> stop asked ──> cut off ──> interrupted
 
-- *stop asked*: the run ends at its next safe point. A streaming reply is cut, a running tool finishes.
+- *stop asked*: the run ends at its next safe point. A streaming reply is cancelled, a running tool finishes.
 - *cut off*: the time limit cancelled its scope, or the parent's call ended. It replaces a stop, because the user has to
   know about the limit.
 - *interrupted*: the user cancelled its scope.
 
-If the loop comes to an ending of its own in the same step, this table decides::
+If the loop decides an ending of its own in the same step, this table applies::
 
     own ending of the loop                            stop asked    interrupted
     done, max_iterations, limit_reached, truncated    the stop      the interrupt
@@ -17,11 +17,11 @@ If the loop comes to an ending of its own in the same step, this table decides::
     empty, refused, context_full, error of the disk   itself        itself
     none: the scope was cancelled                     cut off       the interrupt
 
-The user has to know about the endings that stay. An error of the model gives way to an interrupt, which may have
-caused it.
+The user has to know about the endings marked ``itself``. An error of the model is replaced by an interrupt, which may
+have caused it.
 
 Lines that still wait: after ``done`` these are follow-ups, which start the next run. After ``max_iterations`` they are
-carried over. After all others they go back to the user.
+carried over. After all other endings they are returned to the user.
 """
 
 from __future__ import annotations
@@ -42,25 +42,29 @@ from chain.tools.tool import Delegating
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
 
 _STATES: tuple[RunState, ...] = get_args(RunState)
-"""In their order."""
+"""The states in their order."""
 
 _OVERRIDDEN_BY_USER: frozenset[Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
+"""The statuses that a stop or an interrupt replaces."""
 
-_SHOWN = 200
-"""Characters of a result in the list of what was found: enough to recognise it."""
+_MAX_SHOWN = 200
+"""The limit, in characters, of a result in the list of findings: enough to recognise it."""
 
 MOST_FOUND, MOST_CHARS = 1_000, 200_000
-"""How many results of a run are kept, and their characters: a run may last for a month."""
+"""The limits of a run's kept results, in number and characters, since a run may last for a month."""
 
 
 def keeps_lines(status: Status, *, run_follows: bool) -> bool:
-    """Return whether waiting lines stay for the next run. ``run_follows``: one will start, or a person can start it."""
+    """Return whether waiting lines stay for the next run.
+
+    ``run_follows``: a run will start, or a person can start one.
+    """
     return status == "done" or (status == "max_iterations" and run_follows)
 
 
 @dataclass(frozen=True, slots=True)
 class PartialResult:
-    """A tool result that was no error."""
+    """A tool result that is not an error."""
 
     tool: str
     text: str
@@ -68,7 +72,7 @@ class PartialResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. ``short`` is the end of the result with the number of findings instead of their list."""
+    """The end of a run. ``short`` is the end of the result with the number of findings instead of their list."""
 
     status: Status
     result: str
@@ -82,32 +86,32 @@ class Clock:
 
     def __init__(self, scope: trio.CancelScope) -> None:
         self._scope = scope
-        self._holders = 0
-        self._left_s = 0.0
+        self._pauses = 0
+        self._remaining_s = 0.0
 
     def hold(self) -> None:
-        """Pause the deadline until ``release``."""
-        if self._holders == 0:
-            self._left_s = self._scope.deadline - trio.current_time()
+        """Pause the deadline until ``release``. Pauses nest."""
+        if self._pauses == 0:
+            self._remaining_s = self._scope.deadline - trio.current_time()
             self._scope.deadline = float("inf")
-        self._holders += 1
+        self._pauses += 1
 
     def release(self) -> None:
-        """End a pause. The deadline continues after the last one."""
-        self._holders -= 1
-        if self._holders == 0:
-            self._scope.deadline = trio.current_time() + self._left_s
+        """End a pause. The deadline continues after the last pause."""
+        self._pauses -= 1
+        if self._pauses == 0:
+            self._scope.deadline = trio.current_time() + self._remaining_s
 
 
 @dataclass(eq=False)
 class Step:
     """The current iteration.
 
-    ``shown`` is the text of the reply that was streamed, ``appended`` whether the reply is in the conversation.
-    ``is_asking``: the model was asked, and no retry is pending. ``was_cut``: a now line cut the tools. ``cut_usage`` is
-    the usage of a reply that was cut. ``answered`` are the results by call, ``clocks`` the deadlines of the calls.
-    ``cut_by`` are the scopes of the step's work with the acts of the user that cancel them. ``children_findings`` are
-    the results, by call, of agents that ended without an answer.
+    ``shown`` is the streamed text of the reply, ``appended`` whether the reply is in the conversation. ``is_asking``: a
+    model call is active, and no retry is pending. ``was_cut``: a now line cancelled the tools. ``cut_usage`` is the
+    usage of a cancelled reply. ``answered`` are the results by call, ``clocks`` the deadlines of the calls. ``cut_by``
+    are the scopes of the step's work with the acts of the user that cancel them. ``children_findings`` are the results,
+    by call, of agents that ended without an answer.
     """
 
     shown: list[str] = field(default_factory=list)
@@ -131,7 +135,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ReplyExpectation:
-    """What the last delivery requires of the reply to it. ``source`` is the handler prompt that it comes from.
+    """The requirements of the last delivery for the reply to it. ``source`` is the handler prompt that they come from.
 
     ``asides_only``: the reply answers only asides, so it is not the run's result. ``aside_task``: the work that
     continues is for an aside that came after the task was done.
@@ -145,7 +149,7 @@ class ReplyExpectation:
     aside_task: bool = False
 
     def after_reply(self) -> ReplyExpectation:
-        """Return what still holds after the reply: what the work is for."""
+        """Return the requirements that remain after the reply: whether the work is for an aside."""
         return ReplyExpectation(asides_only=self.aside_task, aside_task=self.aside_task)
 
 
@@ -158,8 +162,8 @@ class Run:
 
     ``focus`` is the emphasis of a compaction that the user has asked for, ``None`` without one. ``only_compacts``: the
     run is for that compaction alone. ``compacted_at`` is the iteration of the last compaction or attempt.
-    ``phase_reached`` is the phase in which ``state`` was entered. ``found`` are the results of its tools without the
-    ``earlier`` ones that are no longer kept. ``unanswered`` are the lines delivered since the last reply.
+    ``phase_reached`` is the phase in which ``state`` was entered. ``found`` are the results of its tools, without the
+    first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply.
     """
 
     query: Accepted | None = None
@@ -191,29 +195,30 @@ class Run:
         self.clock = Clock(self.scope)
 
     def stop(self) -> None:
-        """End the run at the next safe point. A streaming reply is cut, a running tool finishes."""
-        self._enter("stop asked")
+        """End the run at the next safe point. A streaming reply is cancelled, a running tool finishes."""
+        self._advance("stop asked")
         self.cut("stop")
 
     def interrupt(self) -> None:
         """Cancel the run."""
-        self._enter("interrupted")
+        self._advance("interrupted")
         self.cut("interrupt")
         self.scope.cancel()
 
     def cut(self, act: Literal["stop", "now", "interrupt"]) -> None:
-        """Cancel the work of this step that the act cuts: a streaming reply, for a now line also the tools."""
+        """Cancel the work of this step that the act cancels: a streaming reply, and for a now line also the tools."""
         for scope, acts in self.step.cut_by:
             if act in acts:
                 scope.cancel()
 
     def cut_by(self, *acts: Literal["stop", "now", "interrupt"]) -> trio.CancelScope:
-        """Return a scope for work of this step that these acts cancel."""
+        """Return a cancel scope for work of this step that these acts cancel."""
         scope = trio.CancelScope()
         self.step.cut_by.append((scope, acts))
         return scope
 
-    def _enter(self, state: RunState) -> None:
+    def _advance(self, state: RunState) -> None:
+        """Move to a later state. Do nothing if the run has reached it already."""
         if _STATES.index(state) > _STATES.index(self.state):
             self.state, self.phase_reached = state, self.step.phase
 
@@ -229,13 +234,13 @@ class Run:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the user wants the run to end."""
+        """Whether the user has stopped or interrupted the run."""
         return self.stop_asked or self.interrupted
 
     def outcome(self, own: Outcome | None, timeout_s: float) -> Outcome:
-        """Return how the run ends by the table. ``own`` is the loop's ending, ``None`` if the scope was cancelled."""
+        """Return how the run ends, by the table. ``own`` is the loop's ending, ``None`` if the scope was cancelled."""
         if own is None:
-            self._enter("cut off")
+            self._advance("cut off")
         elif own.status not in _OVERRIDDEN_BY_USER:
             return own
         match self.state:
@@ -250,12 +255,12 @@ class Run:
 
     @property
     def asked_for(self) -> str:
-        """The task or query; empty for a run of carried lines."""
+        """The text of the task or query; empty for a run of carried lines."""
         return self.task if self.query is None else self.query.line.message
 
     @property
     def undelivered(self) -> tuple[Accepted, ...]:
-        """The query if it is not in the conversation yet. Every ending returns it."""
+        """The query if it is not in the conversation yet. Every ending returns it to the user."""
         query = self.query
         return () if query is None or query.entered is not None or query.state != "queued" else (query,)
 
@@ -266,21 +271,24 @@ class Run:
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
-        """The clocks of the run and of all calls and runs above it."""
+        """The deadlines of the run and of all calls and runs above it."""
         return (self.clock,) if self.above is None else (self.clock, *self.above.clocks_of(self.call_id))
 
     def clocks_of(self, call_id: str) -> tuple[Clock, ...]:
-        """Return the clocks of a call of this step and of all above it. A tool may make up the id of its call."""
+        """Return the deadlines of a call of this step and of all calls and runs above it.
+
+        A tool may make up the id of its call. The deadlines of the run are returned then.
+        """
         call = self.step.clocks.get(call_id)
         return self.clocks if call is None else (call, *self.clocks)
 
     @property
     def used(self) -> Usage:
-        """The usage of the whole tree, which the budgets limit."""
+        """The usage of the whole tree, to which the budgets apply."""
         return self.usage if self.above is None else self.above.used
 
     def add_found(self, found: Sequence[PartialResult]) -> None:
-        """Keep the results of a call."""
+        """Add the results of a call. Remove the oldest results beyond the limits."""
         self.found += found
         self._found_chars += sum(len(each.text) for each in found)
         while len(self.found) > MOST_FOUND or (self._found_chars > MOST_CHARS and len(self.found) > 1):
@@ -288,14 +296,14 @@ class Run:
             self.earlier += 1
 
     def add_usage(self, usage: Usage) -> None:
-        """Count the usage of a model call, in the runs above too."""
+        """Add the usage of a model call to this run and the runs above."""
         self.usage += usage
         if self.above is not None:
             self.above.add_usage(usage)
 
     @property
     def deadline(self) -> float:
-        """When the run or one above it times out, on trio's clock."""
+        """The time when the run or one above it times out, on trio's clock."""
         return self.scope.deadline if self.above is None else min(self.scope.deadline, self.above.deadline)
 
     @property
@@ -306,26 +314,30 @@ class Run:
 
 
 def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0) -> Outcome:
-    """Return the outcome of a stop. ``streamed`` is the text of the last reply, ``earlier`` counts lost results."""
-    said = streamed.strip() if phase == "answering" else ""
+    """Return the outcome of a stop.
+
+    ``streamed`` is the text of the last reply, ``earlier`` counts results not in ``found``.
+    """
+    reply = streamed.strip() if phase == "answering" else ""
     rows = [f"• {counted(earlier, 'earlier result')}"] if earlier else []
-    rows += [f"• {each.tool}: {_short(each.text)}" for each in found]
+    rows += [f"• {each.tool}: {_first_row(each.text)}" for each in found]
     count = f"[{len(found) + earlier} done, {skipped} skipped]"
     listed = "\n".join([FOUND, *rows, count])
     status: Status = "cancelled"
     short: list[str] = []
     if found and phase == "answering":
         note = "Results found but response generation was cancelled."
-        status, parts, short = "cancelled_during_synthesis", [said, listed, note, QUESTION], [count, note, QUESTION]
+        status, parts, short = "cancelled_during_synthesis", [reply, listed, note, QUESTION], [count, note, QUESTION]
     elif found:
         status, parts, short = "cancelled_with_partial", [listed, QUESTION], [count, QUESTION]
     elif phase == "tools":
         parts = ["Cancelled before any results. What would you like to do?"]
     else:
-        parts = [said, QUESTION] if said else [f"Cancelled. {QUESTION}"]
+        parts = [reply, QUESTION] if reply else [f"Cancelled. {QUESTION}"]
     text = "\n\n".join(part for part in parts if part)
     return Outcome(status, text, phase, tuple(each.text for each in found), "\n".join(short))
 
 
-def _short(text: str) -> str:
-    return beginning(next((line.strip() for line in text.splitlines() if line.strip()), ""), _SHOWN)
+def _first_row(text: str) -> str:
+    """Return the first row that is not blank, shortened."""
+    return beginning(next((line.strip() for line in text.splitlines() if line.strip()), ""), _MAX_SHOWN)

@@ -1,14 +1,14 @@
-"""The tool calls of a reply, batch after batch, and a result for each of them.
+"""The tool calls of a reply: run them batch after batch, and append a result for each of them.
 
-A batch is one call, or several neighbours that may run at the same time (they only read, or start agents). At C, before
-each batch and before each call that had to wait for one of the ``MAX_CALLS_AT_ONCE`` places, a stop or an urgent line
+A batch is one call, or several consecutive calls that may run at the same time (they only read, or start agents). At C,
+before each batch and before each call that waited for one of the ``MAX_CALLS_AT_ONCE`` places, a stop or an urgent line
 skips the calls that have not started.
 
-The start of a call is on record before its tool runs, so that it is known which calls may have had effects, even if the
+The start of a call is recorded before its tool runs, so that it is known which calls may have had effects, even if the
 program is killed. A call that needs approval starts after the answer, unless a new preview then differs from the one
 that was shown. A call that cannot be run (an unknown tool, bad input) never starts.
 
-What becomes of a tool that has started:
+A tool that has started is treated as follows:
 
 - A stop or an urgent line lets it finish.
 - An interrupt (Esc), the run's time limit, the end of the agent above, or a full disk met by another call cancels it.
@@ -49,8 +49,10 @@ from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
 MAX_CALLS_AT_ONCE = 8
-"""Calls of a batch that run at the same time: few enough that a reply with a hundred calls exhausts neither the threads
-nor the open files."""
+"""The number of calls of a batch that run at the same time.
+
+A reply with a hundred calls must not use up the threads or the open files.
+"""
 
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ _Planned: TypeAlias = tuple[ToolCall, Tool | str]
 
 
 def _may_join(planned: _Planned) -> bool:
-    """Return whether a call's neighbours may run at the same time. They may if it is not run at all."""
+    """Return whether a call may run at the same time as its neighbours. A call that is not run at all may."""
     _, tool = planned
     return isinstance(tool, str) or may_run_beside_others(tool)
 
@@ -85,37 +87,39 @@ class ToolCalls:
     async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> tuple[bool, tuple[str, ...]]:
         """Run the calls of a reply and append the results.
 
-        Return whether calls were skipped or cut, and the names of the tools that did not start.
+        Return whether calls were skipped or cancelled, and the names of the tools that did not start.
         """
         planned = [(call, INPUT_CUT_OFF if call.id in cut else self._find(call)) for call in calls]
         for batch in batches(planned, _may_join):
-            if self._is_held_up(run) or run.step.was_cut:
+            if self._is_blocked(run) or run.step.was_cut:
                 break
             try:
                 with run.cut_by("now") as scope:
                     await self._run_batch(run, batch)
                 run.step.was_cut = scope.cancelled_caught
             finally:
-                # In the order of the calls, not in the order of their ends.
+                # In the order of the calls, not of their ends.
                 for call, _ in batch:
-                    run.add_found(_found_by(run, call))
+                    run.add_found(_findings_of(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
         unstarted = tuple(call.name for call in skipped if call.id not in self._context.state.started)
         self.answer_open(run)
         run.step.tools = "over"
         return bool(skipped), unstarted
 
-    def _is_held_up(self, run: Run) -> bool:
+    def _is_blocked(self, run: Run) -> bool:
         """Return whether a stop or a waiting line prevents tools from starting."""
         return run.stop_asked or self._inbox.has_urgent
 
     def _find(self, call: ToolCall) -> Tool | str:
+        """Return the tool of a call, or the reason why it cannot be run."""
         try:
             return calling.find(self._context.spec.registry, call)
         except ToolError as error:
-            return self._shortened(str(error))
+            return self._truncate(str(error))
 
     async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
+        """Run the calls of a batch at the same time, starting them in order."""
         if len(batch) == 1:
             await self._run_one(run, batch[0])
             return
@@ -124,7 +128,7 @@ class ToolCalls:
         async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
                 # Checked in the task, since a line may come between ``start`` and the task's first step.
-                if is_at_c and self._is_held_up(run):
+                if is_at_c and self._is_blocked(run):
                     task_status.started(False)
                     return
                 await self._run_one(run, planned, on_start=lambda: task_status.started(True))
@@ -139,9 +143,10 @@ class ToolCalls:
                     if not await nursery.start(run_one, planned, n == 0 or n >= MAX_CALLS_AT_ONCE):
                         break
         except BaseExceptionGroup as group:
-            raise _unwrapped(group) from None
+            raise _unwrap(group) from None
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
+        """Run one call, after the user's approval if it needs one, and record its result."""
         call, tool = planned
         await trio.lowlevel.checkpoint_if_cancelled()
         if isinstance(tool, str):
@@ -149,27 +154,30 @@ class ToolCalls:
             parent_id = self._context.spec.parent_id
             self._shared.emit(self._event(events.ToolCall, run, call, input=call.input, parent_id=parent_id))
             on_start()
-            self._ended(run, call, calling.failed(call, tool), 0.0, input={})
+            self._finish_call(run, call, calling.failed(call, tool), 0.0, input={})
             return
         limit = trio.CancelScope()
         run.step.clocks[call.id] = Clock(limit)
-        context = await self._approved(run, call, tool)
+        context = await self._approve(run, call, tool)
         if context is None:
             return
-        # From here on, a cut gives the result "[Interrupted: ...]", even before the tool runs.
+        # From here on, a cancellation gives the result "[Interrupted: ...]", even before the tool runs.
         started = self._shared.journal.record(records.ToolStarted(call.id, call.name, self._context.name))
         run.step.tools = "running"
         started.emit()
         on_start()
         await self._shared.journal.wait_written()
-        # A listener may have interrupted the run on hearing of the start. The tool does not run then.
+        # A listener of the event may have interrupted the run. The tool does not run then.
         await trio.lowlevel.checkpoint_if_cancelled()
-        begun = trio.current_time()
+        started_at = trio.current_time()
         result = await calling.run(tool, call, context, self._shared.tool_rules, limit)
-        self._ended(run, call, result, trio.current_time() - begun)
+        self._finish_call(run, call, result, trio.current_time() - started_at)
 
-    async def _approved(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
-        """Return the call's context, with the user's approval if it needs one. ``None``: the call does not start."""
+    async def _approve(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
+        """Ask the user for approval if the tool needs it.
+
+        Return the call's context, or ``None`` if the call does not start.
+        """
         context, rules = self._tool_context(run, call), self._shared.tool_rules
         if not tool.needs_approval:
             return context
@@ -184,33 +192,33 @@ class ToolCalls:
                 if not verdict.by_configuration and await calling.preview(tool, call, context, rules) != shown:
                     raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
         except ToolError as error:
-            self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
+            self._finish_call(run, call, calling.failed(call, self._truncate(str(error))), 0.0)
             return None
-        # A stop or an urgent line may have come since the answer.
-        if self._is_held_up(run):
+        # A stop or an urgent line may have arrived since the answer.
+        if self._is_blocked(run):
             return None
         await trio.lowlevel.checkpoint_if_cancelled()
         return replace(context, approved=shown)
 
-    def _shortened(self, text: str) -> str:
+    def _truncate(self, text: str) -> str:
         return calling.shortened(text, self._shared.tool_rules.result_limit)
 
-    def _ended(
+    def _finish_call(
         self, run: Run, call: ToolCall, result: ToolResult, seconds: float, *, input: Mapping[str, Any] | None = None
     ) -> None:
-        """Record and emit a result, with ``input`` in its event, by default that of a call that never started.
+        """Record and emit a result. ``input`` is for the event, by default that of a call that never started.
 
-        It is emitted even if this raises ``JournalError``: listeners that saw the call start must see it end.
+        The event is emitted even if this raises ``JournalError``: listeners that saw the call start must see it end.
         """
         run.step.answered[call.id] = result
         has_started = call.id in self._context.state.started
-        told: Projected | None = None
+        recorded: Projected | None = None
         try:
             if has_started:
-                told = self._record_finished(run, call, result, seconds)
+                recorded = self._record_finished(run, call, result, seconds)
         finally:
-            if told is not None and told.events:
-                told.emit()
+            if recorded is not None and recorded.events:
+                recorded.emit()
             else:
                 shown = call.input if input is None and not has_started else {}
                 text, is_error, exit_code, summary = result.text, result.is_error, result.exit_code, result.summary
@@ -234,17 +242,20 @@ class ToolCalls:
         return self._shared.journal.record(ended)
 
     def answer_open(self, run: Run) -> None:
-        """Append a result for each open call: its own, or one that says why there is none."""
+        """Append a result for each open call: its own, or a stub with the reason why there is none.
+
+        Raise ``JournalError``.
+        """
         failure: JournalError | None = None
         conversation, state = self._context.conversation, self._context.state
         calls = conversation.open_calls
-        results = state.results | run.step.answered  # those on record may be of an earlier process
+        results = state.results | run.step.answered  # recorded results may be of an earlier process
         for call, stub in zip(calls, conversation.repair(state.started), strict=True):
             if call.id not in results:
                 run.skipped += call.id not in state.started
                 results[call.id] = stub
                 try:
-                    self._ended(run, call, stub, 0.0)
+                    self._finish_call(run, call, stub, 0.0)
                 except JournalError as error:
                     failure = error
         if failure is not None:
@@ -252,7 +263,7 @@ class ToolCalls:
         self._context.append(tool_results(results[call.id] for call in calls)).emit()
 
     def _event(self, kind: Any, run: Run, call: ToolCall, **more: Any) -> Any:  # noqa: ANN401 - the fields of an event
-        """Return an event of a call that is not on record."""
+        """Return an event of a call that is not recorded."""
         agent = self._context.name
         return kind(agent=agent, iteration=run.iteration, id=call.id, name=call.name, **more)
 
@@ -276,7 +287,7 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run)),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_blocked(run)),
             agent=agent,
             delegating=run.delegating,
             notice=partial(self._context.notice, n),
@@ -285,18 +296,18 @@ class ToolCalls:
         )
 
 
-def _found_by(run: Run, call: ToolCall) -> list[PartialResult]:
-    """Return the call's result unless it is an error, otherwise the findings of its agent."""
+def _findings_of(run: Run, call: ToolCall) -> list[PartialResult]:
+    """Return the call's result unless it is an error, otherwise the findings of the agent that the call started."""
     answer = run.step.answered.get(call.id)
     if answer is not None and not answer.is_error:
         return [PartialResult(call.name, answer.text)]
     return run.step.children_findings.get(call.id, [])
 
 
-def _unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return what a batch raises: a single error unwrapped, because the executor handles it by its type.
+def _unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the exception of a batch: a single error without its group, because the executor handles it by its type.
 
-    A cancellation next to it is raised again at the next checkpoint. Several errors stay a group, unless all are
+    A cancellation in the group is raised again at the next checkpoint. Several errors stay a group, unless all are
     ``JournalError``.
     """
     _, errors = group.split(trio.Cancelled)

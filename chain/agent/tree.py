@@ -1,15 +1,15 @@
-"""The tree of the agents at work: which one a line goes to, and how a stop reaches all of them.
+"""The tree of the agents at work: the agent that a line goes to, and stops that reach all agents.
 
 A line goes to the deepest agent that the user can be talking to (SPEC section 10)::
 
     main ──> the first of explore, plan, all others that has an agent at work below it; of several the youngest
          ──> and so on below that one, until there is none
 
-Agents that work for an ``agent_ask`` are skipped, and those that are completing: their run is over, and their answer
-is being handed over.
+Agents that work for an ``agent_ask`` are skipped, and so are agents that are completing: their run is over, and their
+answer is being passed on.
 
-A stop and an interrupt mark every run below their target in the same step. Otherwise an agent above could take the end
-of one below for an answer and continue.
+A stop and an interrupt mark every run below their target in the same step. Otherwise a parent could mistake the end of
+a child for an answer and continue.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from chain.lines.accepted import Accepted
 from chain.lines.inbox import Inbox, find_waiting_line
 
 _RANKS = {"explore": 0, "plan": 1}
-"""The kinds whose agents lines go to before those of all other kinds, in their order."""
+"""The kinds of agents that receive lines before all other kinds, with their order."""
 
 Activity: TypeAlias = Literal["executing", "completing", "finished"]
-"""Whether the run of an agent is active, or over, or the agent is kept to be asked again."""
+"""The state of an agent: its run is active, its run is over, or the agent is kept to be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """An agent as front ends show it. ``since`` is in seconds since the epoch, ``tokens`` include its agents'."""
+    """An agent as front ends show it.
+
+    ``since`` is in seconds since the epoch, ``tokens`` include those of its agents.
+    """
 
     name: str
     kind: str
@@ -69,8 +72,8 @@ class AgentView:
 class AgentNode:
     """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
 
-    ``is_asked``: it had finished, and works for an ``agent_ask``. ``below`` are the agents that work for it, oldest
-    first.
+    ``is_asked``: the agent had finished, and works for an ``agent_ask``. ``below`` are the agents that work for it,
+    oldest first.
     """
 
     agent: AgentContext
@@ -82,27 +85,27 @@ class AgentNode:
 
     @property
     def name(self) -> str:
-        """The agent's name, as in ``explore-1``."""
+        """The agent's name, such as ``explore-1``."""
         return self.agent.name
 
     @property
     def inbox(self) -> Inbox:
-        """Where its lines wait."""
+        """The inbox of the agent's lines."""
         return self.agent.inbox
 
     @property
     def depth(self) -> int:
-        """The number of agents above it."""
+        """The number of agents above this one."""
         return 0 if self.parent is None else self.parent.depth + 1
 
     @property
     def is_for_a_question(self) -> bool:
-        """Whether it, or an agent above it, works for an ``agent_ask``."""
+        """Whether this agent, or one above it, works for an ``agent_ask``."""
         return self.is_asked or (self.parent is not None and self.parent.is_for_a_question)
 
     @property
     def iteration(self) -> int:
-        """The iteration of its run; 0 without one."""
+        """The iteration of the agent's run; 0 without one."""
         return 0 if self.run is None else self.run.iteration
 
     def all(self) -> Iterator[AgentNode]:
@@ -124,7 +127,10 @@ class AgentNode:
                 node.run.interrupt()
 
     def apply_urgency(self, lines: Sequence[Accepted]) -> None:
-        """Carry out what new urgent and now lines do at once. A now line cuts the run and ends the agents below."""
+        """Apply the immediate effects of new urgent and now lines.
+
+        A now line cuts the run and interrupts the agents below.
+        """
         questions = self.agent.shared.questions
         urgencies = {accepted.line.urgency for accepted in lines}
         if "now" in urgencies:
@@ -143,19 +149,19 @@ class AgentNode:
 
 
 class AgentTree:
-    """The main agent of a session, and all that work for it."""
+    """The main agent of a session, and all agents that work for it."""
 
     def __init__(self, main: AgentNode) -> None:
         self.main = main
 
     def named(self, name: str) -> AgentNode:
         """Return the agent at work with this name, ignoring case. Raise ``UserError`` if there is none."""
-        there = {node.name: node for node in self.main.all() if not node.is_completing}
-        folded = {known.casefold(): node for known, node in there.items()}
-        found = there.get(name) or folded.get(name.casefold())
+        nodes = {node.name: node for node in self.main.all() if not node.is_completing}
+        folded = {known.casefold(): node for known, node in nodes.items()}
+        found = nodes.get(name) or folded.get(name.casefold())
         if found is None:
-            those = f"only {self.main.name} is" if len(there) == 1 else f"those at work are {', '.join(there)}"
-            raise UserError(f"there is no agent {name!r:.80} at work; {those}")
+            at_work = f"only {self.main.name} is" if len(nodes) == 1 else f"those at work are {', '.join(nodes)}"
+            raise UserError(f"there is no agent {name!r:.80} at work; {at_work}")
         return found
 
     def target(self) -> AgentNode:
@@ -171,12 +177,12 @@ class AgentTree:
         return tuple(a for a in self.main.agent.shared.ledger.lines.waiting if not a.is_leaving)
 
     def last_waiting(self, origin: Origin) -> str | None:
-        """Return the id of the latest line of this origin that can still be dropped."""
+        """Return the id of the latest line of this origin that can still be dropped, or ``None``."""
         own = (a for a in reversed(self.waiting) if a.origin == origin)
         return next((accepted.id for accepted in own if not accepted.was_used), None)
 
     def drop(self, id: str, reason: str = "") -> Accepted:
-        """Remove a waiting line for good. Raise ``UserError`` as ``Inbox.drop`` does."""
+        """Drop a waiting line and return it. Raise ``UserError`` as ``Inbox.drop`` does."""
         accepted = find_waiting_line(self.waiting, id)
         node = next(node for node in self.main.all() if node.name == accepted.agent)
         return node.inbox.drop(accepted.id, iteration=node.iteration, reason=reason)

@@ -1,4 +1,4 @@
-"""How full a model's window is, and what a conversation keeps when it is compacted. Pure.
+"""The size of a conversation in the model's window, and the content that remains after a compaction. Pure.
 
 The user's words are stored next to the conversation, so that no summary has to repeat them (SPEC, I10).
 """
@@ -22,25 +22,25 @@ FIRST_RATIO = 3.5
 """Characters per token, until a service has reported the tokens of a request."""
 
 RATIOS = 1.0, 10.0
-"""The least and the most that is believed: some servers do not count what was cached."""
+"""The limits of a credible ratio: some servers do not count cached tokens."""
 
 MOST_WRONG = 2.0
-"""How many times longer than estimated a conversation is at most assumed to be, if a service finds it too long."""
+"""The highest assumed ratio of a conversation's real size to our estimate, if a service finds it too long."""
 
 WORDS_SHARE = 0.25
 """The share of the window for the user's words of earlier runs."""
 
 LONGEST_REPLY_SHARE = 0.5
-"""The largest share that is kept free for a reply: the longest reply of some models is as long as their window."""
+"""The largest share that is reserved for a reply: the longest reply of some models is as long as their window."""
 
 IMAGE_CHARS = 5_600
-"""Characters that an image counts for: a service counts at most 1,600 tokens."""
+"""The characters that an image counts for: a service counts at most 1,600 tokens."""
 
 LEAST_STUBBED = 400
-"""Characters of the shortest result that is replaced with a stub."""
+"""The characters of the shortest result that is replaced with a stub."""
 
 EARLIER_GONE = "[earlier messages removed to make room]"
-"""The text that replaces them in a request for a summary."""
+"""The text that replaces removed messages in a request for a summary."""
 
 PROMPT = """\
 The conversation is about to be shortened to make room. Write what is needed to go on with the work from your text
@@ -49,16 +49,17 @@ tried and did not work; what is open, and the next step. What the user said is k
 plan is sent again, so repeat neither. Call no tools now.
 
 ${focus}"""
+"""The message that asks for a summary."""
 
 FOCUS = "What matters most to the user: "
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """When and how a conversation is compacted.
+    """The settings of compaction.
 
     ``at`` is the share of the window that may be full; with ``None`` only the user starts a compaction. ``keep`` is the
-    share for the latest messages afterwards. ``prompt`` may contain ``${focus}``, the user's emphasis.
+    share of the window for the latest messages afterwards. ``prompt`` may contain ``${focus}``, the user's emphasis.
     """
 
     at: float | None = 0.9
@@ -75,7 +76,7 @@ class CompactionRules:
         return Template(self.prompt).safe_substitute(focus=FOCUS + focus if focus else "").strip()
 
     def room_for_reply(self, window: Window) -> int:
-        """Return the tokens of the window that are kept free for a reply."""
+        """Return the tokens of the window that are reserved for a reply."""
         return min(window.longest_reply, int(self.share * window.tokens * LONGEST_REPLY_SHARE))
 
     def limit(self, window: Window) -> int:
@@ -84,18 +85,18 @@ class CompactionRules:
 
 
 class Fill:
-    """The tokens of one conversation: as the last reply reported, and an estimate of what came since."""
+    """The size of one conversation in tokens: the count of the last reply, and an estimate of later messages."""
 
     def __init__(self) -> None:
         self.image_bytes = 0
-        """Bytes of all images in the conversation."""
+        """The size of all images in the conversation, in bytes."""
         self.beside = 0
-        """Characters of the system prompt and the tools. 0 until the agent's model is known."""
+        """The characters of the system prompt and the tools; 0 until the agent's model is known."""
         self._counted: tuple[int, int, int] | None = None
-        """The tokens that a service counted last, with the characters of the conversation and ``beside`` it."""
+        """The last count of a service: the tokens, and the characters of the conversation and ``beside`` it then."""
         self._chars = 0
-        self._known = 0
-        self._since = 0
+        self._known_tokens = 0
+        self._chars_since = 0
         self._counts_reply = False
         """Whether the known tokens include the reply that is appended next."""
 
@@ -109,53 +110,53 @@ class Fill:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the next request."""
-        if not self._known:
+        """The estimated size of the next request in tokens."""
+        if not self._known_tokens:
             return self.estimate(self._chars + self.beside)
-        return self._known + self.estimate(self._since)
+        return self._known_tokens + self.estimate(self._chars_since)
 
     def estimate(self, chars: int) -> int:
-        """Return the estimated tokens of so many characters."""
+        """Return the estimated tokens of this number of characters."""
         return math.ceil(chars / self.ratio)
 
     def add(self, message: Message) -> None:
-        """Count an appended message."""
+        """Add an appended message to the count."""
         chars = length_of(message)
         self._chars += chars
         self.image_bytes += sum(image.size for image in message.images)
         if not (message.role == "assistant" and self._counts_reply):
-            self._since += chars
+            self._chars_since += chars
         self._counts_reply = False
 
     def update(self, usage: Usage, asked_tokens: int, window: int, *, is_too_long: bool) -> None:
         """Use the count of a service for a request with the whole conversation.
 
-        For a request that is too long, ``asked_tokens`` is its length and ``window`` the model's; 0 if unknown.
+        For a request that is too long, ``asked_tokens`` is its size and ``window`` that of the model; 0 if unknown.
         """
         if not is_too_long:
             asked = usage.total_tokens - usage.output_tokens
             if asked > 0:
                 self._counted = asked, self._chars, self.beside
-                self._known, self._since, self._counts_reply = usage.total_tokens, 0, True
+                self._known_tokens, self._chars_since, self._counts_reply = usage.total_tokens, 0, True
             return
         most = int(self.tokens * MOST_WRONG)
         least = asked_tokens or (min(max(window, self.tokens), most) if window else 0)
         if least:
             self._counted = least, self._chars, self.beside
-            self._known = self._since = 0
+            self._known_tokens = self._chars_since = 0
 
     def begin_anew(self, messages: Iterable[Message]) -> None:
-        """Count only these messages."""
+        """Reset the count to these messages."""
         messages = list(messages)
         self._chars = sum(map(length_of, messages))
         self.image_bytes = sum(image.size for message in messages for image in message.images)
-        self._known = self._since = 0
+        self._known_tokens = self._chars_since = 0
         self._counts_reply = False
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A line, query or answer of the user, or the task of an agent below main.
+    """A text of the user (a line, a query or an answer), or the task of an agent below main.
 
     ``iteration`` is 0 for a query or task. ``line_id`` is empty for a task or answer.
     """
@@ -176,38 +177,38 @@ WordsSnapshot: TypeAlias = tuple[list[Word], int, int, list[Word]]
 
 
 class Words:
-    """The user's words to one agent, in order."""
+    """The texts that the user has written to one agent, in order."""
 
     def __init__(self) -> None:
         self.run = 0
         """The number of the active or last run."""
-        self._words: list[Word] = []
-        self._answered = 0
-        """The number of words before the last reply without tool calls."""
+        self._texts: list[Word] = []
+        self._answered_count = 0
+        """The number of texts before the last reply without tool calls."""
         self._kept: list[Word] = []
-        """The words that the last compaction kept."""
+        """The texts that the last compaction kept."""
 
     def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
-        """Add words that were delivered in this run."""
-        self._words.append(Word(text, self.run, iteration, line_id))
+        """Add a text that was delivered in this run."""
+        self._texts.append(Word(text, self.run, iteration, line_id))
 
     def answered(self) -> None:
-        """Follow a reply without tool calls."""
-        self._answered = len(self._words)
+        """Note a reply without tool calls: the texts before it can no longer be removed."""
+        self._answered_count = len(self._texts)
 
     def compacted(self, left_out: int) -> None:
-        """Follow a compaction that has left out so many of the earliest words."""
-        self._kept = self._words[left_out:]
+        """Note a compaction that has removed this number of the earliest texts."""
+        self._kept = self._texts[left_out:]
 
     def remove(self, line_ids: Collection[str]) -> str:
-        """Remove these lines, and tasks and answers, if they came since the last reply without tool calls.
+        """Remove these lines, and tasks and answers, if they were added since the last reply without tool calls.
 
-        Return the remaining rows of those that the last compaction kept.
+        Return the remaining rows of the texts that the last compaction kept.
         """
-        gone = {id(w) for w in self._words[self._answered :] if not w.line_id or w.line_id in line_ids}
-        self._words = [word for word in self._words if id(word) not in gone]
-        self._kept = [word for word in self._kept if id(word) not in gone]
-        return "\n".join(word.row for word in self._kept)
+        removed = {id(t) for t in self._texts[self._answered_count :] if not t.line_id or t.line_id in line_ids}
+        self._texts = [text for text in self._texts if id(text) not in removed]
+        self._kept = [text for text in self._kept if id(text) not in removed]
+        return "\n".join(text.row for text in self._kept)
 
     def snapshot(self) -> WordsSnapshot:
         """Return the words so far, for ``restore``. Lists of words only grow or are replaced."""
@@ -219,19 +220,19 @@ class Words:
         self._words = words[:count]
 
     def kept(self, chars: int) -> tuple[str, int]:
-        """Return the rows of this run with the latest earlier ones that fit, and the number of those left out."""
+        """Return the rows of this run with the latest earlier ones that fit, and the number of texts left out."""
         rows: list[str] = []
-        for word in reversed(self._words):
-            if word.run != self.run:
-                chars -= len(word.row) + 1
+        for text in reversed(self._texts):
+            if text.run != self.run:
+                chars -= len(text.row) + 1
                 if chars < 0:
                     break
-            rows.append(word.row)
-        return "\n".join(reversed(rows)), len(self._words) - len(rows)
+            rows.append(text.row)
+        return "\n".join(reversed(rows)), len(self._texts) - len(rows)
 
 
 def length_of(message: Message) -> int:
-    """Return the characters of a message that count for the window."""
+    """Return the characters of a message that count towards the window."""
     chars = 0
     for block in message.blocks:
         match block:
@@ -249,7 +250,7 @@ def length_of(message: Message) -> int:
 
 
 def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
-    """Return how many of the latest messages fit. The first of them has no results, as their calls would be gone."""
+    """Return how many of the latest messages fit. The first of them has no results, as their calls would be missing."""
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
         chars -= length_of(message)
@@ -261,7 +262,7 @@ def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
 
 
 def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
-    """Return the ids of the oldest results that together have at least so many characters, if there are enough."""
+    """Return the ids of the oldest results that together have this number of characters, or of all results."""
     found: list[str] = []
     for result in (result for message in messages for result in message.results):
         if chars <= 0:
@@ -291,10 +292,10 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
 
 
 def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
-    """Return the messages with so many characters less, as far as possible.
+    """Return the messages with this number of characters less, as far as possible.
 
-    First the oldest results become stubs. Then the user's newest words are removed, which no summary has to repeat, and
-    then the oldest messages. One reply stays.
+    First the oldest results become stubs. Then the user's newest texts are removed, which no summary has to repeat, and
+    then the oldest messages. At least one reply stays.
     """
     if chars <= 0:
         return messages
@@ -303,20 +304,20 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
     while over > 0 and fewer[-1].role == "user" and not fewer[-1].results and len(fewer) > 1:
         over -= length_of(fewer.pop())
     last_reply = max((n for n, message in enumerate(fewer) if message.role == "assistant"), default=0)
-    gone = 0
+    removed = 0
     for n, message in enumerate(fewer[: last_reply + 1]):
         if not message.results:
-            gone = n
+            removed = n
             if over <= 0:
                 break
         over -= length_of(message)
-    left = [user_text(EARLIER_GONE), *fewer[gone:]] if gone else fewer
-    # Copies, because providers compare the last message that they have encoded by identity.
-    return [replace(m) for m in left]
+    rest = [user_text(EARLIER_GONE), *fewer[removed:]] if removed else fewer
+    # Copies, because providers recognise the last message that they have encoded by identity.
+    return [replace(m) for m in rest]
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
-    """Return the conversation after a compaction."""
+    """Return the messages of a conversation after a compaction."""
     if not record.summary:
         return with_stubs(messages, record.stubbed)
     kept = messages[max(len(messages) - record.kept, 0) :]
@@ -324,7 +325,7 @@ def messages_after(messages: Sequence[Message], record: Compacted) -> list[Messa
 
 
 def first_message(record: Compacted) -> Message:
-    """Return the message that replaces what came before a compaction."""
+    """Return the message that replaces the messages before a compaction."""
     left_out = f"({counted(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
     images = f"(Images left out to make room: {', '.join(record.images)}.)" if record.images else ""
     words = "\n".join(filter(None, [left_out, images, record.words]))
@@ -334,7 +335,7 @@ def first_message(record: Compacted) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """The content of a window in tokens, with its ``parts`` by name. An unknown window is 0."""
+    """The content of a window in tokens, with its ``parts`` by name. The size of an unknown ``window`` is 0."""
 
     window: int
     tokens: int
@@ -342,7 +343,7 @@ class WindowView:
 
     @property
     def sentence(self) -> str:
-        """The parts, largest first."""
+        """The parts with their tokens, largest first."""
         rows = sorted(self.parts, key=lambda part: -part[1])
         return ", ".join(f"{name} {tokens:,}" for name, tokens in rows if tokens)
 
@@ -354,9 +355,9 @@ def view_of(
     beside: Sequence[tuple[str, int]],
     compacted: Compacted | None = None,
 ) -> WindowView:
-    """Return what fills a window. ``beside`` are the characters before the conversation, by name.
+    """Return the content of a window. ``beside`` are the characters before the conversation, by name.
 
-    ``compacted`` is the compaction that the conversation begins with.
+    ``compacted`` is the compaction that the conversation starts with.
     """
     chars: Counter[str] = Counter(dict(beside))
     names = {call.id: call.name for message in messages for call in message.calls}
@@ -367,7 +368,7 @@ def view_of(
         if message.role == "assistant":
             chars["replies"] += length_of(message)
         elif not message.results:
-            # The user's words are one block. The files that they name follow.
+            # The first block is the user's text. The files that it names follow.
             words = length_of(Message("user", message.blocks[:1]))
             chars["user's words"] += words
             chars["named files"] += length_of(message) - words

@@ -1,1 +1,1 @@
-"""Small helpers on trio that several packages need."""
+"""Helpers on top of trio that several packages need."""

@@ -6,10 +6,10 @@ import trio
 
 
 class Signal:
-    """Wakes all tasks that wait for a change.
+    """An event for tasks that wait for changes, which resets itself when they wake.
 
     No wake-up is lost: if no task waits, the next ``wait`` returns at once. Several calls of ``set`` before that count
-    as one. A wait can therefore end for a change that was seen already: check the condition in a loop, with no await
+    as one. So a wait may end for a change that the task has seen already: check the condition in a loop, with no await
     between the check and ``wait``.
     """
 
@@ -18,11 +18,11 @@ class Signal:
         self._is_closed = False
 
     def set(self) -> None:
-        """Wake every task that waits. Call it in trio's thread."""
+        """Wake every waiting task. Call it in trio's thread."""
         self._event.set()
 
     def close(self) -> None:
-        """Make every ``wait`` return at once from now on, because nothing will change any more."""
+        """Make every ``wait`` return at once from now on."""
         self._is_closed = True
         self._event.set()
 
@@ -30,6 +30,6 @@ class Signal:
         """Wait until ``set`` is called, or return at once if it was called since the last wait. Always a checkpoint."""
         event = self._event
         await event.wait()
-        # All who waited for this one wake; the first of them makes the next.
+        # All tasks that waited for this event wake; the first of them replaces it.
         if event is self._event and not self._is_closed:
             self._event = trio.Event()

@@ -1,4 +1,4 @@
-"""Nurseries around a block, whose exceptions are raised as they are instead of in a group."""
+"""Nurseries around a block that raise a single exception without a group."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: No
     A cancellation of the block does not cancel them.
 
     ``when_cancelled`` is called as soon as the block is cancelled, and again when the block has ended. A single
-    exception of the block or of a task is raised as it is; several are raised as a group.
+    exception of the block or of a task is raised without a group; several are raised as a group.
     """
 
-    async def shielded(task: Task) -> None:
-        # These outlive the block, so that what it commits last is on the disk and told; each has an end of its own.
+    async def run_shielded(task: Task) -> None:
+        # The tasks outlive the block, so that its last records are synced and emitted. Each task ends by itself.
         with trio.CancelScope(shield=True):
             await task()
 
@@ -35,14 +35,14 @@ async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: No
     async with bare_nursery() as nursery:
         nursery.start_soon(wait_for_cancellation)
         for task in tasks:
-            nursery.start_soon(shielded, task)
+            nursery.start_soon(run_shielded, task)
         yield
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
 async def during(task: Task) -> AsyncIterator[None]:
-    """Run a task for the duration of the block, and cancel it on exit. Exceptions are raised as by ``bare_nursery``."""
+    """Run a task for the duration of the block; cancel it on exit. Exceptions are raised as by ``bare_nursery``."""
     async with bare_nursery() as nursery:
         nursery.start_soon(task)
         yield
@@ -51,7 +51,7 @@ async def during(task: Task) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def bare_nursery() -> AsyncIterator[trio.Nursery]:
-    """Open a nursery that raises a single exception as it is, without a group around it.
+    """Open a nursery that raises a single exception without a group around it.
 
     A group that a task raised itself stays a group.
     """
@@ -65,7 +65,7 @@ async def bare_nursery() -> AsyncIterator[trio.Nursery]:
 
 
 def unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the exception inside nested groups of one, or the group if it holds several."""
+    """Return the exception inside nested groups of one, or the innermost group of several."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -1,7 +1,7 @@
-"""Worker threads for one kind of work with a limit of their own, time limits, and the garbage collector.
+"""Worker threads with a limit for each kind of work, time limits, and control of the garbage collector.
 
-trio's limit of forty holds for the whole program. A thread that hangs, on a file system that does not respond, counts
-towards it until it ends, and forty such tools would leave the journal without a thread to write with.
+trio's limit of forty threads is for the whole program. A thread that hangs, on a file system that does not respond,
+counts towards it until it ends, and forty such threads would leave none for the journal to sync with.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ import trio
 T = TypeVar("T")
 
 MAX_THREADS = 40
-"""Threads of one kind at the same time: as many as trio's own limit."""
+"""The number of threads of one kind at the same time: trio's own limit."""
 
 
 def run_with_timeout(work: Callable[[], object], timeout: float) -> bool:
     """Run ``work`` in a thread and wait up to ``timeout`` seconds. Return whether it finished.
 
-    The calling thread is blocked meanwhile. Work that does not finish in time goes on, and its exceptions are lost.
+    The calling thread is blocked meanwhile. Work that does not finish in time continues, and its exceptions are lost.
+    If no thread can be started, the work runs in the calling thread.
     """
     finished = threading.Event()
     try:
         trio.lowlevel.start_thread_soon(work, lambda _: finished.set())
-    except RuntimeError:  # there is no thread to be had
+    except RuntimeError:  # no thread can be started
         with suppress(Exception):
             work()
         return True
@@ -37,29 +38,32 @@ def run_with_timeout(work: Callable[[], object], timeout: float) -> bool:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Disable the garbage collector for a block, such as an import, and then exempt the objects that exist.
+    """Disable the garbage collector for a block, such as an import, then exempt the existing objects from collection.
 
-    A collection stops every thread: after reading a session of 10,000 iterations, for 0.2 s.
+    A collection stops every thread: for 0.2 s after reading a session of 10,000 iterations.
     """
-    was_on = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
         gc.freeze()
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()
 
 
 class Threads:
-    """Threads for the work called ``name``; each ``trio.run`` has a limit of its own."""
+    """Worker threads for one kind of work, with a limit of their own in each ``trio.run``."""
 
     def __init__(self, name: str, limit: int = MAX_THREADS) -> None:
         self._limit = limit
         self._limiter: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar(name)
 
     async def run(self, work: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:
-        """Run ``work`` in a thread. With ``abandon_on_cancel`` a cancelled caller does not wait for it to end."""
+        """Run ``work`` in a thread and return its result.
+
+        With ``abandon_on_cancel`` a cancelled caller does not wait.
+        """
         try:
             limiter = self._limiter.get()
         except LookupError:

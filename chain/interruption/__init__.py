@@ -1,1 +1,1 @@
-"""Handler prompts: how interruptions are put to the model."""
+"""Handler prompts: their files, their rules, and the messages that they make of the user's lines."""

@@ -1,4 +1,4 @@
-"""A handler prompt, and what it makes of the lines that wait at a safe point. Pure: lines in, texts out."""
+"""A handler prompt, and the composition of messages from the lines that wait at a safe point. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 MAX_RULE_CHARS = 2_000
-"""Characters of a line that rules see: what somebody types has fewer, and what is pasted says little by its end."""
+"""The number of characters of a line that rules search. The rest of a longer text rarely matters."""
 
 MAX_RULES_S = 0.1
-"""Seconds of processor time that all rules together have for a line: good ones need microseconds."""
+"""The limit, in seconds of processor time, for all rules on one line. Good rules need microseconds."""
 
 TEMPLATE_NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outcome", "agent", "query")
-"""What a template may name."""
+"""The names that a template may contain."""
 
 Action: TypeAlias = Literal["deliver", "urgent", "stop"]
+"""The action of a rule."""
 
 NEVER_PUT: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
-"""Kinds that are never put to the model as an interruption."""
+"""The kinds of lines that are never delivered as an interruption."""
 
 DEFAULT_USER = "USER INTERRUPTION: ${message}"
 
@@ -45,14 +46,14 @@ The user wrote to you while you were at work. Deal with that first, in this repl
 Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
 
 MAX_REMEMBERED = 32
-"""Lines whose rules are remembered: more than wait in a channel."""
+"""The number of lines whose rules are cached: more than wait in an inbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptionPrompt:
-    """A handler prompt; ``source`` is ``default`` or ``yaml:<path>``, ``todo_direct``: code carries out plan commands.
+    """A handler prompt. ``source`` is ``default`` or ``yaml:<path>``. ``todo_direct``: code carries out plan commands.
 
-    ``post_prompt`` may be empty, and ``resume`` is ``None`` where coming back to the task is off.
+    ``post_prompt`` may be empty, and ``resume`` is ``None`` if resuming the task is off.
     """
 
     source: str
@@ -75,10 +76,10 @@ class InterruptionPrompt:
         if line.message not in self._found:
             if len(self._found) >= MAX_REMEMBERED:
                 del self._found[next(iter(self._found))]
-            self._found[line.message] = self._search(line)
+            self._found[line.message] = self._find_rule(line)
         return self._found[line.message]
 
-    def _search(self, line: Line) -> Rule | None:
+    def _find_rule(self, line: Line) -> Rule | None:
         budget = SearchBudget(MAX_RULES_S)
         try:
             return next((r for r in self.rules if budget.search(r.pattern, line.message, MAX_RULE_CHARS)), None)
@@ -88,13 +89,16 @@ class InterruptionPrompt:
 
     @property
     def mistake(self) -> ConfigError | None:
-        """What showed only in use: a rule whose search took too long."""
+        """The error of a rule whose search took too long, or ``None``."""
         return self._too_slow[0].too_slow if self._too_slow else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rule:
-    """What holds for lines that ``pattern`` is found in; ``too_slow`` is the error where searching took too long."""
+    """The action and the prompt for lines that match ``pattern``.
+
+    ``too_slow`` is the error if the search takes too long.
+    """
 
     line: int
     pattern: Pattern
@@ -111,12 +115,15 @@ BUILT_IN_PROMPT = InterruptionPrompt(
     resume=RESUME,
     todo_direct=True,
 )
-"""The prompt where no file can be used."""
+"""The prompt that is used if no file can be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Where lines are delivered, with how many model calls are left and the tools that were skipped."""
+    """The circumstances of a delivery.
+
+    ``remaining`` counts the model calls left, ``skipped`` names the skipped tools.
+    """
 
     iteration: int
     point: Point
@@ -128,7 +135,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A line that is delivered now; ``outcome`` says what code already did about it, such as ``(Done: ...)``."""
+    """A line that is delivered. ``outcome`` says what code already did about it, such as ``(Done: ...)``."""
 
     line: Line
     outcome: str = ""
@@ -136,7 +143,10 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """The user message, and the rest for the call that answers it; with a ``resume`` the task goes on after it."""
+    """The user message, and the parts of the call that answers it.
+
+    With a ``resume`` text the task continues after it.
+    """
 
     text: str
     post_prompt: str
@@ -145,7 +155,7 @@ class Composed:
 
 
 def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
-    """Return the line as the action of its rule makes it: unchanged, urgent, or a stop."""
+    """Return the line changed by the action of its rule: unchanged, urgent, or a stop."""
     rule = prompt.rule_for(line)
     match rule.action if rule is not None else "deliver":
         case "deliver":
@@ -159,17 +169,19 @@ def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
 def compose(
     prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: Situation, unanswered: Sequence[Arrival] = ()
 ) -> Composed:
-    """Put all lines of one safe point into one message, each by its own rule; the call also answers the ``unanswered``.
+    """Compose one message from all lines of a safe point, each by its own rule.
 
-    A later line's settings win, but of ``max_tokens`` the largest. Texts that several lines share come once, with the
-    messages of all. Of several ``resume`` texts the first that a rule has of its own is used.
+    The call also answers the ``unanswered``.
+
+    If settings differ, the last line's are used, but the largest ``max_tokens``. A text that several lines share occurs
+    once, with the messages of all of them. The first ``resume`` text that belongs to a rule is used, if there is one.
     """
     if not arrivals:
         raise ValueError("a message needs at least one line")
     handled = [(arrival, _prompt_for(prompt, arrival.line)) for arrival in arrivals]
     answered = [*((arrival, _prompt_for(prompt, arrival.line)) for arrival in unanswered), *handled]
     facts = {**asdict(situation), "skipped": ", ".join(situation.skipped), "count": len(arrivals)}
-    comes_back = all(chosen.resume is not None and arrival.line.is_aside for arrival, chosen in answered)
+    resumes_task = all(chosen.resume is not None and arrival.line.is_aside for arrival, chosen in answered)
     posts: dict[str, list[Arrival]] = {}
     resumes: dict[str, list[Arrival]] = {}
     for arrival, chosen in answered:
@@ -179,10 +191,10 @@ def compose(
     own = [text for text in resumes if text != prompt.resume] or list(resumes)
     post_prompts = [_render(template, sharing, facts) for template, sharing in posts.items()]
     return Composed(
-        text="\n\n".join(_user_text(chosen.user_template, arrival, facts) for arrival, chosen in handled),
+        text="\n\n".join(_render_user_text(chosen.user_template, arrival, facts) for arrival, chosen in handled),
         post_prompt="\n\n".join(dict.fromkeys(text for text in post_prompts if text)),
-        overrides=_combined([chosen.overrides for _, chosen in answered]),
-        resume=(_render(own[0], resumes[own[0]], facts) or RESUME) if comes_back else None,
+        overrides=_combine([chosen.overrides for _, chosen in answered]),
+        resume=(_render(own[0], resumes[own[0]], facts) or RESUME) if resumes_task else None,
     )
 
 
@@ -191,7 +203,7 @@ def _prompt_for(prompt: InterruptionPrompt, line: Line) -> InterruptionPrompt:
     return prompt if rule is None else rule.prompt
 
 
-def _user_text(template: str, arrival: Arrival, facts: dict[str, object]) -> str:
+def _render_user_text(template: str, arrival: Arrival, facts: dict[str, object]) -> str:
     text = _render(template, [arrival], facts) or _render(DEFAULT_USER, [arrival], facts)
     outcome = arrival.outcome.strip()
     if not outcome or "outcome" in Template(template).get_identifiers():
@@ -200,13 +212,13 @@ def _user_text(template: str, arrival: Arrival, facts: dict[str, object]) -> str
 
 
 def _render(template: str, arrivals: Sequence[Arrival], facts: dict[str, object]) -> str:
-    """Fill a template in. What is filled in is never read as a template itself."""
+    """Substitute the names in a template. Substituted texts are not interpreted as templates."""
     message = "\n\n".join(a.line.message for a in arrivals)
     outcome = "\n".join(a.outcome.strip() for a in arrivals if a.outcome.strip())
     return Template(template).substitute(facts, message=message, outcome=outcome).strip()
 
 
-def _combined(overrides: Sequence[Overrides]) -> Overrides:
+def _combine(overrides: Sequence[Overrides]) -> Overrides:
     temperatures = [each.temperature for each in overrides if each.temperature is not None]
     efforts = [each.effort for each in overrides if each.effort is not None]
     limits = [each.max_tokens for each in overrides if each.max_tokens is not None]

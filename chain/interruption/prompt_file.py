@@ -1,21 +1,22 @@
-"""Reads handler prompts (SPEC section 6), and again when they changed, so that one can be edited while a chain runs.
+"""Reading of handler prompts (SPEC section 6). A changed file is read again, so that it can be edited during a run.
 
-Every text of a file is a ``string.Template`` and is checked when it is read, so that ``compose`` cannot fail while a
-chain runs. The choices that the format leaves open:
+Every text of a file is a ``string.Template`` and is checked when it is read, so that ``compose`` cannot fail during a
+run. Where the format leaves a choice:
 
 - Several entries of one role are one text, joined with a blank line.
 - A file without a ``user`` entry gets the built-in one; a file without a ``system`` entry has no post-prompt.
-- A ``user`` text without ``${message}`` gets it appended after a blank line: what the user typed is never lost.
+- A ``user`` text without ``${message}`` gets it appended after a blank line, so that the user's text is never lost.
 - ``resume: true`` is the built-in text. Numbers in a ``resume`` text are those of the delivery.
 
-Of ``rules`` the first that matches a line decides (``chain help handler-prompts``). What the format leaves open there:
+The first of the ``rules`` that matches a line decides (``chain help handler-prompts``). Where their format leaves a
+choice:
 
-- ``^`` and ``$`` are the ends of the line, however many rows it has. One that begins with a space is seen, too.
-- By which rule a line is put to the model is decided as it is delivered, so that an edit of the file holds for those
-  that wait. While the file stays as it is, that is the rule of its action.
-- ``resume: true`` is the handler's text. An action only adds: ``deliver`` leaves a ``!`` in force.
-- Where the time of all rules is not enough none decides: the one that took most of it is a mistake in the file
-  (``InterruptionPrompt.mistake``), and the file is given up.
+- ``^`` and ``$`` are the ends of the line, however many rows it has. Lines that begin with a space are matched, too.
+- The rule for the text of a line is selected at its delivery, so that an edit of the file applies to waiting lines. If
+  the file is unchanged, that is the same rule as for the action.
+- ``resume: true`` is the handler's text. An action only adds: ``deliver`` does not remove the urgency of a ``!``.
+- If the time for all rules is exceeded, no rule applies: the rule that took most of the time is an error of the file
+  (``InterruptionPrompt.mistake``), and the file is no longer used.
 """
 
 from __future__ import annotations
@@ -46,32 +47,32 @@ if TYPE_CHECKING:
     from chain.lines.parse import Line
     from chain.text.search import Pattern
 
-_State: TypeAlias = tuple[int, ...] | str
-"""What identifies a state of a file: numbers of its inode, or why there are none."""
+_FileState: TypeAlias = tuple[int, ...] | str
+"""The identity of a file's state: numbers of its inode, or why there are none."""
 
 
 class PromptFile:
     """A handler prompt that is read again whenever its file has changed. Without a ``path`` it is the built-in prompt.
 
-    The file has to be in the folder ``within``.
+    The file must be in the folder ``within``. ``named_at`` is the place in the configuration that names the file.
     """
 
     def __init__(self, path: Path | None, within: Path | None = None, *, named_at: str = "") -> None:
         self.path = path
         self._named_at = named_at
         self._within = within
-        self._state: _State | None = None
+        self._state: _FileState | None = None
         self._prompt = BUILT_IN_PROMPT
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """Return the prompt in force and an error if the file cannot be used.
+        """Return the current prompt, and an error if the file cannot be used.
 
-        The error is returned once for each state of the file. Blocks for a bounded read.
+        The error is returned once for each state of the file. The call blocks for a bounded read.
         """
         state = self._read_state()
         mistake = self._prompt.mistake
         if state != self._state:
-            # The state is older than the content: a write in between makes the next call read again.
+            # The state is read before the content, so that a write in between makes the next call read again.
             self._state, mistake = state, None
             try:
                 self._prompt = self._load(state)
@@ -82,15 +83,15 @@ class PromptFile:
         return self._prompt, mistake
 
     def apply_rules(self, line: Line) -> tuple[Line, InterruptionPrompt, ConfigError | None]:
-        """Return the line as the rules make it, the prompt in force for it, and the error of ``current``.
+        """Return the line changed by the rules, the prompt for it, and the error of ``current``.
 
-        If the rules take too long to search the line, it stays unchanged, and the built-in prompt is in force.
+        If the search of the rules takes too long, the line is unchanged, and the prompt is the built-in one.
         """
         prompt, mistake = self.current()
         line = by_rule(prompt, line)
         return (line, prompt, mistake) if prompt.mistake is None else (line, *self.current())
 
-    def _read_state(self) -> _State:
+    def _read_state(self) -> _FileState:
         if self.path is None:
             return "no file is configured for the handler prompt"
         try:
@@ -99,10 +100,10 @@ class PromptFile:
             return f"cannot be read: {error.strerror or error}"
         except ValueError as error:  # a NUL in the path
             return f"cannot be read: {error}"
-        # The change time is the only one that shows when a file became readable, or was put back with its old times.
+        # Only the change time shows that a file became readable, or was restored with its old modification time.
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_dev, found.st_mode
 
-    def _load(self, state: _State) -> InterruptionPrompt:
+    def _load(self, state: _FileState) -> InterruptionPrompt:
         if self.path is None or isinstance(state, str):
             named = f"; {self._named_at} names it" if self.path is not None and self._named_at else ""
             raise ConfigError(f"{state}{named}", file=self.path)
@@ -110,7 +111,10 @@ class PromptFile:
 
 
 def parse_prompt(text: str, file: str) -> InterruptionPrompt:
-    """Parse a handler prompt; ``file`` is its name, for ``source`` and for errors. Raise ``ConfigError``."""
+    """Parse a handler prompt and return it.
+
+    ``file`` is its name, for ``source`` and for errors. Raise ``ConfigError``.
+    """
     root = yamlfile.parse(text, file)
     if root.value is None:
         raise root.error("is empty: a handler prompt needs at least messages with a role and a content")
@@ -119,40 +123,40 @@ def parse_prompt(text: str, file: str) -> InterruptionPrompt:
         raise top["version"].error('expected a version, such as "1.0"')
     if "description" in top:
         top["description"].text()
-    prompt = _prompt(top, text, replace(BUILT_IN_PROMPT, source=f"yaml:{file}", post_prompt=""))
+    prompt = _override_prompt(top, text, replace(BUILT_IN_PROMPT, source=f"yaml:{file}", post_prompt=""))
     todo = top["commands"].mapping(["todo"]).get("todo") if "commands" in top else None
     prompt = replace(prompt, todo_direct=todo is None or todo.choice(["direct", "model"]) == "direct")
     rules, expressions = top["rules"].items() if "rules" in top else [], Expressions()
-    return replace(prompt, rules=tuple(_rule(node, text, prompt, expressions) for node in rules))
+    return replace(prompt, rules=tuple(_parse_rule(node, text, prompt, expressions) for node in rules))
 
 
-def _prompt(keys: dict[str, Node], text: str, base: InterruptionPrompt) -> InterruptionPrompt:
-    """Return ``base`` with the values of these keys. A missing key leaves the value of ``base``."""
-    user, system = _messages(keys["messages"], text) if "messages" in keys else ("", "")
+def _override_prompt(keys: dict[str, Node], text: str, base: InterruptionPrompt) -> InterruptionPrompt:
+    """Return ``base`` with the values of these keys. Missing keys leave its values unchanged."""
+    user, system = _parse_messages(keys["messages"], text) if "messages" in keys else ("", "")
     return replace(
         base,
         user_template=user or base.user_template,
         post_prompt=system or base.post_prompt,
-        overrides=_overrides(keys["config"], base.overrides) if "config" in keys else base.overrides,
-        resume=_resume(keys["resume"], text, base.resume or RESUME) if "resume" in keys else base.resume,
+        overrides=_parse_overrides(keys["config"], base.overrides) if "config" in keys else base.overrides,
+        resume=_parse_resume(keys["resume"], text, base.resume or RESUME) if "resume" in keys else base.resume,
     )
 
 
-def _rule(node: Node, text: str, handler: InterruptionPrompt, expressions: Expressions) -> Rule:
+def _parse_rule(node: Node, text: str, handler: InterruptionPrompt, expressions: Expressions) -> Rule:
     keys = node.mapping(["match", "action", "resume", "config", "messages"])
     if "match" not in keys:
         raise node.error("has no match")
-    prompt = _prompt(keys, text, handler)
+    prompt = _override_prompt(keys, text, handler)
     action: Action = "deliver"
     if "action" in keys:
         keys["action"].choice(get_args(Action))
         action = keys["action"].value
     slow = f"took more than {MAX_RULES_S:g} s, with the rules before it, to search a line; "
-    too_slow = keys["match"].error(slow + "take repeats inside repeats apart, such as (a+)+")
-    return Rule(node.line, _pattern(keys["match"], expressions), action, prompt, too_slow)
+    too_slow = keys["match"].error(slow + "avoid repeats inside repeats, such as (a+)+")
+    return Rule(node.line, _compile_pattern(keys["match"], expressions), action, prompt, too_slow)
 
 
-def _pattern(node: Node, expressions: Expressions) -> Pattern:
+def _compile_pattern(node: Node, expressions: Expressions) -> Pattern:
     text = node.text()
     if not text.strip():
         raise node.error("is empty; . matches every line")
@@ -162,12 +166,12 @@ def _pattern(node: Node, expressions: Expressions) -> Pattern:
         raise node.error(str(error)) from None
 
 
-def _overrides(node: Node, base: Overrides) -> Overrides:
-    """Parse the parameters of a ``config``. A missing key leaves the value of ``base``."""
+def _parse_overrides(node: Node, base: Overrides) -> Overrides:
+    """Parse the parameters of a ``config``. Missing keys leave the values of ``base`` unchanged."""
     keys = node.mapping(["max_tokens", "temperature", "effort"])
     effort = keys.get("effort")
     if effort is not None and not effort.text().strip():
-        raise effort.error("is empty; take the key away to leave the effort as it is")
+        raise effort.error("is empty; remove the key to leave the effort unchanged")
     return Overrides(
         max_tokens=keys["max_tokens"].integer(minimum=1) if "max_tokens" in keys else base.max_tokens,
         temperature=keys["temperature"].number() if "temperature" in keys else base.temperature,
@@ -175,10 +179,10 @@ def _overrides(node: Node, base: Overrides) -> Overrides:
     )
 
 
-def _messages(node: Node, source: str) -> tuple[str, str]:
-    """Return the texts of the roles ``user`` (with ``${message}`` in it) and ``system``; empty if a role has none."""
+def _parse_messages(node: Node, source: str) -> tuple[str, str]:
+    """Return the texts of the roles ``user`` (with ``${message}``) and ``system``; empty for a role without entries."""
     if not node.items():
-        raise node.error("is empty; write a message with a role and a content, or take the key away")
+        raise node.error("is empty; write a message with a role and a content, or remove the key")
     texts: dict[str, list[str]] = {"user": [], "system": []}
     for entry in node.items():
         keys = entry.mapping(["role", "content"])
@@ -186,23 +190,23 @@ def _messages(node: Node, source: str) -> tuple[str, str]:
             if key not in keys:
                 raise entry.error(f"has no {key}")
         role = keys["role"].choice(texts)
-        texts[role].append(_template(keys["content"], source))
+        texts[role].append(_checked_template(keys["content"], source))
     user = "\n\n".join(texts["user"])
     if user and "message" not in Template(user).get_identifiers():
         user += "\n\n${message}"
     return user, "\n\n".join(texts["system"])
 
 
-def _resume(node: Node, source: str, default: str) -> str | None:
+def _parse_resume(node: Node, source: str, default: str) -> str | None:
     if isinstance(node.value, bool):
         return default if node.value else None
     if not isinstance(node.value, str):
-        raise node.error("expected a text, or false to turn coming back off")
-    return _template(node, source)
+        raise node.error("expected a text, or false to turn resuming off")
+    return _checked_template(node, source)
 
 
-def _template(node: Node, source: str) -> str:
-    """Return a text without outer white space. Raise ``ConfigError`` unless it is a valid template."""
+def _checked_template(node: Node, source: str) -> str:
+    """Return a text without leading and trailing white space. Raise ``ConfigError`` unless it is a valid template."""
     text = node.text().strip()
     if not text:
         raise node.error("is empty")
@@ -211,15 +215,15 @@ def _template(node: Node, source: str) -> str:
         before, after = text[: found.start()].rpartition("\n")[2], text[found.start() :].partition("\n")[0]
         if name is not None and name not in TEMPLATE_NAMES:
             problem = f"unknown name {found[0]}: the names are {', '.join(TEMPLATE_NAMES)}"
-            raise _at(node, source, (before + after, found[0]), problem)
+            raise _error_at(node, source, (before + after, found[0]), problem)
         if found["invalid"] is not None:
             problem = f"{after[:20].rstrip()!r} cannot be read: write $$ for a dollar sign"
-            raise _at(node, source, (before + after,), problem)
+            raise _error_at(node, source, (before + after,), problem)
     return text
 
 
-def _at(node: Node, source: str, pieces: Sequence[str], message: str) -> ConfigError:
-    """Return an error for a text, on the line that contains one of the pieces, or else on the line of its key."""
+def _error_at(node: Node, source: str, pieces: Sequence[str], message: str) -> ConfigError:
+    """Return an error for a text, at the first line that contains one of the pieces, or else at the line of its key."""
     rows = source.splitlines()
     lines = [n for piece in pieces for n in range(node.line, len(rows) + 1) if piece.strip() in rows[n - 1]]
     return Node(node.value, node.file, lines[0] if lines else node.line, node.key).error(message)

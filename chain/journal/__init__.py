@@ -1,1 +1,1 @@
-"""The journal of a session: its records, their JSON, and the file that they are in."""
+"""The journal of a session: record types, their JSON, and the append-only file."""

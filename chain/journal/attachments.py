@@ -1,6 +1,6 @@
-"""Attachments: files next to a journal, each named by the digest of its content, for what is too large for a record.
+"""Attachments: content that is too large for a record, in files next to a journal, each named by its digest.
 
-An attachment is on the disk before the record that names it is written. It is never changed.
+An attachment is on disk before the record that names it is written. It is never changed.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import TypeAlias
 from chain.regular_file import FLAGS, regular_file
 
 ReadAttachment: TypeAlias = Callable[[str], bytes | None]
-"""Returns the content of the attachment with a digest; ``None`` if it is gone."""
+"""Returns the content of the attachment with a digest; ``None`` if it was deleted."""
 
 MAX_ATTACHMENT = 16 * 1024 * 1024
-"""Bytes of an attachment that are read: more than any that is written."""
+"""Bytes that are read of an attachment: more than any that is written."""
 
 
 def attachments_folder(journal: Path) -> Path:
-    """Return the folder of a journal's attachments. It is created with the first one."""
+    """Return the folder of a journal's attachments. The first attachment creates it."""
     return journal.with_suffix(".files")
 
 
 def store_attachment(journal: Path, digest: str, content: bytes) -> None:
-    """Write an attachment next to a journal and fsync it, unless it is there. Raise ``OSError``."""
+    """Write an attachment next to a journal and fsync it, unless it exists. Raise ``OSError``."""
     folder = attachments_folder(journal)
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / digest
@@ -37,11 +37,11 @@ def store_attachment(journal: Path, digest: str, content: bytes) -> None:
         return
     write_atomically(path, content, sync=True)
     sync_folder(folder)
-    sync_folder(folder.parent)  # where the folder itself may be new
+    sync_folder(folder.parent)  # the folder itself may be new
 
 
 def write_atomically(path: Path, content: bytes, *, sync: bool) -> None:
-    """Write or replace a file that only its owner can read. Raise ``OSError``, and it is as it was."""
+    """Write or replace a file that only its owner can read. Raise ``OSError`` and leave the old file unchanged."""
     unfinished = path.with_name(f".{path.name[:16]}-{secrets.token_hex(4)}")
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -57,7 +57,7 @@ def write_atomically(path: Path, content: bytes, *, sync: bool) -> None:
 
 
 def read_attachment(journal: Path, digest: str) -> bytes | None:
-    """Return the content of an attachment; ``None`` if it is gone or has another digest."""
+    """Return the content of an attachment; ``None`` if it was deleted or does not match its digest."""
     try:
         path = attachments_folder(journal) / os.path.basename(digest)
         with regular_file(os.open(path, FLAGS | os.O_NOFOLLOW)) as file:

@@ -1,4 +1,4 @@
-"""The fields of frozen dataclasses, read from JSON by their types."""
+"""Conversion of JSON to frozen dataclasses by the types of their fields."""
 
 from __future__ import annotations
 
@@ -14,75 +14,79 @@ from chain import messages
 _PLAIN = (str, int, bool)
 """Types whose JSON is the value itself."""
 
-_Read: TypeAlias = Callable[[Any], Any]
-"""Reads a value from its JSON. Raises ``_WrongForm``."""
+_Converter: TypeAlias = Callable[[Any], Any]
+"""Converts a field's JSON to its value. Raises ``_WrongType``."""
 
 
 def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
-    """Return a dataclass made from its JSON form. A missing field has its default value."""
-    readers, found = _readers(kind), {}
+    """Return a dataclass made from its JSON. A missing field has its default value.
+
+    Raise ``ValueError`` if a field has the wrong type, and ``TypeError`` if a required one is missing.
+    """
+    converters, values = _converters(kind), {}
     for name, value in raw.items():
-        if name in readers:
-            plain, read = readers[name]
+        if name in converters:
+            plain, convert = converters[name]
             try:
-                found[name] = value if type(value) is plain else read(value)
-            except _WrongForm:
+                values[name] = value if type(value) is plain else convert(value)
+            except _WrongType:
                 raise ValueError(f"{name} is {value!r:.40}") from None
-    return kind(**found)
+    return kind(**values)
 
 
-class _WrongForm(Exception):
-    """The JSON of a field is not of the type of the field."""
+class _WrongType(Exception):
+    """The error that the JSON of a field does not have the type of the field."""
 
 
 @cache
-def _readers(kind: Any) -> Mapping[str, tuple[Any, _Read]]:  # noqa: ANN401 - a dataclass
-    """Return for each field the type of a value that is taken as it is, and how to read any other value."""
+def _converters(kind: Any) -> Mapping[str, tuple[Any, _Converter]]:  # noqa: ANN401 - a dataclass
+    """Return for each field a plain type and a converter. Values of the plain type are used unchanged."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name in {f.name for f in fields(kind)}}
-    return {name: (hint if hint in _PLAIN else None, _reader(hint)) for name, hint in hints.items()}
+    return {name: (hint if hint in _PLAIN else None, _converter_for(hint)) for name, hint in hints.items()}
 
 
-def _reader(hint: Any) -> _Read:  # noqa: ANN401 - a type
+def _converter_for(hint: Any) -> _Converter:  # noqa: ANN401 - a type
+    """Return the function that converts the JSON of a field of this type."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (other,) = (each for each in inside if each is not type(None))
-        read = _reader(other)
-        return lambda value: None if value is None else read(value)
+        convert = _converter_for(other)
+        return lambda value: None if value is None else convert(value)
     if origin is tuple:
-        each = _reader(inside[0])
-        return lambda value: tuple(map(each, _checked(value, list)))
+        convert = _converter_for(inside[0])
+        return lambda value: tuple(map(convert, _require_type(value, list)))
     if origin is Mapping:
-        return lambda value: _checked(value, dict)
+        return lambda value: _require_type(value, dict)
     if hint is messages.Message:
         return messages.from_json
     if hint is messages.Image:
-        return _image
+        return _read_image
     if is_dataclass(hint):
-        return lambda value: read_fields(hint, _checked(value, dict))
+        return lambda value: read_fields(hint, _require_type(value, dict))
     if origin is Literal:
-        return lambda value: _one_of(inside, _checked(value, str))
+        return lambda value: _require_member(inside, _require_type(value, str))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return lambda value: hint(_one_of(tuple(hint), value))
+        return lambda value: hint(_require_member(tuple(hint), value))
     if hint is float:
-        return lambda value: float(_checked(value, float, int))
-    return lambda value: _checked(value, hint)
+        return lambda value: float(_require_type(value, float, int))
+    return lambda value: _require_type(value, hint)
 
 
-def _image(value: Any) -> messages.Image:  # noqa: ANN401 - the JSON edge
-    block = messages.block_from_json(_checked(value, dict))
+def _read_image(value: Any) -> messages.Image:  # noqa: ANN401 - the JSON boundary
+    block = messages.block_from_json(_require_type(value, dict))
     if not isinstance(block, messages.Image):
-        raise _WrongForm
+        raise _WrongType
     return block
 
 
-def _checked(value: Any, *kinds: type[Any]) -> Any:  # noqa: ANN401 - the JSON edge
-    # Not isinstance: to Python a bool is an int.
+def _require_type(value: Any, *kinds: type[Any]) -> Any:  # noqa: ANN401 - the JSON boundary
+    # Not isinstance, which accepts a bool for an int.
     if type(value) not in kinds:
-        raise _WrongForm
+        raise _WrongType
     return value
 
 
-def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+def _require_member(allowed: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401 - the JSON boundary
     if value not in allowed:
-        raise _WrongForm
+        raise _WrongType
     return value

@@ -1,16 +1,16 @@
-"""The file under a journal: an append writes all of its data or nothing, and a sync flushes it to the disk.
+"""The file of a journal: an append writes all of its data or nothing, and a sync flushes the file to disk.
 
-Appends are written in the caller's thread, which is trio's: the kernel copies them to its page cache, in microseconds.
-Syncs run in a worker thread, since each waits for the disk.
+Appends run in the caller's thread, which is trio's: the kernel copies them to its page cache, in microseconds. Syncs
+run in a worker thread, since each waits for the disk.
 
-A disk that hangs, as a network file system may:
+What happens if the disk hangs, as a network file system may:
 
-- A sync that hangs, the usual case, holds up its worker thread and whoever waits for the acknowledgements of the
-  journal. The loop goes on.
+- A sync that hangs, the usual case, blocks its worker thread and every task that waits for an acknowledgement of the
+  journal. The event loop continues.
 - A write that hangs (the page cache is full of data that cannot be written), and an attachment, which is synced at
-  once, hold up the loop until the file system answers. Signals still end the program where such a call can be
-  interrupted: it is restarted only after Python's signal handlers have run (``cli/ending.py``). In an uninterruptible
-  wait, as of NFS, no signal but SIGKILL has an effect, and in some not even that.
+  once, block the event loop until the file system responds. Signals still end the program if the call can be
+  interrupted: it is restarted only after Python's signal handlers have run (``cli/ending.py``). An uninterruptible
+  wait, as on NFS, ends only on SIGKILL, and sometimes not even then.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ _THREADS = Threads("journals")
 
 
 class JournalFile(Protocol):
-    """The file layer under a journal."""
+    """The interface of the file that a journal writes."""
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        """Store an attachment before what is appended next. Raise ``OSError``."""
+        """Store an attachment before the record that names it is appended. Raise ``OSError``."""
         ...
 
     def append(self, data: bytes) -> None:
-        """Append all of ``data``, or nothing. Raise ``OSError``."""
+        """Append all of ``data`` or nothing. Raise ``OSError``."""
         ...
 
     async def sync(self) -> None:
-        """Flush all that was appended before the call to the disk. Raise ``OSError``."""
+        """Flush all data appended before this call to disk. Raise ``OSError``."""
         ...
 
 
 class DiskFile:
-    """A journal file on a disk, locked against a second writer while it is open.
+    """A journal file on disk, locked against a second writer while it is open.
 
-    Raise ``OSError`` if it cannot be opened: ``FileExistsError`` for a new one if there is such a file,
-    ``BlockingIOError`` if another process has it open.
+    The constructor raises ``OSError`` if the file cannot be opened: ``FileExistsError`` if a new one exists already,
+    ``BlockingIOError`` if another process has it locked.
     """
 
     def __init__(self, path: Path, *, is_new: bool = False) -> None:
@@ -64,8 +64,8 @@ class DiskFile:
             os.close(self._fd)
             raise
         self.size = os.fstat(self._fd).st_size
-        """Its length in bytes."""
-        # The next record must not be joined to one that a crash left without its end.
+        """The length of the file in bytes."""
+        # A crash may have left the last record incomplete. The next record must not become part of that row.
         self._is_torn = self.size > 0 and os.pread(self._fd, 1, self.size - 1) != b"\n"
         self._path = path
 
@@ -76,29 +76,30 @@ class DiskFile:
     def append(self, data: bytes) -> None:
         """Append ``data`` atomically: on an error, truncate the file to its previous length."""
         if self._is_torn:
-            # What is left of a record becomes a row that a reader skips, even if only its end of line was missing.
+            # The incomplete record becomes a row that readers skip, even if only its end of line was missing.
             data = b"\0\n" + data
-        left = memoryview(data)
+        remaining = memoryview(data)
         try:
-            while left:
-                left = left[os.write(self._fd, left) :]
+            while remaining:
+                remaining = remaining[os.write(self._fd, remaining) :]
         except OSError:
-            self._cut_back()
+            self._undo_append()
             raise
         self._is_torn = False
         self.size += len(data)
 
-    def _cut_back(self) -> None:
+    def _undo_append(self) -> None:
+        """Truncate the file to its length before the failed append."""
         try:
             os.ftruncate(self._fd, self.size)
         except OSError:
-            # The file is append-only (chattr +a). What is there of the record counts as torn.
+            # The file is append-only (chattr +a), so the partial record stays and counts as torn.
             size = os.fstat(self._fd).st_size
             self._is_torn = self._is_torn or size > self.size
             self.size = size
 
     async def sync(self) -> None:
-        """Flush the file in a worker thread. It cannot be cancelled, since its outcome has to be known."""
+        """Flush the file in a worker thread. Cannot be cancelled, since the caller has to know the outcome."""
         with trio.CancelScope(shield=True):
             try:
                 await _THREADS.run(partial(_sync_file, self._fd))
@@ -106,16 +107,16 @@ class DiskFile:
                 raise OSError(str(error)) from None
 
     def close(self) -> None:
-        """Close the file, which also releases the lock."""
+        """Close the file and release the lock."""
         os.close(self._fd)
 
 
 def _sync_file(fd: int) -> None:
-    _sync(fd)
+    _fdatasync(fd)
     if os.fstat(fd).st_nlink == 0:
-        # A file without a name is gone when this process ends.
+        # A deleted file is lost when this process ends.
         raise OSError(errno.ENOENT, "the file was removed")
 
 
-_sync = getattr(os, "fdatasync", os.fsync)
-"""macOS has no ``fdatasync``."""
+_fdatasync = getattr(os, "fdatasync", os.fsync)
+"""``os.fdatasync``, or ``os.fsync`` on macOS, which has no ``fdatasync``."""

@@ -1,18 +1,17 @@
-"""The journal of a session: one append-only file of JSON lines, written as things happen.
+"""The journal of a session: an append-only file of JSON lines, one for each record.
 
-A record is in the file, whole, before ``record`` returns (in a store behind a network: before ``wait_written``
-returns), so a process that is killed loses no record. An acknowledgement is given once the file is on the disk. Syncs
-run in a worker thread, and all acknowledgements that wait meanwhile share the next sync.
+A complete record is in the file before ``record`` returns (in a store behind a network: before ``wait_written``
+returns), so a killed process loses no record. An acknowledgement runs once its record is on disk. Syncs run in a worker
+thread, and all acknowledgements that are queued during a sync share the next one.
 
-Acknowledgements and what follows from them (a line was delivered, the run ended) are emitted in the order in which they
-were queued.
+Acknowledgements, and the actions that must follow them, run in the order in which they were queued.
 
-Each record that was written is applied to the state of the session, which returns its events. The code that commits the
-record says when they are emitted::
+Each record that was written is applied to the state of the session, which returns the events of the record. The code
+that commits the record decides when these are emitted::
 
     journal.record(...).emit()                     at once
-    journal.acknowledge(journal.record(...).emit)  once the record is on the disk
-    journal.in_order(journal.record(...).emit)     after the acknowledgements that wait
+    journal.acknowledge(journal.record(...).emit)  once the record is on disk
+    journal.in_order(journal.record(...).emit)     after the acknowledgements queued so far
 """
 
 from __future__ import annotations
@@ -47,18 +46,18 @@ Apply: TypeAlias = Callable[[Entry], Sequence[Event]]
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """The events of a record, for the code that commits it to emit."""
+    """The events of a record. The code that commits the record emits them."""
 
     events: Sequence[Event]
     _emit: Emit
 
     def emit(self) -> None:
-        """Emit them."""
+        """Emit the events in their order."""
         for event in self.events:
             self._emit(event)
 
 
-def _images(record: Record | Unknown) -> Sequence[Image]:
+def _images_of(record: Record | Unknown) -> Sequence[Image]:
     match record:
         case Message(message=message):
             return message.images
@@ -69,7 +68,7 @@ def _images(record: Record | Unknown) -> Sequence[Image]:
 
 
 class Journal:
-    """Writes records, and acknowledges them once they are on the disk."""
+    """A writer of records that runs acknowledgements once the records are on disk."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class Journal:
     ) -> None:
         """``seq`` is that of the last record in the file; ``note`` is called with each record that is appended.
 
-        ``writes_later``: the file is in a store behind a network, and written in the background.
+        ``writes_later``: the file is in a store behind a network, and is written in the background.
         """
         self.id = id
         self.path = path
@@ -94,21 +93,24 @@ class Journal:
         self._writes_later = writes_later
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, int]] = deque()
-        """Actions, each with the ``seq`` up to which records must be on the disk."""
-        self._wanted = Signal()
-        self._is_over = False
-        self._synced = 0
-        """The ``seq`` up to which records are on the disk. A journal that is resumed is synced once more."""
+        """Actions, each with the ``seq`` up to which records must be on disk; 0: only earlier actions must have run."""
+        self._sync_wanted = Signal()
+        self._is_ending = False
+        self._synced_seq = 0
+        """The ``seq`` up to which records are on disk. A resumed journal is synced once more."""
         self.failure: str | None = None
-        """Why a sync failed. That is final, since what is on the disk is unknown then."""
-        self._at_failure: list[Callable[[JournalError], None]] = []
+        """Why a sync failed, or ``None``. A failure is final, since it is unknown what is on disk then."""
+        self._failure_callbacks: list[Callable[[JournalError], None]] = []
 
     def connect(self, apply: Apply, emit: Emit) -> None:
         """Set the functions that apply each new record (``apply``) and emit the events that this returns (``emit``)."""
         self._apply, self._emit = apply, emit
 
     def record(self, record: Record | Unknown) -> Projected:
-        """Append a record and return its events. Raise ``JournalError``, and the file is as it was."""
+        """Append a record, apply it and return its events. Raise ``JournalError`` if it cannot be written.
+
+        After an error the file is unchanged and the record is not applied.
+        """
         if self.failure is not None:
             raise JournalError(self.failure)
         self.seq += 1
@@ -116,14 +118,16 @@ class Journal:
         raw = {"type": record.type, "seq": entry.seq, "time": entry.time, **record_json.to_json(record)}
         data = escape_json(_ENCODER.encode(raw)).encode() + b"\n"
         try:
-            # In this order: no record names an attachment that is not there.
-            for image in _images(record):
+            # Attachments first: no record may name a missing one.
+            for image in _images_of(record):
                 if image.data:
                     self._file.store_attachment(image.digest, b64decode(image.data))
             self._file.append(data)
         except OSError as error:
             self.seq -= 1
-            raise JournalError(f"the session cannot be written to {self._name}: {error.strerror or error}") from error
+            raise JournalError(
+                f"the session cannot be written to {self._display_path}: {error.strerror or error}"
+            ) from error
         self._note(record)
         return Projected(self._apply(entry), self._emit)
 
@@ -132,10 +136,10 @@ class Journal:
         try:
             self._file.store_attachment(digest, content)
         except OSError as error:
-            raise JournalError(f"a file cannot be stored next to {self._name}: {error.strerror or error}") from error
+            raise JournalError(f"a file cannot be stored next to {self._display_path}: {error.strerror or error}") from error
 
     def record_if_possible(self, record: Record) -> Projected:
-        """Append a record and return its events. If the disk is full, apply it all the same."""
+        """Append a record, apply it and return its events. If it cannot be written, apply it all the same."""
         try:
             return self.record(record)
         except JournalError:
@@ -146,22 +150,22 @@ class Journal:
         return Projected(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
-        """Call ``action`` once all records so far are on the disk; never, if that fails."""
+        """Queue ``action`` to run once all records so far are on disk. It never runs if the disk fails."""
         if self.failure is None:
             self._enqueue(action, self.seq)
 
     def in_order(self, action: Action) -> None:
-        """Call ``action`` after the acknowledgements that wait; at once if none does."""
+        """Run ``action`` after the acknowledgements queued so far; at once if there are none."""
         self._enqueue(action, 0)
 
     def when_failed(self, action: Callable[[JournalError], None]) -> None:
-        """Call ``action`` when the disk fails for good."""
-        self._at_failure.append(action)
+        """Register a function that is called once if the disk fails."""
+        self._failure_callbacks.append(action)
 
     async def flush(self) -> None:
-        """Wait until every action queued so far has run. Raise ``JournalError`` if the disk failed.
+        """Wait until every action queued so far has run. Return at once if none is queued.
 
-        Returns at once if no acknowledgement is queued.
+        Raise ``JournalError`` if the disk failed.
         """
         if self._queue:
             done = trio.Event()
@@ -171,62 +175,62 @@ class Journal:
             raise JournalError(self.failure)
 
     async def wait_written(self) -> None:
-        """Wait until every record is written, before a call that has effects. Raise ``JournalError`` if that failed.
+        """Wait until every record is written. Call it before an action with effects outside the session.
 
-        Returns at once unless the file is written in the background.
+        Return at once unless the file is written in the background. Raise ``JournalError`` if the write failed.
         """
         if self._writes_later:
             self.acknowledge(lambda: None)
             await self.flush()
 
     async def run(self) -> None:
-        """Sync whenever an acknowledgement waits, until ``end`` is called."""
+        """Sync the file whenever an acknowledgement is queued, until ``end`` is called."""
         is_last = False
         while self.failure is None and not is_last:
-            await self._wanted.wait()
-            is_last = self._is_over  # if the end comes during the sync, another one follows
+            await self._sync_wanted.wait()
+            is_last = self._is_ending  # read before the sync: if ``end`` is called during it, another sync follows
             await self.sync()
 
     def end(self) -> None:
-        """Let ``run`` return, after a last sync."""
-        self._is_over = True
-        self._wanted.set()
+        """Make ``run`` return after a last sync."""
+        self._is_ending = True
+        self._sync_wanted.set()
 
     async def sync(self) -> None:
-        """Sync the records made before the call, unless they are on the disk already. Do nothing after a failure."""
+        """Sync the records made before the call, unless they are on disk already. Do nothing after a failure."""
         seq = self.seq
-        if self.failure is not None or seq <= self._synced:
+        if self.failure is not None or seq <= self._synced_seq:
             return
         try:
             await self._file.sync()
         except OSError as error:
-            self._fail(f"the session is not safe on the disk in {self._name}: {error.strerror or error}")
+            self._fail(f"the session could not be flushed to disk in {self._display_path}: {error.strerror or error}")
         else:
-            self._synced = max(seq, self._synced)
-            self._release()
+            self._synced_seq = max(seq, self._synced_seq)
+            self._run_ready()
 
     def _enqueue(self, action: Action, needed: int) -> None:
         self._queue.append((action, needed))
-        if needed > self._synced:
-            # Release nothing now: a listener of an earlier event would act while the caller accepts a line.
-            self._wanted.set()
+        if needed > self._synced_seq:
+            # Run nothing now: a listener of an earlier event would act while the caller accepts a line.
+            self._sync_wanted.set()
         else:
-            self._release()
+            self._run_ready()
 
-    def _release(self) -> None:
-        """Call the actions at the head of the queue whose records are on the disk."""
-        while self._queue and self._queue[0][1] <= self._synced:
+    def _run_ready(self) -> None:
+        """Run the actions at the head of the queue whose records are on disk."""
+        while self._queue and self._queue[0][1] <= self._synced_seq:
             action, _ = self._queue.popleft()
             action()
 
     def _fail(self, why: str) -> None:
-        """Drop the acknowledgements, and call the other actions in their order."""
+        """Drop the acknowledgements, call the failure callbacks, and run the other actions in their order."""
         self.failure = why
         self._queue = deque(entry for entry in self._queue if entry[1] == 0)
-        for action in self._at_failure:
+        for action in self._failure_callbacks:
             action(JournalError(why))
-        self._release()
+        self._run_ready()
 
     @property
-    def _name(self) -> str:
+    def _display_path(self) -> str:
         return str(self.path) if self.path else "its journal"

@@ -1,7 +1,7 @@
-"""Converts the records of a journal to JSON and back.
+"""Conversion of records to JSON and back.
 
-Each has a ``type``, ``seq`` (from 1) and ``time`` (seconds since the epoch), then the fields of its type. Records of
-unknown types are kept as ``Unknown``, so that the journal of a newer version loses nothing.
+Each record has a ``type``, ``seq`` (from 1) and ``time`` (seconds since the epoch), then the fields of its type.
+Records of unknown types become ``Unknown``, so that the journal of a newer version loses nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from chain.journal.records import BRIEF, Entry, Record, Unknown
 from chain.messages import JsonObject
 
 MAX_TIME = 1e12
-"""Seconds since the epoch: thirty thousand years."""
+"""The limit of ``time``, in seconds since the epoch: the year 33,658."""
 
 
 def to_json(record: Record | Unknown) -> JsonObject:
     """Return the fields of a record as JSON, without its ``type``."""
     if isinstance(record, Unknown):
         return dict(record.raw)
-    return {_FORM_KEYS[record.type]: record.form, **_fields(record)} if record.form else _fields(record)
+    return {_FORM_KEYS[record.type]: record.form, **_fields_to_json(record)} if record.form else _fields_to_json(record)
 
 
 def from_json(raw: Mapping[str, Any]) -> Entry:
-    """Return the record of a row. Raise ``ValueError`` if it is none."""
+    """Return the record of a row with its ``seq`` and ``time``. Raise ``ValueError`` if it is not a valid record."""
     type = raw.get("type")
     seq, time = raw.get("seq"), raw.get("time")
     if not isinstance(type, str) or not isinstance(seq, int) or not isinstance(time, int | float):
@@ -43,41 +43,41 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
     try:
         return Entry(seq, float(time), read_fields(kind, raw))
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise ValueError(f"record {seq}: a {type!r} record has not the form that it should have: {error}") from None
+        raise ValueError(f"record {seq}: not a valid {type!r} record: {error}") from None
 
 
 _FORM_KEYS = {"plan": "change", "request": "phase"}
-"""The key that names the form, for types with several forms."""
+"""The key that names the form, for types of several forms."""
 
 _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
 
 _ALWAYS = object()
-"""Equal to no value: such a field is never left out."""
+"""A value that equals no other: a field with this default is always written."""
 
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
-def _names(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
-    """Return the fields of a dataclass, each with the value for which the JSON leaves it out."""
+def _fields_with_omitted_value(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
+    """Return the names of a dataclass's fields, each with the value for which the JSON omits the field."""
     return tuple((f.name, f.default if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
 
 
-def _fields(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
+def _fields_to_json(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass
     found: JsonObject = {}
     kind: Any = type(record)
-    for name, left_out in _names(kind):
+    for name, omitted in _fields_with_omitted_value(kind):
         value = getattr(record, name)
-        if value != left_out:
-            found[name] = value if type(value) in _PLAIN_TYPES else _plain(value)
+        if value != omitted:
+            found[name] = value if type(value) in _PLAIN_TYPES else _value_to_json(value)
     return found
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+def _value_to_json(value: Any) -> Any:  # noqa: ANN401 - the JSON boundary
     if isinstance(value, messages.Message):
         return messages.to_json(value)
     if isinstance(value, messages.Image):
         return messages.block_to_json(value)
     if is_dataclass(value):
-        return _fields(value)
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+        return _fields_to_json(value)
+    return [_value_to_json(each) for each in value] if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""The lock that says which process writes a session."""
+"""The lock that makes one process the only writer of a session."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import fcntl
 import time
 
 PAUSES_S = (0.01, 0.05, 0.2)
-"""Pauses between attempts, while ``has_writer`` of another process holds the lock for a moment."""
+"""Seconds between attempts, for the moment in which ``has_writer`` of another process holds the lock."""
 
 
 def lock(fd: int) -> None:
-    """Lock a journal for its only writer. Raise ``BlockingIOError`` if it has one."""
+    """Lock a journal for its only writer. Raise ``BlockingIOError`` if another one has it locked."""
     for pause in PAUSES_S:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -26,7 +26,7 @@ def lock(fd: int) -> None:
 def has_writer(fd: int) -> bool:
     """Return whether another open file has the journal locked as its writer. Raise ``OSError``."""
     try:
-        # A shared lock, so that two who ask do not take each other for a writer.
+        # A shared lock, so that two callers of this function do not see each other as a writer.
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -1,7 +1,7 @@
-"""Reads a journal row by row.
+"""Reading of a journal row by row.
 
-A crash may leave the last row torn, and a full disk one in the middle. Rows that are no whole record, and records whose
-``seq`` is not new, are skipped and reported. Records of unknown types are kept.
+A crash may leave the last row incomplete, and a full disk one in the middle. Rows that are not a whole record, and
+records whose ``seq`` was read before, are skipped and reported. Records of unknown types are returned as ``Unknown``.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from chain.journal import json as record_json
 from chain.journal.records import Entry
 
 MAX_FAULTS = 5
-"""Faults that are reported."""
+"""The number of faults that are reported."""
 
-TORN = "the last record of the journal was torn, as by a crash, and was left out."
+TORN = "the last record of the journal is incomplete, as after a crash, and was skipped."
 
-_TORN_ON_PURPOSE = b"\0\n"
-"""The end of a row that a writer gave up (``DiskFile.append``)."""
+_ABANDONED_ROW_END = b"\0\n"
+"""The end of an incomplete row after which a writer continued (``DiskFile.append``)."""
 
 
 class Reading:
-    """The entries of a journal, to be iterated over once.
+    """An iterable over the entries of a journal, to be used once.
 
-    ``rows`` are those of the file, each with its end of line. ``seq`` is that of the last record so far, ``number`` the
-    number of rows, ``faults`` says in sentences what is wrong. ``is_torn``: the last row has no end.
+    ``rows`` are those of the file, each with its end of line. ``seq`` is that of the last entry read, ``number`` the
+    number of rows read, ``faults`` are sentences about rows that were skipped or are missing. ``is_torn``: the last row
+    has no end of line.
     """
 
     def __init__(self, rows: Iterable[bytes]) -> None:
@@ -37,7 +38,7 @@ class Reading:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What is wrong with the file so far, in sentences with full stops."""
+        """The faults found so far, in sentences with full stops."""
         return tuple(f"{fault}." for fault in self.faults) + ((TORN,) if self.is_torn else ())
 
     def __iter__(self) -> Iterator[Entry]:
@@ -45,31 +46,32 @@ class Reading:
             self.number += 1
             if not row.endswith(b"\n"):
                 self.is_torn = True
-            elif not row.endswith(_TORN_ON_PURPOSE):
-                entry = self._read(row)
+            elif not row.endswith(_ABANDONED_ROW_END):
+                entry = self._parse(row)
                 if entry is not None:
                     yield entry
 
-    def _read(self, row: bytes) -> Entry | None:
+    def _parse(self, row: bytes) -> Entry | None:
+        """Return the entry of a row, or ``None`` after adding a fault."""
         try:
             raw = json.loads(row.decode())
             if not isinstance(raw, dict):
-                raise ValueError("it is no JSON object")
+                raise ValueError("it is not a JSON object")
             entry = record_json.from_json(raw)
         except (ValueError, RecursionError) as error:
-            why = "it is no JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else error
-            self._fault(f"row {self.number} of the journal cannot be read and was left out: {why}")
+            why = "it is not JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else error
+            self._add_fault(f"row {self.number} of the journal cannot be read and was skipped: {why}")
             return None
         if entry.seq <= self.seq:
-            self._fault(f"record {entry.seq} of the journal is there twice; the second was left out")
+            self._add_fault(f"record {entry.seq} of the journal occurs twice; the second was skipped")
             return None
         if entry.seq > self.seq + 1:
             first, last = self.seq + 1, entry.seq - 1
             are = f"record {first} is" if first == last else f"records {first} to {last} are"
-            self._fault(f"{are} missing from the journal")
+            self._add_fault(f"{are} missing from the journal")
         self.seq = entry.seq
         return entry
 
-    def _fault(self, what: str) -> None:
+    def _add_fault(self, fault: str) -> None:
         if len(self.faults) < MAX_FAULTS:
-            self.faults.append(what)
+            self.faults.append(fault)

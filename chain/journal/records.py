@@ -1,4 +1,4 @@
-"""The records of a session's journal, as a union of frozen types. Their JSON is in ``json``."""
+"""The record types of a session's journal, as a union of frozen dataclasses. Their JSON is in ``json``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from chain.messages import Overrides, StopReason, Usage
 from chain.text.hunks import FileDiff
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
-"""A line waits for a safe point, starts a run, or acts at once without a model."""
+"""The effect of a line: it waits for a safe point, starts a run, or acts at once without a model."""
 
 BRIEF = {"brief": True}
-"""Marks a field that the JSON leaves out if it has its default."""
+"""Marks a field that the JSON omits if it has its default."""
 
 _T = TypeVar("_T")
 
@@ -39,9 +39,10 @@ def _brief(default: _T) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
+    """A record type. ``type`` is in the JSON, and ``form`` distinguishes records of the same type."""
+
     type: ClassVar[str]
     form: ClassVar[str]
-    """Distinguishes records of the same type."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -55,9 +56,9 @@ def _record(type: str, form: str = "") -> Callable[[type[_T]], type[_T]]:
 
 @_record("session")
 class Session(_Typed):
-    """The session was opened. Not the first such record: it was resumed.
+    """The session was opened. Every such record after the first means that it was resumed.
 
-    ``whereabouts`` tells its agents where they are. It stays the same when the session is resumed.
+    ``whereabouts`` is the session context for its agents. It stays the same when the session is resumed.
     """
 
     id: str
@@ -70,11 +71,12 @@ class Session(_Typed):
 
 @_record("line")
 class Line(_Typed):
-    """A line was accepted. A second record of the same id: the line now waits for another agent.
+    """A line was accepted. A second record of the same id means that the line now waits for another agent.
 
-    ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made it urgent, a
-    now line or a stop. ``waiting`` counts it and the lines that wait before it. ``is_plain``: an ``@`` and a path in it
-    name no file, because a server wrote it. ``sent_as`` is its sender's id if an earlier line has that id on record.
+    ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made the line
+    urgent, a now line or a stop. ``waiting`` is the place of the line in the queue, counted from 1. ``is_plain``: an
+    ``@`` and a path in the line name no file, because a server wrote the line. ``sent_as`` is the sender's id if an
+    earlier line has that id on record.
     """
 
     id: str
@@ -94,9 +96,9 @@ class Line(_Typed):
 
 @_record("run")
 class RunBegun(_Typed):
-    """A run began; ``id`` is the line that is its query, empty if it has none.
+    """A run began. ``id`` is the line that is its query, empty if it has none.
 
-    ``only_compacts``: the user asked for nothing but a compaction.
+    ``only_compacts``: the user asked for a compaction alone.
     """
 
     id: str = ""
@@ -105,7 +107,10 @@ class RunBegun(_Typed):
 
 @_record("receipt")
 class Receipt(_Typed):
-    """The state of an accepted line has changed; ``point`` and ``waited_s`` if it was delivered."""
+    """The state of an accepted line has changed.
+
+    ``point`` and ``waited_s`` (seconds) are set if the line was delivered.
+    """
 
     id: str
     state: State
@@ -118,12 +123,12 @@ class Receipt(_Typed):
 
 @_record("message")
 class Message(_Typed):
-    """A message was appended to an agent's conversation; ``line_ids`` are the lines that it delivers.
+    """A message was appended to an agent's conversation. ``line_ids`` are the lines that it delivers.
 
-    For those, ``source`` is that of the handler prompt, ``remaining`` counts the model calls that the run had left,
+    For these lines, ``source`` is the handler prompt, ``remaining`` counts the model calls that the run had left,
     ``skipped`` names the tools that an urgent line kept from starting, ``outcomes`` say what code did about each line
-    (empty: nothing), and ``waited_s`` is how long the first of them waited. ``iteration`` is that of the run.
-    ``is_cut``: it is what was shown of a reply that a now line cut.
+    (empty: nothing), and ``waited_s`` is how long the first of them waited, in seconds. ``iteration`` is that of the
+    run. ``is_cut``: the message is the shown part of a reply that a now line cancelled.
     """
 
     message: messages.Message
@@ -143,9 +148,9 @@ class Message(_Typed):
 
 @_record("withdrawn")
 class Withdrawn(_Typed):
-    """The last ``messages`` messages left the conversation, with these lines, except those that code had carried out.
+    """The last ``messages`` messages left the conversation, with these lines, except lines that code had carried out.
 
-    ``reason`` is how the run ended: ``refused`` or ``context_full``.
+    ``reason`` is the status of the run: ``refused`` or ``context_full``.
     """
 
     messages: int
@@ -155,14 +160,15 @@ class Withdrawn(_Typed):
 
 
 REFUSED = "the service refused it"
+"""The default reason of a removal."""
 
 
 @_record("removed")
 class Removed(_Typed):
-    """Content is no longer sent, and stubs replace it in the conversation; ``names`` are for people.
+    """Content is no longer sent, and stubs replace it in the conversation. ``names`` are for people.
 
-    ``content``: the blocks with these ``digests``; a digest given n times means the first n blocks. ``thinking``: that
-    of all replies so far. ``tools``: those with these ``names``, for the rest of the session.
+    ``content``: the blocks with these ``digests``; a digest given n times means the first n blocks. ``thinking``: the
+    thinking of all replies so far. ``tools``: the tools with these ``names``, for the rest of the session.
     """
 
     agent: str
@@ -175,7 +181,7 @@ class Removed(_Typed):
 
 @_record("tool_started")
 class ToolStarted(_Typed):
-    """A tool starts, so that it may have effects from now on."""
+    """A tool starts, and may have effects from now on."""
 
     id: str
     name: str
@@ -184,10 +190,10 @@ class ToolStarted(_Typed):
 
 @_record("tool_finished")
 class ToolFinished(_Typed):
-    """A tool has ended. ``text`` and ``images`` are its result if other calls of the reply have none yet.
+    """A tool has ended. ``text`` and ``images`` are its result if other calls of the reply have no result yet.
 
-    All results of a reply are in one message after the last of them. ``exit_code`` and ``summary`` are as in
-    ``ToolOutput``.
+    All results of a reply are in one message after the last of them. ``seconds`` is the duration. ``exit_code`` and
+    ``summary`` are as in ``ToolOutput``.
     """
 
     id: str
@@ -233,9 +239,9 @@ class Rewound(_Typed):
 class Question(_Typed):
     """A question to the user.
 
-    A pattern that an answer names must contain ``only_by_name``. ``always`` is what the answer "always" would allow.
-    ``diff`` is what the call would change in a file, instead of a ``preview``. ``subject`` is the path, command or host
-    that an approval is about, on one row.
+    ``only_by_name`` is a text that an allowance pattern must contain. ``always`` is what the answer "always" would
+    allow. ``diff`` is the change that the call would make to a file, instead of a ``preview``. ``subject`` is the path,
+    command or host that an approval is about, on one row.
     """
 
     id: str
@@ -267,7 +273,7 @@ class Answer(_Typed):
 
 @_record("plan", "added")
 class TaskAdded(_Typed):
-    """A task was appended to the plan; ``line_id``, here and below, is the line that asked for the change."""
+    """A task was appended to the plan. ``line_id``, here and below, is the line that asked for the change."""
 
     text: str
     by: Author
@@ -287,7 +293,7 @@ class TaskClosed(_Typed):
 
 @_record("plan", "replaced")
 class PlanReplaced(_Typed):
-    """The plan consists of these tasks now, all pending; none: it was cleared."""
+    """The plan was replaced by these pending tasks, or cleared if there are none."""
 
     texts: tuple[str, ...]
     by: Author
@@ -296,7 +302,7 @@ class PlanReplaced(_Typed):
 
 @_record("plan", "restored")
 class PlanRestored(_Typed):
-    """The plan was copied from another session and consists of these tasks now."""
+    """The plan was replaced by the tasks of another session."""
 
     tasks: tuple[TaskView, ...]
     by: Author
@@ -304,11 +310,12 @@ class PlanRestored(_Typed):
 
 
 PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
+"""A change of the plan."""
 
 
 @_record("agent_started")
 class AgentStarted(_Typed):
-    """An agent starts, or is asked again, for ``agent``; ``parent_id`` is the tool call that it works for."""
+    """An agent starts, or is asked again, for ``agent``. ``parent_id`` is the tool call that it works for."""
 
     name: str
     kind: str
@@ -319,7 +326,7 @@ class AgentStarted(_Typed):
 
 @_record("agent_ended")
 class AgentEnded(_Typed):
-    """An agent has ended; ``usage`` includes that of the agents below it.
+    """An agent has ended. ``usage`` includes that of the agents below it.
 
     ``forgotten`` names agents that can no longer be asked, since too many have finished.
     """
@@ -335,7 +342,7 @@ class AgentEnded(_Typed):
 
 @_record("model")
 class Model(_Typed):
-    """Another model is asked from the next run on."""
+    """Another model is used from the next run on."""
 
     name: str
 
@@ -344,9 +351,9 @@ class Model(_Typed):
 class RequestSent(_Typed):
     """A model call begins.
 
-    ``system`` and ``tools`` are each the ``text_digest`` of the system prompt and the tools; ``attempt`` counts from 1.
-    ``compacts``: it asks for a summary to compact the conversation. ``window`` is the model's context window in tokens,
-    0 if it is unknown, and ``beside`` counts the characters of the system prompt and the tools.
+    ``system`` and ``tools`` are the ``text_digest`` of the system prompt and of the tools; ``attempt`` counts from 1.
+    ``compacts``: the call asks for a summary to compact the conversation. ``window`` is the model's context window in
+    tokens, 0 if unknown, and ``beside`` counts the characters of the system prompt and the tools.
     """
 
     agent: str
@@ -364,11 +371,12 @@ class RequestSent(_Typed):
 
 @_record("request", "ended")
 class RequestEnded(_Typed):
-    """A model call ended; one that was cut has no such record.
+    """A model call ended. A cancelled call has no such record.
 
     ``message`` is the reply if it was not appended. A call that failed has an ``error`` instead of a ``stop_reason``,
-    with its short ``cause``, the ``parameters`` and content that the service ``refused``, and the pause ``delay_s``
-    before the next attempt. ``asked_tokens`` is the size of a request that was too long, if the service said it.
+    with its short ``cause``, the ``parameters`` and content that the service ``refused``, and the pause ``delay_s`` in
+    seconds before the next attempt. ``asked_tokens`` is the size of a request that was too long, if the service
+    reported it.
     """
 
     agent: str
@@ -387,7 +395,7 @@ class RequestEnded(_Typed):
 
 @_record("compact")
 class CompactionAsked(_Typed):
-    """The user asks to compact a conversation; ``focus`` is what they said matters."""
+    """The user asks for a compaction. ``focus`` is the user's emphasis, or empty."""
 
     agent: str
     focus: str = _brief("")
@@ -398,7 +406,7 @@ class Compacted(_Typed):
     """A conversation was compacted: it now has the summary, the user's ``words``, the ``plan`` and ``kept`` messages.
 
     Without a summary all messages stay, and the results with the ids in ``stubbed`` became stubs. ``left_out`` counts
-    the lines that had no room, ``images`` names those that have left the conversation. Tokens are estimates.
+    the lines that did not fit, and ``images`` names those that left the conversation. Tokens are estimates.
     """
 
     agent: str
@@ -417,11 +425,11 @@ class Compacted(_Typed):
 
 @_record("interrupted")
 class Interrupted(_Typed):
-    """An agent's work in hand was cut: ``what`` it was doing, and ``by`` whom.
+    """An agent's work was cancelled: ``what`` it was doing, and ``by`` whom.
 
-    ``user``: by an interrupt, with all agents below it. ``exit``: likewise, by the end of the program. ``line``: by a
-    now line or a stop. ``time``: by the time limit. ``usage`` is that of a reply that was cut; after an interrupt it is
-    only in the result.
+    ``user``: by an interrupt, with all agents below it. ``exit``: by the end of the program, likewise. ``line``: by a
+    now line or a stop. ``time``: by the time limit. ``usage`` is that of a cancelled reply. After an interrupt that
+    usage is only in the result.
     """
 
     agent: str
@@ -440,9 +448,9 @@ class Draft(_Typed):
 
 @_record("instructions")
 class InstructionsRead(_Typed):
-    """The project's instructions have changed; ``files`` are relative to the workspace.
+    """The project's instructions have changed. ``files`` are relative to the workspace.
 
-    ``faults`` say in sentences what was left out.
+    ``faults`` are sentences about content that was skipped.
     """
 
     text: str = ""
@@ -459,9 +467,9 @@ class ServerTools(_Typed):
 
 @_record("result")
 class Result(_Typed):
-    """A run ended; ``phase_reached`` is set if the user ended it, and ``short`` is as in ``Outcome``.
+    """A run ended. ``phase_reached`` is set if the user ended it, and ``short`` is as in ``Outcome``.
 
-    ``program_ended``: its process had ended before, and the result was written when the session was resumed.
+    ``program_ended``: the process had ended before, and the result was written when the session was resumed.
     """
 
     status: Status
@@ -499,12 +507,12 @@ Record: TypeAlias = (
     | _OfTools
     | _OfUsers
 )
-"""What this version writes."""
+"""A record that this version writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record with its place in the journal."""
+    """A record with its ``seq`` in the journal and its time in seconds since the epoch."""
 
     seq: int
     time: float
@@ -512,5 +520,5 @@ class Entry:
 
 
 def text_digest(text: str) -> str:
-    """Return a digest that is recorded in place of a long text."""
+    """Return the digest that is recorded in place of a long text."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

@@ -1,1 +1,1 @@
-"""Lines of input: what a line says, what became of it, and the bounded channel in which it waits."""
+"""Lines of input: parsing a line, its receipts, and the bounded inbox in which it waits."""

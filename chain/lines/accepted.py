@@ -1,4 +1,4 @@
-"""The lines of a session, a part of its state, which only records change (``session.state``). Pure.
+"""The accepted lines of a session. They are part of its state, which only records change (``session.state``). Pure.
 
 These are the transitions of a line. A delivered line is returned only if the service refuses the request, because its
 message then leaves the conversation::
@@ -34,9 +34,10 @@ NEXT: dict[State, frozenset[State]] = {
     "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
     "delivered": frozenset({"returned"}),
 }
+"""The allowed transitions: for each state, the states that may follow it."""
 
-_OWN = re.compile(r"L[0-9]+")
-"""An id that chain gave."""
+_GENERATED_ID = re.compile(r"L[0-9]+")
+"""An id that chain generated."""
 
 _ORIGINS: dict[str, Origin] = {origin: origin for origin in get_args(Origin)}
 _URGENCIES: dict[str, Urgency] = {urgency: urgency for urgency in get_args(Urgency)}
@@ -44,16 +45,17 @@ _URGENCIES: dict[str, Urgency] = {urgency: urgency for urgency in get_args(Urgen
 
 @dataclass(eq=False, slots=True)
 class Accepted:
-    """A line on record.
+    """An accepted line with its state.
 
     ``id`` is shown to people and senders. It differs from the id ``on_record``, which is unique in the session, if an
-    earlier process had used the sender's id. ``number`` counts the lines of the session from 1. ``accepted_at`` and
+    earlier process used the sender's id. ``number`` counts the lines of the session from 1. ``accepted_at`` and
     ``entered_at`` (delivery) are in seconds since the epoch. ``entered`` is the safe point and iteration of the message
-    that delivered it, and ``withdrawn`` says why that message has left the conversation. ``is_carried_out``: code has
-    done what the line says.
+    that delivered it, and ``withdrawn`` says why that message left the conversation. ``is_carried_out``: code has done
+    what the line asks for.
 
-    The last three exist only in the running process. ``since`` is when it was accepted on trio's clock. ``is_leaving``:
-    it was taken for delivery, or to be returned. ``was_used``: a running tool has read its adjustment.
+    The last three fields exist only in the running process. ``since`` is the time of acceptance on trio's clock.
+    ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``was_used``: a running tool has
+    read its adjustment.
     """
 
     record: records.Line
@@ -72,127 +74,134 @@ class Accepted:
 
     @property
     def on_record(self) -> str:
-        """The id in the journal."""
+        """The id of the line in the journal."""
         return self.record.id
 
     @property
     def agent(self) -> str:
-        """The agent that it waits or waited for."""
+        """The name of the agent that the line waits or waited for."""
         return self.record.agent
 
     @property
     def origin(self) -> Origin:
-        """The origin; the prompt if this version does not know it."""
+        """The origin of the line; ``prompt`` if this version does not know it."""
         return _ORIGINS.get(self.record.origin, "prompt")
 
     @property
     def state(self) -> State:
-        """The state of the last receipt."""
+        """The state in the latest receipt; ``queued`` without one."""
         return "queued" if self.receipt is None else self.receipt.state
 
     @property
     def is_own(self) -> bool:
-        """Whether it came from the process's own input."""
+        """Whether the line came from the process's own input."""
         return self.origin not in OTHERS
 
     def waited_s(self, now: float) -> float:
-        """Return the seconds until it was delivered, or until now. At least 0, since a clock may be set back."""
+        """Return the seconds until delivery, or until ``now``. At least 0, since a clock may be set back."""
         return max((now if self.entered_at is None else self.entered_at) - self.accepted_at, 0.0)
 
 
 class Lines:
-    """All lines of a session. ``waiting`` are those in the inboxes of agents, in the order of acceptance."""
+    """All lines of a session. ``waiting`` are the lines in the inboxes of agents, in the order of acceptance."""
 
     def __init__(self) -> None:
         self.on_record: dict[str, Accepted] = {}
         self.by_id: dict[str, Accepted] = {}
         self.waiting: list[Accepted] = []
-        self._queued: list[Accepted] = []
-        """Those that were neither delivered nor settled when this was looked up last."""
+        self._maybe_unsettled: list[Accepted] = []
+        """Lines that may be unsettled; ``_unsettled`` removes the others."""
         self._renamed: list[Accepted] = []
-        """Those of earlier processes whose ids this process has given to other lines."""
-        self._before = 0
+        """Lines of earlier processes whose ids this process has given to other lines."""
+        self._earlier_count = 0
         """The number of lines of earlier processes."""
 
     def undone(self) -> list[Accepted]:
-        """Return the lines that were to start a run or to act at once and have done neither."""
+        """Return the queued lines that wait in no inbox.
+
+        They were to start a run or to act at once, and have done neither.
+        """
         return [a for a in self._unsettled() if self._can_wait(a)]
 
     def may_reuse(self, id: str) -> bool:
-        """Return whether a sender may use this id: it is new, or chain gave it in an earlier process."""
+        """Return whether a sender may use this id: it is new, or chain generated it in an earlier process."""
         known = self.by_id.get(id)
-        return known is None or (known.number <= self._before and id == known.on_record)
+        return known is None or (known.number <= self._earlier_count and id == known.on_record)
 
     def add(self, record: records.Line, at: float) -> Accepted:
-        """Add a line, or move a known one to another agent."""
+        """Add a line, or move a known one to another agent. Return it."""
         known = self.on_record.get(record.id)
         if known is not None:
-            known.record, known.line = record, _line_of(record)
+            known.record, known.line = record, _restore_line(record)
             self.wait(known)
             return known
         id = record.sent_as or record.id
         if (other := self.by_id.get(id)) is not None:
             self._rename(other)
-        accepted = Accepted(record, _line_of(record), len(self.on_record) + 1, at, id)
+        accepted = Accepted(record, _restore_line(record), len(self.on_record) + 1, at, id)
         self.on_record[record.id] = self.by_id[id] = accepted
-        self._queued.append(accepted)
+        self._maybe_unsettled.append(accepted)
         if record.effect == "waits":
             self.waiting.append(accepted)
         return accepted
 
     def wait(self, accepted: Accepted) -> None:
-        """Put a queued line that does not wait yet in its place."""
+        """Add a queued line to the waiting ones, in the order of acceptance, unless it waits already."""
         if self._can_wait(accepted):
             insort(self.waiting, accepted, key=attrgetter("number"))
 
     def leave(self, ids: Iterable[str]) -> list[Accepted]:
-        """Remove these lines, by ids on record, from the waiting ones. Return those that are known."""
+        """Remove the lines with these ids on record from the waiting ones. Return those that are known."""
         found = [self.on_record[id] for id in ids if id in self.on_record]
         self.waiting = [a for a in self.waiting if a not in found] if found else self.waiting
         return found
 
     def reopen(self) -> None:
-        """Follow the opening by another process: all queued lines wait, and their urgency is spent."""
-        changed = [*self._renamed, *islice(self.on_record.values(), self._before, None)]
-        self._before = len(self.on_record)
+        """Prepare the lines for another process: all queued lines wait, with the urgency ``next``."""
+        changed = [*self._renamed, *islice(self.on_record.values(), self._earlier_count, None)]
+        self._earlier_count = len(self.on_record)
         self._renamed.clear()
         for accepted in changed:
             del self.by_id[accepted.id]
         for accepted in changed:
-            accepted.id = accepted.on_record if _OWN.fullmatch(accepted.on_record) else f"{accepted.on_record}{BEFORE}"
+            accepted.id = (
+                accepted.on_record if _GENERATED_ID.fullmatch(accepted.on_record) else f"{accepted.on_record}{BEFORE}"
+            )
             self.by_id[accepted.id] = accepted
         for accepted in self._unsettled():
             accepted.line = replace(accepted.line, urgency="next")
             self.wait(accepted)
 
     def _unsettled(self) -> list[Accepted]:
-        self._queued = [a for a in self._queued if a.state == "queued" and a.entered is None]
-        return self._queued
+        """Return the lines that are neither delivered nor settled."""
+        self._maybe_unsettled = [a for a in self._maybe_unsettled if a.state == "queued" and a.entered is None]
+        return self._maybe_unsettled
 
     def _can_wait(self, accepted: Accepted) -> bool:
+        """Return whether a line is unsettled, no stop, and not among the waiting lines yet."""
         is_open = accepted.state == "queued" and accepted.entered is None and accepted.record.kind != "stop"
         return is_open and accepted not in self.waiting
 
     def _rename(self, accepted: Accepted) -> None:
-        """Give another id to a line of an earlier process."""
+        """Append the suffix ``BEFORE`` to the id of a line of an earlier process."""
         self._renamed.append(accepted)
         while accepted.id in self.by_id:
             accepted.id += BEFORE
         self.by_id[accepted.id] = accepted
 
 
-def _line_of(record: records.Line) -> Line:
-    """Return the line of a record as it was parsed when it was accepted."""
+def _restore_line(record: records.Line) -> Line:
+    """Parse the text of a record again, and return the line as it was accepted."""
     line = parse_line(record.text, local=False)
     if record.by_rule and record.kind == "stop":
         line = replace(line, kind="stop")
-    elif line.kind != record.kind:  # a query, which is not parsed
+    elif line.kind != record.kind:  # a query that was not parsed
         line = Line(record.text, "verbatim", record.text.strip() or record.text)
     urgency = _URGENCIES.get(record.urgency, "next")
     return replace(line, urgency=urgency, images=record.images, names_files=not record.is_plain)
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:
-    """Return the line's adjustment as events show it."""
+    """Return the line's adjustment as events show it; ``None`` without one."""
     found = line.adjustment
     return None if found is None else AdjustmentView(found.type, found.value)

@@ -1,10 +1,10 @@
 """The bounded inbox in which an agent's lines wait for a safe point: a view of ``Lines.waiting`` with a limit.
 
-A line is refused if the inbox is full. A now line, which empties the queue, and lines that a finished agent leaves to
-its parent may exceed the limit.
+A line is refused if the inbox is full. A now line, which empties the queue, and the lines that a finished agent passes
+to its parent may exceed the limit.
 
-A trio memory channel cannot serve here: a follow-up stays while the lines behind it are delivered, and a line can be
-dropped from the middle, be moved to another agent, or be read by a running tool before it is delivered.
+A trio memory channel is not usable here: a follow-up stays in the inbox while the lines behind it are delivered, and a
+line can be dropped from the middle, moved to another agent, or read by a running tool before it is delivered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chain.text.wording import FULL
 
 
 class Inbox:
-    """The bounded inbox of one agent."""
+    """The bounded inbox of one agent. ``size`` is its limit in lines; ``room`` is set when lines have left it."""
 
     def __init__(self, ledger: Ledger, *, agent: str, size: int = 10) -> None:
         self.agent = agent
@@ -36,17 +36,17 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for a line."""
+        """Whether the number of lines has reached ``size``."""
         return len(self) >= self.size
 
     @property
     def is_overfull(self) -> bool:
-        """Whether there is no room even for a now line."""
+        """Whether the inbox is too full even for a now line."""
         return len(self) >= 2 * self.size
 
     @property
     def has_urgent(self) -> bool:
-        """Whether an urgent or a now line waits."""
+        """Whether an urgent line or a now line waits."""
         return any(accepted.line.skips_tools for accepted in self.waiting())
 
     @property
@@ -57,7 +57,10 @@ class Inbox:
     def put(
         self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0, by_rule: bool = False
     ) -> Accepted | str:
-        """Accept a line for this agent, or refuse it and return why. One step without an ``await`` (SPEC section 3)."""
+        """Accept a line for this agent and return it, or refuse it and return the reason.
+
+        This is one step without an ``await`` (SPEC section 3).
+        """
         refuse = partial(self._ledger.refuse, line, self.agent, len(self), id=id, origin=origin, iteration=iteration)
         if problem := self._ledger.problem(line, id):
             return refuse(problem)
@@ -72,7 +75,7 @@ class Inbox:
             return refuse(str(error))
 
     def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[Accepted, ...]:
-        """Move all lines, also those taken and not delivered, to another inbox, and return them."""
+        """Move all lines to another inbox and return them. Includes lines that were taken but not delivered."""
         left = self.everything()
         merged = sorted((*to.waiting(), *left), key=attrgetter("number"))
         for accepted in left:
@@ -84,29 +87,32 @@ class Inbox:
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent and not a.is_leaving)
 
     def everything(self) -> tuple[Accepted, ...]:
-        """Return the waiting lines and those that were taken and are not delivered or settled yet."""
+        """Return the waiting lines and those that were taken but are neither delivered nor settled yet."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent)
 
     def drain(self) -> tuple[Accepted, ...]:
-        """Take all waiting lines except follow-ups, in the order of acceptance."""
+        """Take and return all waiting lines except follow-ups, in the order of acceptance."""
         return self._take(lambda a: a.line.kind != "follow-up")
 
     def next_follow_up(self) -> Accepted | None:
-        """Take the oldest follow-up, or return ``None``."""
+        """Take and return the oldest follow-up, or return ``None``."""
         oldest = next((a for a in self.waiting() if a.line.kind == "follow-up"), None)
         self._take(lambda a: a is oldest)
         return oldest
 
     def drain_todos(self) -> tuple[Accepted, ...]:
-        """Take the todo lines, which need no model call."""
+        """Take and return the todo lines, which need no model call."""
         return self._take(lambda a: a.line.kind == "todo")
 
     def drain_all(self) -> tuple[Accepted, ...]:
-        """Take all waiting lines."""
+        """Take and return all waiting lines."""
         return self._take(lambda _: True)
 
     def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
-        """Drop a waiting line. Raise ``UserError`` if it does not wait, or if a running tool has acted on it."""
+        """Drop a waiting line and return it.
+
+        Raise ``UserError`` if it does not wait, or if a running tool has acted on it.
+        """
         accepted = find_waiting_line(self.waiting(), id)
         if accepted.was_used:
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
@@ -114,7 +120,10 @@ class Inbox:
         return accepted
 
     def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
-        """Return the adjustments of waiting lines whose ids are not in ``seen``, and add these. The lines stay."""
+        """Return the adjustments of waiting lines that are not in ``seen``, and add the ids of these lines to ``seen``.
+
+        The lines stay in the inbox.
+        """
         new = [a for a in self.waiting() if a.line.adjustment is not None and a.on_record not in seen]
         for accepted in new:
             seen.add(accepted.on_record)
@@ -122,6 +131,7 @@ class Inbox:
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
 
     def _take(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
+        """Mark the waiting lines that are wanted as leaving, and return them."""
         taken = tuple(a for a in self.waiting() if wanted(a))
         for accepted in taken:
             accepted.is_leaving = True
@@ -135,7 +145,7 @@ def find_waiting_line(lines: Sequence[Accepted], id: str) -> Accepted:
     wanted = id.strip()
     found = [a for a in lines if a.id == wanted] or [a for a in lines if a.id.casefold() == wanted.casefold()]
     if not found:
-        held = ", ".join(a.id for a in lines)
-        those = f"only {held} waits" if len(lines) == 1 else f"waiting are {held}"
-        raise UserError(f"{wanted} does not wait; {those}" if held else "nothing waits")
+        ids = ", ".join(a.id for a in lines)
+        waiting = f"only {ids} is" if len(lines) == 1 else f"the waiting lines are {ids}"
+        raise UserError(f"{wanted} is not waiting; {waiting}" if ids else "no line is waiting")
     return found[0]

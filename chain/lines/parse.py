@@ -1,4 +1,4 @@
-"""Parsing a submitted line (SPEC section 3). Pure.
+"""Parsing of a submitted line (SPEC section 3). Pure.
 
 ``parse_line`` tries the rows of this table in order; a line that matches none is a redirect. ``!`` and ``!!`` set the
 urgency, and the rest of the line is parsed by the rows below.
@@ -6,16 +6,16 @@ urgency, and the rest of the line is parsed by the rows below.
 ======================  ===========  ======================================================
 the line                kind         meaning
 ======================  ===========  ======================================================
-begins with a space     verbatim     a redirect, whatever it looks like
+begins with a space     verbatim     a redirect; the rest of the line is not parsed
 ``/command``            local        for the program, never for the model; a path or a comment is text
 a stop phrase           stop         the run ends
 ``!text``               (urgent)     tools that have not started are skipped
-``!!text``              (now)        the work in hand is cut
+``!!text``              (now)        the reply or the tools in progress are cancelled
 ``todo:`` ``plan:``     todo         a plan command that code carries out; several rows are text
 ``then: text``          follow-up    the query of the next run
-``context: text``       context      something to know, not a change of course
+``context: text``       context      information, not a change of the task
 ``focus on X`` ...      guidance     delivered, and a typed adjustment for running tools
-ends in ``?``, status   question     the task goes on after the answer
+ends in ``?``, status   question     the task continues after the answer
 ======================  ===========  ======================================================
 """
 
@@ -31,18 +31,22 @@ if TYPE_CHECKING:
     from chain.messages import Image
 
 MAX_LINE = 100_000
-"""Characters of a line: a pasted file of 25,000 tokens fits."""
+"""The limit of a line in characters: a pasted file of 25,000 tokens fits."""
 
 Kind: TypeAlias = Literal[
     "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
 ]
+"""The kind of a line, by the table above."""
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
-"""When a line is delivered: at the next safe point; there, after skipping tools that have not started; at once, by
-cutting the reply or the tools. In order of strength."""
+"""When a line is delivered, weakest first.
+
+``next``: at the next safe point. ``urgent``: there, after skipping tools that have not started. ``now``: at once, by
+cancelling the reply or the tools in progress.
+"""
 
 ASIDES: frozenset[Kind] = frozenset({"question", "todo", "context"})
-"""Kinds after whose answer the task continues (SPEC section 5)."""
+"""The kinds of lines after whose answer the task continues (SPEC section 5)."""
 
 STOP_PHRASES = (
     "stop",
@@ -54,6 +58,7 @@ STOP_PHRASES = (
     "don't worry",
     "actually no",
 )
+"""The texts that stop a run, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +94,15 @@ class ClearTasks:
 
 
 PlanCommand: TypeAlias = AddTask | CompleteTask | FailTask | ListTasks | ClearTasks
+"""A change or a query of the plan that code carries out without the model."""
 
 AdjustmentType: TypeAlias = Literal["focus_query", "skip_source", "add_source", "drop_criterion", "preference"]
+"""The change that guidance asks of a running tool. The names are those of the tool interface."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """Guidance for a running tool."""
+    """Guidance in a form that a running tool can act on."""
 
     type: AdjustmentType
     value: str
@@ -105,9 +112,9 @@ class Adjustment:
 class Line:
     """A parsed line.
 
-    ``text`` was submitted, and ``message``, without the marker, is for the model. ``command`` is set for a todo line,
-    ``adjustment`` for guidance, and ``problem`` says how to write a malformed line. ``images`` come with the line.
-    ``names_files``: ``@`` and a path name a file, which is not so in a server's text. ``is_mistyped``: ``problem``
+    ``text`` is the submitted text; ``message``, without the marker, is for the model. ``command`` is set for a todo
+    line, ``adjustment`` for guidance; ``problem`` says how to write a malformed line. ``images`` were submitted with
+    the line. ``names_files``: an ``@`` and a path name a file, except in a server's text. ``is_mistyped``: ``problem``
     names a plan command that the line resembles.
     """
 
@@ -124,7 +131,7 @@ class Line:
 
     @property
     def skips_tools(self) -> bool:
-        """Whether tools that have not started are skipped."""
+        """Whether the line skips tools that have not started."""
         return self.urgency != "next"
 
     @property
@@ -135,7 +142,7 @@ class Line:
 
 _URGENCIES: tuple[Urgency, ...] = get_args(Urgency)
 
-_MARKS = re.compile(r"\A[!\s]+")
+_LEADING_MARKS = re.compile(r"\A[!\s]+")
 _COMMAND = re.compile(r"/(?:(?:to|compact|mcp:\S*)(?:\s[\s\S]*)?|(?:[\w-]+|\?)(?:[ \t].*)?)?", re.I)
 """A name without a second slash, on a single row unless the command takes a text."""
 _TODO = re.compile(r"(?:todo|plan):[^\S\n]*(.*)", re.I)
@@ -143,11 +150,11 @@ _THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
 _CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
 _GUIDANCE = re.compile(r"(focus on|skip|also check|ignore|prefer)\s+(\S.*)", re.I | re.S)
 _NUMBER = re.compile(r"#?(\d{1,9})(?:\s+(.*))?", re.S)
-_HEAD = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
+_WORD_AND_COLON = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
 
 _VERBS = ("add", "complete", "done", "fail", "list", "show", "clear")
-_LONG = 5
-"""Letters of a word in which a wrong letter is a typing error. A shorter one may be another word."""
+_MIN_LONG_WORD = 5
+"""The length of a word, in letters, from which a wrong letter is a typing error. A shorter one may be another word."""
 
 _ADJUSTMENTS: dict[str, AdjustmentType] = {
     "focus on": "focus_query",
@@ -159,7 +166,7 @@ _ADJUSTMENTS: dict[str, AdjustmentType] = {
 
 
 def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> Line:
-    """Parse a line whose sender may have given it an ``urgency``.
+    """Parse a line and return it. The sender may have given it an ``urgency``, of which the stronger one counts.
 
     With ``local=False``, as in a pipe, a leading ``/`` and a mistyped plan command are text.
     """
@@ -172,15 +179,18 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
     if is_stop(text):
         return Line(text, "stop", text.strip())
     marker: Urgency = "now" if text.startswith("!!") else "urgent" if text.startswith("!") else "next"
-    inner = text if marker == "next" else _MARKS.sub("", text)
+    inner = text if marker == "next" else _LEADING_MARKS.sub("", text)
     if not inner:
         mark = "!!" if marker == "now" else "!"
         problem = f"write the message after the {mark}, for example: {mark}use the other file"
         return Line(text, "redirect", "", marker, problem=problem)
-    line = _parse_marked(inner)
-    if local and line.kind == "redirect" and (meant := _meant_command(inner.strip())):
+    line = _parse_unmarked(inner)
+    if local and line.kind == "redirect" and (suggestion := _suggest_command(inner.strip())):
         line = replace(
-            line, kind="todo", problem=f"did you mean {meant}? With a space before it, it is text", is_mistyped=True
+            line,
+            kind="todo",
+            problem=f"did you mean {suggestion}? Start with a space to send this as text",
+            is_mistyped=True,
         )
     line = replace(line, text=text)
     if line.kind == "follow-up":
@@ -189,7 +199,7 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
 
 
 def problem_of(line: Line) -> str:
-    """Return why a line cannot be accepted from any sender, or an empty string."""
+    """Return why no sender can send this line, or an empty string."""
     if line.problem:
         return line.problem
     if len(line.text) > MAX_LINE:
@@ -198,18 +208,19 @@ def problem_of(line: Line) -> str:
 
 
 def is_stop(text: str) -> bool:
-    """Return whether the line is a stop phrase, with or without ``!`` or ``!!``."""
+    """Return whether the text is a stop phrase, with or without ``!`` or ``!!``."""
     folded = text.casefold().replace("’", "'").replace(", ", " ").strip()
     folded = folded.removeprefix("!").removeprefix("!").strip()
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 
 def overtakes(text: str) -> bool:
-    """Return whether a line is sent before lines that are held back: a stop, a command, or a now line."""
+    """Return whether a line is sent before lines that are held back: it is a stop, a command, or a now line."""
     return is_stop(text) or text.startswith("!!") or _COMMAND.fullmatch(text.rstrip()) is not None
 
 
-def _parse_marked(text: str) -> Line:
+def _parse_unmarked(text: str) -> Line:
+    """Parse a line without its ``!`` or ``!!``."""
     stripped = text.strip()
     if todo := _TODO.fullmatch(stripped):
         return _parse_todo(text, stripped, todo[1])
@@ -228,6 +239,7 @@ def _parse_marked(text: str) -> Line:
 
 
 def _parse_todo(text: str, stripped: str, rest: str) -> Line:
+    """Parse ``rest``, the part of a todo line after the colon. An unknown verb makes the line a redirect."""
     verb, argument = (*rest.split(None, 1), "", "")[:2]
     number = _NUMBER.fullmatch(argument)
     command: PlanCommand | None = None
@@ -250,9 +262,9 @@ def _parse_todo(text: str, stripped: str, rest: str) -> Line:
     return Line(text, "todo", stripped, command=command, problem="" if command else f"write it as {usage}")
 
 
-def _meant_command(stripped: str) -> str:
-    """Return the plan command that differs by one typing error, or an empty string."""
-    head = _HEAD.fullmatch(stripped)
+def _suggest_command(stripped: str) -> str:
+    """Return the plan command that differs from the text by one typing error, or an empty string."""
+    head = _WORD_AND_COLON.fullmatch(stripped)
     if head is None:
         return ""
     mark, (verb, argument) = head[1].casefold(), (*head[2].split(None, 1), "", "")[:2]
@@ -260,19 +272,22 @@ def _meant_command(stripped: str) -> str:
         verb = nearest_word(verb, _VERBS)
     elif not is_slip(mark, "todo"):
         return ""
-    meant = f"todo: {verb} {argument}".rstrip()
-    parsed = _parse_marked(meant)
-    return meant if parsed.command is not None else ""
+    suggestion = f"todo: {verb} {argument}".rstrip()
+    parsed = _parse_unmarked(suggestion)
+    return suggestion if parsed.command is not None else ""
 
 
 def nearest_word(typed: str, words: Iterable[str]) -> str:
-    """Return the word that differs by at most one typing error or by case, or an empty string."""
+    """Return the word that differs from ``typed`` by at most one typing error or by case, or an empty string."""
     folded = typed.casefold()
     return next((word for word in words if folded == word.casefold() or is_slip(folded, word)), "")
 
 
 def is_slip(typed: str, word: str) -> bool:
-    """Return whether a word has one typing error: a missing, extra or (in a long word) wrong letter, or two swapped."""
+    """Return whether ``typed`` is ``word`` with one typing error.
+
+    That is a missing, extra or (in a long word) wrong letter, or two swapped letters. The first letter must be right.
+    """
     if typed == word or typed[:1] != word[:1] or abs(len(typed) - len(word)) > 1:
         return False
     if len(typed) != len(word):
@@ -280,4 +295,4 @@ def is_slip(typed: str, word: str) -> bool:
         return shorter in (longer[:n] + longer[n + 1 :] for n in range(len(longer)))
     swapped = (word[:n] + word[n + 1] + word[n] + word[n + 2 :] for n in range(len(word) - 1))
     wrong = sum(one != other for one, other in zip(typed, word, strict=True))
-    return typed in swapped or (wrong == 1 and len(word) >= _LONG)
+    return typed in swapped or (wrong == 1 and len(word) >= _MIN_LONG_WORD)

@@ -1,4 +1,4 @@
-"""The ledger of a session: accepts and settles lines, and lists their receipts."""
+"""The ledger of a session: accepts, refuses and settles lines, and lists their receipts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from chain.lines.accepted import NEXT, OTHERS, Accepted, Lines, adjustment_view
 from chain.lines.parse import Line, Urgency, problem_of
 
 MAX_REFUSED = 1_000
-"""Characters of a refused line in its events: enough to recognise it. The sender still has its text."""
+"""The limit, in characters, of a refused line in its events: enough to recognise it. The sender still has the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The last receipts of lines settled in a part of a session, and the lines that a script or pipe never sent."""
+    """The last receipts of the lines settled in a part of a session, and the lines that a script or pipe never sent."""
 
     receipts: tuple[Receipt, ...] = ()
     unsent: tuple[str, ...] = ()
 
 
 class Ledger:
-    """The records and events of what becomes of lines.
+    """The owner of the records and events of lines.
 
     ``room`` is set when lines have left an inbox, or another reason to hold lines back has ended. ``returned``,
     ``refused`` and ``unsent`` count lines of the process's own input.
@@ -43,13 +43,13 @@ class Ledger:
         self._journal = journal
         self._emit = emit
         self._refused: list[Receipt] = []
-        self._number = 0
-        self._settled: dict[str | int, Receipt] = {}
-        """By ids on record, and by numbers for refused lines."""
+        self._last_number = 0
+        self._unreported: dict[str | int, Receipt] = {}
+        """The receipts since the last call of ``settled``, by ids on record, and by numbers for refused lines."""
         self._unsent: list[str] = []
-        self._done: list[Accepted] = []
-        """Lines that were carried out at once, until their receipts are synced."""
-        journal.when_failed(self._return_done)
+        self._unsynced_done: list[Accepted] = []
+        """Lines that were carried out at once and whose receipts are not synced yet."""
+        journal.when_failed(self._return_unsynced)
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
@@ -57,18 +57,18 @@ class Ledger:
         return (*map(_latest_receipt, self.lines.on_record.values()), *self._refused)
 
     def settled(self) -> Settled:
-        """Return what was settled since this was last called."""
-        settled = Settled(tuple(self._settled.values()), tuple(self._unsent))
-        self._settled.clear()
+        """Return the receipts and unsent lines since the last call."""
+        settled = Settled(tuple(self._unreported.values()), tuple(self._unsent))
+        self._unreported.clear()
         self._unsent.clear()
         return settled
 
     def problem(self, line: Line, id: str) -> str:
-        """Return why a line cannot be accepted even with room, or an empty string."""
+        """Return why a line cannot be accepted even if the inbox has room, or an empty string."""
         if problem := problem_of(line):
             return problem
         if id and not self.lines.may_reuse(id):
-            return f"the id {id} was used before; give each line its own"
+            return f"the id {id} was used before; give each line its own id"
         return ""
 
     def accept(
@@ -83,11 +83,11 @@ class Ledger:
         by_rule: bool = False,
         waiting: int = 0,
     ) -> Accepted:
-        """Give the line an id and record it. Raise ``JournalError``, and the line is not accepted then.
+        """Give the line an id, record it and return it. Raise ``JournalError``; the line is not accepted then.
 
         ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue.
         """
-        number, on_record = self._number, id
+        number, on_record = self._last_number, id
         while not on_record or on_record in self.lines.on_record:
             number += 1
             on_record = f"L{number}"
@@ -107,31 +107,37 @@ class Ledger:
             id if id != on_record else "",
         )
         self._journal.acknowledge(self._journal.record(record).emit)
-        self._number = number
+        self._last_number = number
         accepted = self.lines.on_record[on_record]
         accepted.since = trio.current_time()
         return accepted
 
     def begin_anew(self) -> None:
-        """Count and list only lines that are settled from now on."""
+        """Reset the count of returned lines and the list of settled lines."""
         self.returned = 0
-        self._settled.clear()
+        self._unreported.clear()
 
     def readdress(
         self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
     ) -> None:
-        """Move a waiting line to another agent, at place ``waiting``. It keeps its urgency unless one is given."""
+        """Move a waiting line to another agent, at place ``waiting``.
+
+        The urgency stays the same unless one is given.
+        """
         urgency = urgency or accepted.line.urgency
         record = replace(accepted.record, agent=agent, effect="waits", iteration=iteration, waiting=waiting)
         record = replace(record, urgency=urgency)
-        # A full disk must not keep an agent from ending. A resumed session moves the line itself.
+        # A full disk must not prevent an agent from ending. A resumed session moves the line itself.
         self._journal.acknowledge(self._journal.record_if_possible(record).emit)
         accepted.is_leaving = False
 
     def settle(
         self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
     ) -> None:
-        """Record the line's receipt. Raise ``ValueError`` for a transition that is not in ``NEXT``."""
+        """Record the line's receipt, and emit it in order.
+
+        Raise ``ValueError`` for a transition that is not in ``NEXT``.
+        """
         if state not in NEXT.get(accepted.state, frozenset()):
             raise ValueError(f"line {accepted.id} cannot go from {accepted.state} to {state}")
         self._journal.in_order(self._settle(accepted, state, iteration, point, reason).emit)
@@ -139,30 +145,31 @@ class Ledger:
     def settle_done(self, accepted: Accepted, reason: str) -> None:
         """Record that the line was carried out at once. It is returned if the disk fails before the next sync."""
         projected = self._settle(accepted, "handled", 0, None, reason)
-        self._done.append(accepted)
+        self._unsynced_done.append(accepted)
 
         def emit() -> None:
-            self._done.remove(accepted)
+            self._unsynced_done.remove(accepted)
             projected.emit()
 
         self._journal.acknowledge(emit)
 
-    def _return_done(self, error: JournalError) -> None:
-        while self._done:
-            accepted = self._done.pop(0)
-            # Its first receipt was never emitted.
+    def _return_unsynced(self, error: JournalError) -> None:
+        """Return the lines whose receipts ``handled`` the failed disk may have lost."""
+        while self._unsynced_done:
+            accepted = self._unsynced_done.pop(0)
+            # The receipt ``handled`` was never emitted.
             self._journal.in_order(self._settle(accepted, "returned", 0, None, str(error)).emit)
 
     def _settle(self, accepted: Accepted, state: State, iteration: int, point: Point | None, reason: str) -> Projected:
         waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
-        # A full disk must not keep a run from ending. A resumed session then shows the line as waiting.
+        # A full disk must not prevent a run from ending. A resumed session then shows the line as waiting.
         projected = self._journal.record_if_possible(record)
         (receipt,) = projected.events
         assert isinstance(receipt, Receipt)
-        self._settled.pop(accepted.on_record, None)  # moves it to the end
-        self._settled[accepted.on_record] = receipt
+        self._unreported.pop(accepted.on_record, None)  # so that the new receipt is last
+        self._unreported[accepted.on_record] = receipt
         self.returned += state == "returned" and accepted.is_own
         if was_waiting:
             self.room.set()
@@ -171,24 +178,27 @@ class Ledger:
     def refuse(
         self, line: Line, agent: str, waiting: int, reason: str, *, id: str, origin: Origin, iteration: int
     ) -> str:
-        """Emit that a line was not accepted, and return why. Only own lines are listed, so that the list is bounded."""
-        known: dict[str, Any] = {"agent": agent, "iteration": iteration, "id": id, "origin": origin, "reason": reason}
-        known |= {"text": line.text[:MAX_REFUSED], "kind": line.kind}
+        """Emit that a line was refused, and return the reason.
+
+        Only own lines are listed in ``receipts``, so that other senders cannot grow the list without limit.
+        """
+        common: dict[str, Any] = {"agent": agent, "iteration": iteration, "id": id, "origin": origin, "reason": reason}
+        common |= {"text": line.text[:MAX_REFUSED], "kind": line.kind}
         view = adjustment_view(line)
         refused = events.LineRefused(
-            **known, urgency=line.urgency, target_agent=agent, waiting=waiting, adjustment=view
+            **common, urgency=line.urgency, target_agent=agent, waiting=waiting, adjustment=view
         )
         self._emit(refused)
-        receipt = Receipt(**known, state="refused")
+        receipt = Receipt(**common, state="refused")
         if origin not in OTHERS:
             self.refused += 1
             self._refused.append(receipt)
-            self._settled[self.refused] = receipt
+            self._unreported[self.refused] = receipt
         self._emit(receipt)
         return reason
 
     def never_sent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
-        """Emit that a line will not be sent any more. ``written`` is the line with its moment."""
+        """Emit that a line will not be sent any more. ``written`` is the line as it was written, with its moment."""
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))

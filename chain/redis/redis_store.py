@@ -340,7 +340,7 @@ class RedisStore:
 
 
 _REFUSED = {
-    "none": "there is no session {id!r:.60}; chain sessions list shows those that there are",
+    "none": "there is no session {id!r:.60}; chain sessions list shows all sessions",
     "held": "the session {id} is open in another process; chain watch shows it, and chain send sends it lines",
     "newer": "the session {id} was written by a newer chain; update this one",
 }

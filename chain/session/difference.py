@@ -1,4 +1,4 @@
-"""The first difference between a journal and what a model would be told today, in rows. Pure."""
+"""The first difference between a journal and the requests that would be sent today, in rows. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from chain.journal.records import Entry
 from chain.text.wording import counted
 
 DIFFERENCE_CONTEXT = 2
-"""Rows of both sides around those that differ."""
+"""The number of rows that are shown before and after those that differ."""
 
 NOTHING = ("(nothing)",)
+"""The rows of a side without content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference: the agent, the iteration (0 outside of one), what differs in words, and the rows of both sides."""
+    """A difference between the recorded rows and today's, in an agent and an iteration (0 outside of one).
+
+    ``what`` names the difference in words.
+    """
 
     agent: str
     iteration: int
@@ -30,7 +34,7 @@ class Difference:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Where it is, then both sides."""
+        """The place of the difference, then the rows of both sides."""
         at = f"{self.agent}, iteration {self.iteration}" if self.iteration else self.agent
         sides = difflib.unified_diff(self.recorded, self.today, "recorded", "today", lineterm="", n=DIFFERENCE_CONTEXT)
         return (f"The first difference ({at}): {self.what}.", *(row for row in sides if not row.startswith("@@")))
@@ -42,10 +46,11 @@ _PARTS = {
     "tail": "other instructions at its end",
     "overrides": "other settings",
 }
+"""The words for the fields of a request that are compared."""
 
 
 def request_difference(recorded: records.RequestSent, today: records.RequestSent) -> Difference:
-    """Return the difference between two requests that differ."""
+    """Return the difference between two requests that are not equal."""
     found = [words for name, words in _PARTS.items() if getattr(recorded, name) != getattr(today, name)]
     rows = [_request_rows(each) for each in (recorded, today)]
     return Difference(recorded.agent, recorded.iteration, f"the request has {' and '.join(found)}", *rows)
@@ -61,13 +66,13 @@ def _request_rows(request: records.RequestSent) -> list[str]:
 def line_difference(recorded: records.Line, today: records.Line) -> Difference:
     """Return the difference between two records of a line."""
     rows = [[*a.text.splitlines(), f"kind: {a.kind}", f"urgency: {a.urgency}"] for a in (recorded, today)]
-    return Difference(recorded.agent, recorded.iteration, "a line is another", *rows)
+    return Difference(recorded.agent, recorded.iteration, "a line has another kind or urgency", *rows)
 
 
 def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
-    """Say that nothing differs, and how many records of each type there are.
+    """Return a sentence that nothing differs, with the number of records of each type.
 
-    If the journal is not whole, what comes after the first gap was not compared.
+    If the journal is incomplete (not ``is_whole``), records after the first gap were not compared.
     """
     found = Counter(type(e.record) for e in entries)
     things = {

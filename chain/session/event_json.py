@@ -1,4 +1,4 @@
-"""Events as JSON, both ways: the form that users' scripts read."""
+"""Conversion of events to JSON and back: the form that users' scripts read."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from chain.messages import JsonObject
 
 
 def to_json(event: Event) -> JsonObject:
-    """The event as a JSON object, ``type`` first."""
+    """Return the event as a JSON object, ``type`` first."""
     found: JsonObject = {"type": event.type}
     for name in FIELD_NAMES[event.type]:
         value = getattr(event, name)
-        found[name] = value if value is None or type(value) in _PLAIN else _plain(value)
+        found[name] = value if value is None or type(value) in _PLAIN else _value_to_json(value)
     return found
 
 
 def from_json(raw: Mapping[str, Any]) -> Event | None:
-    """The event that a JSON object is; ``None`` for one that this version does not know.
+    """Return the event of a JSON object; ``None`` if this version does not know it.
 
-    What only front ends of the same process need has its default.
+    Fields that only front ends of the same process need have their defaults.
     """
     kind = _KINDS.get(str(raw.get("type")))
     if kind is None:
@@ -38,7 +38,7 @@ def from_json(raw: Mapping[str, Any]) -> Event | None:
 _KINDS: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
 
 _PLAIN = frozenset({str, int, float, bool, dict})
-"""Types whose values JSON says as they are."""
+"""Types whose values are the same in JSON."""
 
 _HIDDEN = {
     (Receipt.type, "origin"),
@@ -46,7 +46,7 @@ _HIDDEN = {
     (Answer.type, "is_for_always"),
     (Result.type, "short"),
 }
-"""What only front ends in the same process need."""
+"""Fields that only front ends in the same process need."""
 
 FIELD_NAMES = {
     kind.type: tuple(f.name for f in fields(kind) if (kind.type, f.name) not in _HIDDEN) for kind in get_args(Event)
@@ -54,12 +54,12 @@ FIELD_NAMES = {
 """The fields of each type in its JSON, in order."""
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - the JSON edge
+def _value_to_json(value: Any) -> Any:  # noqa: ANN401 - the JSON boundary
     if isinstance(value, Receipt):
         shown = ("id", "text", "state", "agent", "iteration", "point", "waited_s", "reason", "kind")
         return {name: getattr(value, name) for name in shown}
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: _value_to_json(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple):
-        return [_plain(v) for v in value]
+        return [_value_to_json(v) for v in value]
     return value

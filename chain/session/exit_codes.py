@@ -23,20 +23,21 @@ EXIT_CODES: dict[Status, int] = {
     "context_full": 1,
     "error": 1,
 }
+"""The exit code of each status of a run."""
 
 LINES_LEFT = 3
-"""The exit code when all runs went well but some lines came back, were refused or were never sent."""
+"""The exit code if all runs succeeded, but some lines were returned, refused or never sent."""
 
 WRONG_USAGE = 2
-"""Wrong usage or configuration, before any run."""
+"""The exit code for wrong usage or configuration, before any run."""
 
 INTERRUPTED_CODE = 130
 SIGTERM_CODE = 143
 
-_BY_SIZE_OF_PROBLEM = (SIGTERM_CODE, INTERRUPTED_CODE, 1, 4, LINES_LEFT, 0)
+_BY_SEVERITY = (SIGTERM_CODE, INTERRUPTED_CODE, 1, 4, LINES_LEFT, 0)
 
 
 def exit_code(codes: Iterable[int]) -> int:
-    """The exit code of a process from those of its parts: the largest problem wins."""
+    """Return the exit code of a process from those of its parts: the most severe one."""
     found = set(codes)
-    return next((code for code in _BY_SIZE_OF_PROBLEM if code in found), 0)
+    return next((code for code in _BY_SEVERITY if code in found), 0)

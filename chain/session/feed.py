@@ -1,9 +1,9 @@
-"""Queues of events, one for each consumer, who may be slow or dead.
+"""Queues of events, one for each consumer. A consumer may be slow or dead.
 
-The chain never waits for a consumer. Running text is joined while it waits: each reply and each tool has a stream of
-its own until an event of another kind comes.
+The chain never waits for a consumer. Waiting pieces of text are joined: each reply and each tool has a stream of its
+own, until an event of another kind arrives.
 
-A listener is called in the step of an event. Its exceptions leave the block in which the chain is open.
+A listener is called in the step of an event. Its exceptions are raised from the block in which the chain is open.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from chain.concurrency.signal import Signal
 from chain.events import Event, Notice, Piece, ToolProgress
 
 MAX_WAITING_PROGRESS = 256 * 1024
-"""The latest characters of a tool's progress that wait for a consumer. Replies are bounded by the model."""
+"""The limit, in characters, of a tool's waiting progress; the latest are kept. Replies are limited by the model."""
 
 Listener: TypeAlias = Callable[[Event], None]
+"""Is called with each event."""
 
 
 @dataclass(eq=False)
 class _Stream:
-    """Running text that waits: its first piece as an event, and the text of all pieces."""
+    """Waiting pieces of one text: the first piece as an event, and the text of all pieces."""
 
     first: Piece
     pieces: deque[str] = field(default_factory=deque)
@@ -36,7 +37,7 @@ class _Stream:
     def add(self, text: str) -> None:
         is_progress = isinstance(self.first, ToolProgress)
         if is_progress and self.pieces and not self.pieces[-1].endswith("\n"):
-            text = f"\n{text}"  # a report is a row, or several: two must not become one row
+            text = f"\n{text}"  # a report is one or more rows: two reports must not share a row
         self.pieces.append(text)
         self.length += len(text)
         while is_progress and self.length - len(self.pieces[0]) >= MAX_WAITING_PROGRESS:
@@ -52,67 +53,67 @@ class Feed:
 
     def __init__(self) -> None:
         self._waiting: list[Event | _Stream] = []
-        self._open: dict[tuple[str, ...], _Stream] = {}
-        self._news = Signal()
+        self._streams: dict[tuple[str, ...], _Stream] = {}
+        self._wakeup = Signal()
         self.is_closed = False
 
     def put(self, event: Event) -> None:
-        """Add an event; never blocks."""
+        """Add an event. Never blocks."""
         if self.is_closed:
             return
         if isinstance(event, Piece):
             self._join(event)
         else:
-            self._open.clear()
+            self._streams.clear()
             self._waiting.append(event)
-        self._news.set()
+        self._wakeup.set()
 
     def close(self) -> None:
-        """Accept no more events. What waits can still be read."""
+        """Accept no more events. Waiting events can still be read."""
         self.is_closed = True
-        self._news.set()
+        self._wakeup.set()
 
     async def batch(self) -> list[Event]:
-        """Wait for events, and return all that wait; none once the feed is closed and all were read."""
+        """Wait for events, and return all that wait. Return an empty list once the feed is closed and all were read."""
         while not self._waiting and not self.is_closed:
-            await self._news.wait()
+            await self._wakeup.wait()
         return self.take()
 
     def take(self) -> list[Event]:
-        """Return the events that wait."""
+        """Return the waiting events and remove them."""
         events = [e.event() if isinstance(e, _Stream) else e for e in self._waiting]
         self._waiting.clear()
-        self._open.clear()
+        self._streams.clear()
         return events
 
     def _join(self, event: Piece) -> None:
         key = (event.type, event.agent, str(event.iteration), event.id if isinstance(event, ToolProgress) else "")
         if not isinstance(event, ToolProgress):
-            # The order of a reply's text and thinking is kept.
-            self._open = {k: s for k, s in self._open.items() if k == key or isinstance(s.first, ToolProgress)}
-        stream = self._open.get(key)
+            # A piece of another kind ends the stream, so that a reply's text and thinking stay in order.
+            self._streams = {k: s for k, s in self._streams.items() if k == key or isinstance(s.first, ToolProgress)}
+        stream = self._streams.get(key)
         if stream is None:
-            stream = self._open[key] = _Stream(event)
+            stream = self._streams[key] = _Stream(event)
             self._waiting.append(stream)
         stream.add(event.text)
 
 
 class Broadcaster:
-    """The feeds and listeners of a chain. It holds no reference to a feed, so an unused one is freed."""
+    """The feeds and listeners of a chain. It references feeds weakly, so that an unused one is freed."""
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
-        """Not a ``WeakSet``: iterating over one costs more than all else that an event does."""
+        """A list, since iterating over a ``WeakSet`` would take most of the time of an event."""
         self._listeners: list[Listener] = []
         self._is_closed = False
-        self._raised: dict[int, Exception] = {}
-        """The first error of each listener, by their places."""
-        self._exit: BaseException | None = None
-        """What a listener raised to end the program."""
-        self._over = trio.Event()
+        self._errors: dict[int, Exception] = {}
+        """The first error of each listener, by the listener's index."""
+        self._exit_error: BaseException | None = None
+        """An exception such as ``SystemExit`` that a listener raised to end the program."""
+        self._ended = trio.Event()
 
     def feed(self, first: Event) -> Feed:
-        """Return a feed of ``first`` and all events from now on."""
+        """Return a new feed that starts with ``first`` and receives all events from now on."""
         feed = Feed()
         feed.put(first)
         if self._is_closed:
@@ -126,37 +127,38 @@ class Broadcaster:
 
     def emit(self, event: Event) -> None:
         """Emit an event to all feeds, then to all listeners."""
-        # Feeds first: what a listener submits comes after the event that made it do so.
-        for feed in self._held():
+        # Feeds first: the events of a line that a listener submits must follow this event.
+        for feed in self._live_feeds():
             feed.put(event)
         faults = []
         for place, listener in enumerate(self._listeners):
             try:
                 listener(event)
-            except Exception as error:  # noqa: BLE001 - it leaves by ``watch``, as all that listeners raise
-                if place not in self._raised:
-                    self._raised[place] = error
+            except Exception as error:  # noqa: BLE001 - ``watch`` raises all errors of listeners
+                if place not in self._errors:
+                    self._errors[place] = error
                     faults.append(f"a listener failed at {event.type}: {type(error).__name__}: {error}")
             except BaseException as error:  # noqa: BLE001
-                self._exit = error
-                self._over.set()
+                self._exit_error = error
+                self._ended.set()
         for fault in faults:
-            self.emit(Notice(message=fault))  # now, since the block may end long after
+            self.emit(Notice(message=fault))  # now, since the block may end much later
 
     async def watch(self) -> None:
-        """Wait for the close and raise what listeners raised, as a group; ``SystemExit`` and the like come at once."""
-        await self._over.wait()
-        if self._exit is not None:
-            raise self._exit
-        if self._raised:
-            raise ExceptionGroup("listeners failed", list(self._raised.values()))
+        """Wait for ``close`` and raise the listeners' errors as a group. Raise ``SystemExit`` and the like at once."""
+        await self._ended.wait()
+        if self._exit_error is not None:
+            raise self._exit_error
+        if self._errors:
+            raise ExceptionGroup("listeners failed", list(self._errors.values()))
 
     def close(self) -> None:
-        """Close all feeds, and those that are made later."""
+        """Close all feeds, and those that are created later."""
         self._is_closed = True
-        for feed in self._held():
+        for feed in self._live_feeds():
             feed.close()
-        self._over.set()
+        self._ended.set()
 
-    def _held(self) -> list[Feed]:
+    def _live_feeds(self) -> list[Feed]:
+        """Return the feeds that are still in use."""
         return [feed for reference in tuple(self._feeds) if (feed := reference()) is not None]

@@ -1,10 +1,10 @@
-"""Accepts lines: a line starts a run, waits for a safe point, stops a run, or is carried out at once.
+"""Routing of lines: a line starts a run, waits for a safe point, stops a run, or is carried out at once.
 
-Nothing here waits: all of it is decided in one step in trio's thread.
+Nothing here waits: each line is routed in one step in trio's thread.
 
 A line goes to the agent that it is addressed to. Without an address, todo lines and follow-ups go to the main agent,
-since the plan and the next run are the session's; the others go to the agent whose question is open, or else to the one
-that the tree names (``AgentTree.target``).
+since the plan and the next run belong to the session. Other lines go to the agent whose question is open, otherwise to
+the agent that the tree selects (``AgentTree.target``).
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from chain.text.wording import STOPPED_BY_RULE
 class Submitted:
     """The immediate result of a line.
 
-    ``started``: it is the query of a new run. ``queued``: it waits for a safe point (its receipt follows as an event).
-    ``stopping``: the run will end. ``handled``: done without a model, and ``message`` says what. ``refused``:
-    ``message`` says why, and the text is still the user's. ``local``: a slash command, for the front end.
-    ``returned``: it was accepted and cannot be done, ``message`` says why, and its receipt gives the text back.
-    ``answered``: it answers a question. ``nothing``: a blank line, or a stop when nothing runs.
+    ``started``: the line is the query of a new run. ``queued``: the line waits for a safe point (a receipt follows as
+    an event). ``stopping``: the run will end. ``handled``: code carried out the line, and ``message`` is the outcome.
+    ``refused``: the line was not accepted, and ``message`` is the reason. ``local``: the line is a slash command, for
+    the front end. ``returned``: the line was accepted but cannot be carried out; ``message`` is the reason, and the
+    receipt returns the text. ``answered``: the line answers a question. ``nothing``: a blank line, or a stop when
+    nothing runs.
     """
 
     what: Literal["started", "queued", "stopping", "handled", "refused", "returned", "local", "answered", "nothing"]
@@ -52,7 +53,7 @@ class Sent:
 
 
 class Intake:
-    """Accepts lines for the agents of a session."""
+    """The routing of lines to the agents of a session."""
 
     def __init__(self, session: SessionRuns, shared: Shared) -> None:
         self._session = session
@@ -61,7 +62,10 @@ class Intake:
         self._ledger = shared.ledger
 
     def target(self, sent: Sent) -> AgentNode:
-        """Return the agent that a line goes to now. Raise ``UserError`` if it is addressed to none at work."""
+        """Return the agent that a line goes to now.
+
+        Raise ``UserError`` if it is addressed to an agent that is not at work.
+        """
         if sent.to:
             return self._tree.named(sent.to)
         if sent.line.kind in ("todo", "follow-up"):
@@ -72,7 +76,7 @@ class Intake:
         return self._tree.target()
 
     def has_room(self, sent: Sent) -> bool:
-        """Return whether there is room for a line, and no run is about to stop."""
+        """Return whether a line would find room in its inbox, and no run is about to stop."""
         if self._session.active is None:
             return True
         try:
@@ -82,13 +86,13 @@ class Intake:
         return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
     def needs_no_room(self, sent: Sent) -> Literal["stop", "now"] | None:
-        """Return how the active run would accept a line although its inbox is full; ``None`` if it would not."""
+        """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it."""
         if self._session.active is None:
             return None
         line, is_overfull = sent.line, False
         with suppress(UserError):  # it needs no room to be refused
             node = self.target(sent)
-            line, is_overfull = self._by_rule(sent, node), node.inbox.is_overfull
+            line, is_overfull = self._apply_rules(sent, node), node.inbox.is_overfull
         if line.kind == "stop":
             return "stop"
         return "now" if line.urgency == "now" and not is_overfull else None
@@ -104,7 +108,7 @@ class Intake:
         return Submitted("refused", message=reason)
 
     def start(self, sent: Sent) -> Submitted:
-        """Start a run; none may be active."""
+        """Start a run with a line. No run may be active."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
         except (JournalError, UserError) as error:
@@ -113,7 +117,7 @@ class Intake:
         return Submitted("started", accepted.id)
 
     def carry_out(self, sent: Sent, status: str) -> Submitted:
-        """Carry out a line that needs no model, while no run is active; ``status`` is the answer to a status query."""
+        """Carry out a line that needs no model, while no run is active. ``status`` is the answer to a status query."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent))
         except (JournalError, UserError) as error:
@@ -124,7 +128,7 @@ class Intake:
         except PlanError as error:
             message = reason = str(error)
         except JournalError as error:
-            # The line was accepted, so it is returned and not refused.
+            # The line was accepted, so it can no longer be refused.
             self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
             return Submitted("returned", accepted.id, str(error))
         self._ledger.settle_done(accepted, reason)
@@ -136,12 +140,11 @@ class Intake:
             node = self.target(typed)
         except UserError as error:
             return self.refuse(typed, str(error))
-        sent = replace(typed, line=self._by_rule(typed, node))
+        sent = replace(typed, line=self._apply_rules(typed, node))
         line = sent.line
         if line.kind == "stop":
             # Without an address, the whole run is stopped.
-            stopped = node if typed.to else self._tree.main
-            return self._stop(stopped, sent, by_rule=typed.line.kind != "stop")
+            return self._stop(node if typed.to else self._tree.main, sent, by_rule=typed.line.kind != "stop")
         by_rule = line.urgency != typed.line.urgency
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
         if isinstance(put, str):
@@ -149,10 +152,11 @@ class Intake:
         node.apply_urgency([put])
         return Submitted("queued", put.id)
 
-    def _by_rule(self, sent: Sent, node: AgentNode) -> Line:
-        """Apply the rules of an agent's handler prompt, as they are now, to a line that interrupts it.
+    def _apply_rules(self, sent: Sent, node: AgentNode) -> Line:
+        """Apply the current rules of an agent's handler prompt to a line, and return the resulting line.
 
-        They are not applied to a line that will be refused, except for want of room: it may still be a stop.
+        The rules are not applied to a line that will be refused for another reason than a full inbox: a full inbox does
+        not refuse a stop.
         """
         if node.agent.spec.prompts.path is None or self._ledger.problem(sent.line, sent.id):
             return sent.line
@@ -182,7 +186,7 @@ class Intake:
     def _accept_at_once(
         self, sent: Sent, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
     ) -> Accepted:
-        """Accept a line that does not wait for a safe point."""
+        """Accept a line that does not wait for a safe point. Raise ``JournalError``."""
         at = node.iteration
         return self._ledger.accept(
             sent.line, node.name, id=sent.id, origin=sent.origin, effect=effect, iteration=at, by_rule=by_rule

@@ -1,7 +1,7 @@
-"""List the sessions in a folder, and find the session for a part of an id.
+"""The list of the sessions in a folder, and the search for a session by a part of its id.
 
-A summary file next to each journal caches what a list shows, so that a list reads only small files. It contains the
-size of its journal. When the journal has another size, the summary is computed again. ``redis`` stores the same
+A summary file next to each journal caches the data of the list, so that a list reads only small files. It contains the
+size of its journal. If the journal has another size, the summary is computed again. ``redis`` stores the same
 summaries.
 """
 
@@ -24,21 +24,22 @@ from chain.session.resume import read_back
 from chain.session.state import State
 
 SUFFIX = ".jsonl"
+"""The suffix of journals."""
 
 LEAST_END = 4
-"""The least characters of an id's end that identify a session: fewer would often match by mistake."""
+"""The least number of characters at an id's end that identify a session: fewer would often match by mistake."""
 
 MAX_FIRST_RECORD = 65_536
-"""Bytes that are read to check that a file is a journal: its first record fits in them."""
+"""The number of bytes that are read to check that a file is a journal: its first record fits in them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a list shows of one session.
+    """The data that a list shows of one session.
 
-    ``query`` is the first row of the first query, or of the first waiting line. ``open_lines`` are the ids of waiting
-    lines. ``changed`` is the time of the last record. ``tokens`` and ``cost_usd`` cover the finished runs. ``was_used``
-    is false for a session that has neither lines nor a draft.
+    ``changed`` is the time of the last record, in seconds since the epoch. ``query`` is the first row of the first
+    query, or of the first waiting line. ``open_lines`` are the ids of waiting lines. ``tokens`` and ``cost_usd`` are
+    the sums of the finished runs. ``was_used`` is false for a session that has neither lines nor a draft.
     """
 
     id: str
@@ -63,7 +64,7 @@ def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None
     found = []
     for path in _journals(folder):
         with suppress(OSError):
-            summary = _cached(path) or (_make(path) if _is_journal(path) else None)
+            summary = _read_cached(path) or (_compute_summary(path) if _is_journal(path) else None)
             if summary is not None:
                 found.append(summary)
     if workspace is not None:
@@ -75,7 +76,7 @@ def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None
 
 def summary_at(path: Path) -> Summary:
     """Return the summary of the session with this journal. Raise ``OSError``."""
-    return replace(_cached(path) or _make(path), is_open=is_open(path))
+    return replace(_read_cached(path) or _compute_summary(path), is_open=is_open(path))
 
 
 def summary_of(id: str, state: State) -> Summary:
@@ -102,7 +103,7 @@ def to_text(summary: Summary, at: str) -> str:
 
 
 def from_text(text: str | bytes, at: str) -> Summary | None:
-    """Return the summary in a text, or ``None`` if it describes another state than ``at`` or is damaged."""
+    """Return the summary in a text, or ``None`` if the text is damaged or describes another state than ``at``."""
     try:
         raw = json.loads(text)
         found: Summary | None = read_fields(Summary, raw) if isinstance(raw, dict) and raw.get("at") == at else None
@@ -127,7 +128,8 @@ def save_summary(journal: Path, state: State, size: int) -> Summary:
     return summary
 
 
-def _cached(journal: Path) -> Summary | None:
+def _read_cached(journal: Path) -> Summary | None:
+    """Return the summary from its file, or ``None`` if that is missing, damaged or out of date. Raise ``OSError``."""
     size = str(journal.stat().st_size)
     try:
         found = from_text(summary_path(journal).read_bytes(), size)
@@ -136,9 +138,10 @@ def _cached(journal: Path) -> Summary | None:
     return None if found is None else replace(found, id=journal.stem)
 
 
-def _make(journal: Path) -> Summary:
+def _compute_summary(journal: Path) -> Summary:
+    """Read a journal, and return its summary after writing it. Raise ``OSError``."""
     with journal.open("rb") as rows:
-        size = os.fstat(rows.fileno()).st_size  # before it is read: a running session may append meanwhile
+        size = os.fstat(rows.fileno()).st_size  # before reading: a running session may append meanwhile
         return save_summary(journal, read_back(rows).state, size)
 
 
@@ -149,19 +152,19 @@ def find_journal(folder: Path, id: str) -> Path:
 
 
 def one_of(ids: Iterable[str], id: str) -> str:
-    """Return the one of ``ids`` that begins with ``id``, or, if none does, that ends with it.
+    """Return the id that begins with ``id``, or, if none does, the one that ends with it.
 
-    Raise ``SessionError`` if there is none, or if there are several and none is equal to ``id``.
+    Raise ``SessionError`` if none matches, or if several match and none is equal to ``id``.
     """
     ids = sorted(ids)
     found = [each for each in ids if each.startswith(id)] if id else []
     if not found and len(id) >= LEAST_END:
         found = [each for each in ids if each.endswith(id)]
     if not found:
-        raise SessionError(f"there is no session {id!r:.60}; chain sessions list shows those that there are")
+        raise SessionError(f"there is no session {id!r:.60}; chain sessions list shows all sessions")
     if len(found) > 1 and id not in found:
-        named = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
-        raise SessionError(f"{id!r:.60} could be any of {len(found)} sessions: {named}; write more of the id")
+        first = ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")
+        raise SessionError(f"{id!r:.60} matches {len(found)} sessions: {first}; give more of the id")
     return id if id in found else found[0]
 
 
@@ -184,7 +187,10 @@ def is_open(path: Path) -> bool:
 
 
 def _journals(folder: Path) -> Iterator[Path]:
-    """Yield the regular files that are named like a journal, in no order. Opening any other file could block."""
+    """Yield the regular files that are named like a journal, in no particular order.
+
+    Opening other files could block.
+    """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with suppress(OSError):
@@ -193,7 +199,7 @@ def _journals(folder: Path) -> Iterator[Path]:
 
 
 def _is_journal(path: Path) -> bool:
-    """Return whether a file begins with records."""
+    """Return whether a file starts with a record."""
     try:
         with path.open("rb") as file:
             return any(Reading(file.read(MAX_FIRST_RECORD).splitlines(keepends=True)))

@@ -1,10 +1,10 @@
-"""Compares a journal with what the model would be told today. Pure: no tool, task or clock runs.
+"""Comparison of a journal with the requests that would be sent today. Pure: no tool, task or clock runs.
 
-It is one pass over the records. What was composed from prompts is composed again, by the functions that a run uses, and
-compared: the kind and urgency of lines, queries, delivered messages, the messages that bring the model back to its
+The comparison is one pass over the records. Texts that were composed from prompts are composed again, by the functions
+that a run uses, and compared: the kind and urgency of lines, queries, delivered messages, the messages that resume a
 task, and of each request the system prompt, the tools, the tail and the settings.
 
-What cannot be known is not compared, so that no difference is reported that does not exist.
+Unknown values are not compared, so that every reported difference is real.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from chain.text.wording import INTERRUPT_NOTE, MAIN, PROGRAM_ENDED, STOP_NOTE
 from chain.tools.registry import Registry
 
 _NOTES = frozenset({STOP_NOTE, INTERRUPT_NOTE, PROGRAM_ENDED})
-"""Messages that say how a run ended. They come from no prompt."""
+"""Messages about the end of a run. They come from no prompt."""
 
 _URGENCIES: dict[str, Urgency] = {each: each for each in get_args(Urgency)}
 
@@ -39,28 +39,28 @@ class Today(Protocol):
     """Today's configuration and prompts."""
 
     main: AgentSpec
-    """The main agent, without its whereabouts, instructions and the tools of servers."""
+    """The spec of the main agent, without its session context, instructions and the tools of servers."""
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
-        """Return an agent of a kind, without its whereabouts; ``None`` if there can be none today."""
+        """Return the spec of an agent, without its session context; ``None`` if its kind does not exist today."""
 
     def use_server_tools(self, offered: records.ServerTools) -> Registry:
         """Give new agents these tools of servers, and return all tools of the main agent."""
 
     def instructions(self, workspace: Path) -> str | None:
-        """Return the project's instructions for a workspace; ``None`` if there is no such folder here."""
+        """Return the project's instructions for a workspace; ``None`` if the folder does not exist here."""
 
 
 @dataclass(eq=False)
 class _Call:
-    """A model call with all its attempts: its tail, and the settings that were given up.
+    """A model call with all its attempts: its tail, and the settings that were dropped after a refusal.
 
-    Without ``knows_settings`` or ``knows_tools``, it is not on record which ones were given up. ``is_open``: the last
-    attempt has no end on record.
+    Without ``knows_settings`` or ``knows_tools``, the records do not say which ones were dropped. ``is_open``: the
+    last attempt has no recorded end.
     """
 
     tail: tuple[str, ...] = ()
-    given_up: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
     knows_settings: bool = True
     knows_tools: bool = True
     is_open: bool = False
@@ -68,10 +68,10 @@ class _Call:
 
 @dataclass(eq=False)
 class _Agent:
-    """What an agent would be told. ``spec`` is ``None`` if there can be no such agent today.
+    """The expected state of an agent. ``spec`` is ``None`` if its kind does not exist today.
 
     ``unanswered`` are the lines delivered since its last reply. ``is_after_reply``: its conversation ends with a reply
-    without tool calls. ``has_answered``: that reply is whole, and nothing came after it.
+    without tool calls. ``has_answered``: that reply is complete and still the last message.
     """
 
     spec: AgentSpec | None = None
@@ -84,12 +84,12 @@ class _Agent:
     sent: records.RequestSent | None = None
 
     def begin(self, query: str) -> None:
-        """Begin a run."""
+        """Reset the state for a new run."""
         self.query, self.expected, self.unanswered, self.has_answered = query, ReplyExpectation(), [], False
 
 
 class Replay:
-    """One pass over the records of a journal, which are to be whole from the first on."""
+    """One pass over the records of a journal. They must be complete, starting with the first."""
 
     def __init__(self, today: Today, entries: Sequence[Entry]) -> None:
         self._today = today
@@ -101,15 +101,15 @@ class Replay:
         self._instructions = ""
         # If the instructions changed during the session, the last ones are compared.
         read = [e.record for e in entries if isinstance(e.record, records.InstructionsRead)]
-        self._last_read = read[-1] if read else None
+        self._last_instructions = read[-1] if read else None
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """What is wrong with the records, in sentences."""
+        """Sentences about records that do not fit."""
         return self._state.complaints
 
     def first_difference(self) -> Difference | None:
-        """Return the first difference, ``None`` if there is none up to the first record that does not fit."""
+        """Return the first difference before the first record that does not fit; ``None`` if there is none."""
         for entry in self._entries:
             found = self._check(entry)
             if found is not None or self._state.misfits:
@@ -126,7 +126,7 @@ class Replay:
             return None
         match record:
             case records.Session():
-                self._open()
+                self._reset_agents()
             case records.InstructionsRead(text=text):
                 self._instructions = text
                 self._make_main()
@@ -137,10 +137,10 @@ class Replay:
             case records.Line() if is_new:
                 return self._check_line(record)
             case records.RunBegun(id=id):
-                lines = self._lines([id])
+                lines = self._parsed_lines([id])
                 self._agent(MAIN).begin(lines[0].message if lines else "")
             case records.AgentStarted():
-                self._start(record)
+                self._start_agent(record)
             case records.Message():
                 return self._check_message(record)
             case records.RequestSent():
@@ -162,8 +162,8 @@ class Replay:
             self._agents[name] = _Agent()
         return self._agents[name]
 
-    def _open(self) -> None:
-        """Begin anew, as the process that opens the session does."""
+    def _reset_agents(self) -> None:
+        """Reset all agents, as the process that opens the session does."""
         for name in self._state.agents:
             self._agent(name).begin("")
         self._make_main()
@@ -176,7 +176,8 @@ class Replay:
     def _whereabouts(self) -> str:
         return "" if self._state.session is None else self._state.session.whereabouts
 
-    def _start(self, record: records.AgentStarted) -> None:
+    def _start_agent(self, record: records.AgentStarted) -> None:
+        """Make today's spec of an agent that starts."""
         agent, parent = self._agent(record.name), self._agent(record.agent).spec
         agent.begin(record.task)
         made = None if parent is None else self._today.make(record.kind, record.name, parent, record.parent_id)
@@ -185,14 +186,14 @@ class Replay:
     # ----------------------------------------------------------------------------------------------------- comparing
 
     def _check_instructions(self, read: records.InstructionsRead) -> Difference | None:
-        """Compare the instructions that were read last. Programs that read none record none."""
+        """Compare the last instructions that the session read. Programs without instructions do not record any."""
         opened = self._state.session
-        if read is not self._last_read or not read.text or opened is None:
+        if read is not self._last_instructions or not read.text or opened is None:
             return None
         text = self._today.instructions(Path(opened.workspace))
         if text is None or text == read.text:
             return None
-        return Difference(MAIN, 0, "the project instructions are others", read.text.splitlines(), text.splitlines())
+        return Difference(MAIN, 0, "the project instructions are different", read.text.splitlines(), text.splitlines())
 
     def _check_line(self, line: records.Line) -> Difference | None:
         """Compare the kind and urgency of a line with those that today's rules give it."""
@@ -204,7 +205,7 @@ class Replay:
         if line.effect == "waits" or line.kind == "stop":
             names = [line.agent]
             if line.kind == "stop" and line.agent == MAIN:
-                # A stop without an address is for the main agent, but the rules were those of an agent at work.
+                # A stop without an address goes to the main agent, but the rules of an agent at work were applied.
                 names += [agent.name for agent in self._state.children if agent.is_at_work]
             specs = [spec for name in names if (spec := self._agent(name).spec) is not None]
             found = [spec.prompts.apply_rules(typed)[0] for spec in specs]
@@ -213,6 +214,7 @@ class Replay:
         return line_difference(line, replace(line, kind=found[0].kind, urgency=found[0].urgency))
 
     def _check_message(self, record: records.Message) -> Difference | None:
+        """Compare a message that was composed from a prompt."""
         agent, message = self._agent(record.agent), record.message
         was_after_reply, had_answered = agent.is_after_reply, agent.has_answered
         agent.is_after_reply = message.role == "assistant" and not message.calls
@@ -223,18 +225,18 @@ class Replay:
         elif message.results:
             agent.expected = agent.expected.after_reply()
         elif record.point is not None:
-            lines = self._lines(record.line_ids)
+            lines = self._parsed_lines(record.line_ids)
             if record.point == Point.START:
-                return self._compared(record, agent.query) if lines else None
+                return self._compare_text(record, agent.query) if lines else None
             if lines and agent.spec is not None:
-                return self._compared(record, self._deliver(record, agent, lines, is_after_reply=was_after_reply))
+                return self._compare_text(record, self._deliver(record, agent, lines, is_after_reply=was_after_reply))
         elif had_answered and message.text not in _NOTES:
             resume, agent.expected = agent.expected.resume, agent.expected.after_reply()
-            return self._compared(record, resume) if agent.spec is not None else None
+            return self._compare_text(record, resume) if agent.spec is not None else None
         return None
 
-    def _compared(self, record: records.Message, today: str | None) -> Difference | None:
-        """Compare the text of a message, without attached files; ``None``: it would not be sent."""
+    def _compare_text(self, record: records.Message, today: str | None) -> Difference | None:
+        """Compare the text of a message, without attached files, with ``today``; ``None``: no message would be sent."""
         first = record.message.blocks[0]
         recorded = first.text if isinstance(first, Text) else ""
         if recorded == today:
@@ -242,24 +244,24 @@ class Replay:
         sent = self._agent(record.agent).sent
         at = record.iteration or (0 if sent is None or record.point == Point.START else sent.iteration)
         rows = NOTHING if today is None else today.splitlines()
-        return Difference(record.agent, at, "what the model is told is another", recorded.splitlines(), rows)
+        return Difference(record.agent, at, "the message to the model is different", recorded.splitlines(), rows)
 
-    def _lines(self, ids: Sequence[str]) -> list[Line]:
-        """Return the parsed lines with these ids; none if the record of one is missing."""
+    def _parsed_lines(self, ids: Sequence[str]) -> list[Line]:
+        """Return the parsed lines with these ids; an empty list if the record of one is missing."""
         known = self._state.lines.on_record
         return [known[id].line for id in ids] if all(id in known for id in ids) else []
 
     def _deliver(self, record: records.Message, agent: _Agent, lines: Sequence[Line], *, is_after_reply: bool) -> str:
-        """Return the message that today's handler prompt composes from lines, and note what it expects of the reply."""
+        """Return the message that today's handler prompt composes from lines. Update the expectation of the reply."""
         assert agent.spec is not None
         assert record.point is not None
         prompt, _ = agent.spec.prompts.current()
         outcomes = record.outcomes or [""] * len(lines)
         arrivals = [Arrival(line) for line in lines]
         if prompt.todo_direct:
-            arrivals = [self._carried_out(line, outcome) for line, outcome in zip(lines, outcomes, strict=False)]
-        at, left, skipped = record.iteration, record.remaining, record.skipped
-        situation = Situation(at, record.point, left, skipped, record.agent, agent.query)
+            arrivals = [self._arrival_of(line, outcome) for line, outcome in zip(lines, outcomes, strict=False)]
+        at, remaining, skipped = record.iteration, record.remaining, record.skipped
+        situation = Situation(at, record.point, remaining, skipped, record.agent, agent.query)
         composed = compose(prompt, arrivals, situation, agent.unanswered)
         agent.unanswered += arrivals
         agent.expected = expectation_after(
@@ -272,14 +274,14 @@ class Replay:
         )
         return composed.text
 
-    def _carried_out(self, line: Line, outcome: str) -> Arrival:
-        """Return a line with its recorded outcome, or with today's for a plan command that was left to the model."""
+    def _arrival_of(self, line: Line, outcome: str) -> Arrival:
+        """Return a line with its recorded outcome, or with today's if the plan command was left to the model."""
         if line.command is not None and not outcome:
             outcome = outcome_of(line.command, self._state.plan.tasks)
         return Arrival(line, outcome)
 
     def _begin_request(self, record: records.RequestSent) -> None:
-        """Compose the tail of a request before the state counts its news of the plan as known."""
+        """Compose the tail of a request before the state marks the plan as known to the model."""
         agent = self._agent(record.agent)
         if record.attempt == 1:
             agent.call = _Call()
@@ -290,6 +292,7 @@ class Replay:
             agent.call.knows_settings = agent.call.knows_tools = False
 
     def _check_request(self, record: records.RequestSent) -> Difference | None:
+        """Compare the system prompt, the tools, the tail and the settings of a request."""
         agent = self._agent(record.agent)
         call, spec, agent.sent = agent.call, agent.spec, record
         call.is_open = True
@@ -301,25 +304,26 @@ class Replay:
         if not record.compacts:
             today = replace(today, tail=call.tail)
             if call.knows_settings:
-                today = replace(today, overrides=agent.expected.overrides.without(*call.given_up))
+                today = replace(today, overrides=agent.expected.overrides.without(*call.dropped))
         return None if today == record else request_difference(record, today)
 
-    def _tools_digest(self, spec: AgentSpec, left_out: Set[str]) -> str:
-        key = id(spec.registry), frozenset(left_out)
+    def _tools_digest(self, spec: AgentSpec, omitted: Set[str]) -> str:
+        key = id(spec.registry), frozenset(omitted)
         if key not in self._digests:
-            self._digests[key] = text_digest(tools_text(spec.offered_tools(left_out)))
+            self._digests[key] = text_digest(tools_text(spec.offered_tools(omitted)))
         return self._digests[key]
 
     def _end_request(self, record: records.RequestEnded) -> None:
+        """Note the settings that the next attempt drops."""
         agent = self._agent(record.agent)
         call, sent = agent.call, agent.sent
         call.is_open = False
-        call.given_up += record.parameters
+        call.dropped += record.parameters
         if record.refused:
             call.knows_tools = False
         is_cut_off = record.stop_reason == "max_tokens"
         if is_cut_off and sent is not None and sent.overrides.max_tokens is not None:
-            call.given_up += ("max_tokens",)
+            call.dropped += ("max_tokens",)
 
     def _check_end(self, name: str, status: Status, iterations: int) -> Difference | None:
         """Compare whether the run ends here, or the model would be asked to resume its task."""
@@ -330,4 +334,4 @@ class Replay:
             return None
         if spec.limits.max_tokens is not None or spec.limits.max_cost_usd is not None:
             return None  # the budget may not have left another call
-        return Difference(name, iterations, "the run goes on", NOTHING, resume.splitlines())
+        return Difference(name, iterations, "the run continues", NOTHING, resume.splitlines())

@@ -1,13 +1,13 @@
-"""Resumes a session whose process has ended.
+"""Resuming of a session whose process has ended.
 
-Its state is read from its journal (``state``). Then the records that a crash left out are written in the order in which
-the program would have written them; after another crash the rest is written the next time::
+The state is read from the journal (``state``). Then the records that a crash prevented are written, in the order in
+which the program would have written them. After another crash the rest is written the next time::
 
     open questions        withdrawn
     each agent at work    its open calls answered, the note that the program ended, its end; the deepest first
     the main agent        the same
-    each line             its receipt, if it is in the conversation, or done, or the user had ended the run; else it
-                          waits in the main agent's inbox
+    each line             its receipt, if the line was delivered or carried out, or the user had ended the run;
+                          otherwise it waits in the main agent's inbox
     the run               its result
     the session           that it was resumed
 """
@@ -39,14 +39,14 @@ from chain.text.wording import MAIN, PROGRAM_ENDED, counted
 from chain.version import VERSION
 
 MAX_PAST = 1_000
-"""The latest events that are shown again; ``chain sessions show`` has all."""
+"""The number of latest events that are shown again; ``chain sessions show`` shows all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """A journal that was read: the state after it, its latest events, what is wrong with it, its last ``seq``.
+    """The result of reading a journal: the state, the latest events, sentences about faults, and the last ``seq``.
 
-    ``past`` holds up to one event more than is shown again, so that one knows of earlier ones.
+    ``past`` contains one event more than is shown again if there are earlier ones.
     """
 
     state: RestoredState
@@ -57,13 +57,13 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What front ends show of a session that was resumed.
+    """The data that front ends show of a resumed session.
 
-    ``past`` are its latest events, and ``has_earlier`` says whether there were more; ``made_up`` are those of the
-    records that a crash had left out. ``changes`` are sentences: what is wrong with the journal, and what is different
-    now. ``returned`` are lines that a refusal, or a run that the user ended, gave back to an editor that the crash
-    closed. ``was_cut``: the last run ended with its process, and the user did not want it to end. ``draft`` is the text
-    that was in the editor.
+    ``past`` are its latest events, and ``has_earlier`` says whether there were more. ``made_up`` are the events of the
+    records that a crash prevented. ``changes`` are sentences about faults of the journal and about differences to the
+    earlier configuration. ``returned`` are lines that a refusal, or the end of a run by the user, returned to an editor
+    that the crash closed. ``was_cut``: the last run ended with its process, and the user had not ended it. ``draft`` is
+    the text that was in the editor.
     """
 
     past: Sequence[events.Event]
@@ -76,7 +76,7 @@ class Resumed:
 
 
 def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> ReadBack:
-    """Read a journal, with its images if ``kept`` reads them."""
+    """Read a journal and return the result. ``kept`` reads the content of images; without it images have no content."""
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
@@ -85,24 +85,24 @@ def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> Read
 
 
 def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
-    """Return an entry with the content of its images. Those that are gone have none."""
+    """Return an entry with the content of its images. A deleted image stays without content."""
 
-    def found(image: Image) -> Image:
+    def load(image: Image) -> Image:
         content = kept(image.digest)
         return image if content is None else replace(image, data=b64encode(content).decode(), size=len(content))
 
     match entry.record:
         case (records.Line(images=images) | records.ToolFinished(images=images)) as record if images:
-            return replace(entry, record=replace(record, images=tuple(map(found, images))))
+            return replace(entry, record=replace(record, images=tuple(map(load, images))))
         case records.Message(message=message) as record if message.images:
-            blocks = tuple(with_images(block, found) for block in message.blocks)
+            blocks = tuple(with_images(block, load) for block in message.blocks)
             return replace(entry, record=replace(record, message=replace(message, blocks=blocks)))
         case _:
             return entry
 
 
 class Resuming:
-    """Writes the records that a crash left out, before any task of the chain runs."""
+    """The writer of the records that a crash prevented. It runs before any task of the chain."""
 
     def __init__(self, read: ReadBack, session: SessionRuns, children: Children, shared: Shared) -> None:
         self._read = read
@@ -119,24 +119,24 @@ class Resuming:
         state = self._state
         changed = [*changes(self._read, self._session), *self._lost_agents()]
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
-        self._shared.journal.connect(self._tell, emit=lambda event: None)
-        returned = self._write()
+        self._shared.journal.connect(self._apply, emit=lambda event: None)
+        returned = self._write_missing()
         self._read.past.extend(state.undone())
-        # Receipts of these records are among the past events, not in the next result.
+        # The receipts of these records are among the past events, so the next result must not list them.
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)
         has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
         return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, made_up, state.draft)
 
-    def _tell(self, entry: Entry) -> Sequence[events.Event]:
-        """Apply a missing record; its events are shown with the past."""
-        told = self._state.read(entry)
-        self._read.past.extend(told)
-        self._made_up.extend(told)
-        return told
+    def _apply(self, entry: Entry) -> Sequence[events.Event]:
+        """Apply a missing record, and add its events to the past ones."""
+        recorded = self._state.read(entry)
+        self._read.past.extend(recorded)
+        self._made_up.extend(recorded)
+        return recorded
 
-    def _write(self) -> Sequence[Accepted]:
-        """Write the missing records, and return the lines that are given back to the user."""
+    def _write_missing(self) -> Sequence[Accepted]:
+        """Write the missing records, and return the lines that are returned to the user."""
         state, journal = self._state, self._shared.journal
         was_running, was_ended, withdrawn = state.is_running, state.was_ended, tuple(state.withdrawn)
         for question in tuple(state.asked.open.values()):
@@ -151,7 +151,7 @@ class Resuming:
         if was_running and not state.only_compacts:
             self._session.executor.end_here()
         else:
-            self._session.executor.catch_up()  # calls that a full disk has left open
+            self._session.executor.catch_up()  # a full disk may have left calls open
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]
         self._readdress()
         if was_running:
@@ -160,7 +160,7 @@ class Resuming:
         return returned
 
     def _settle(self, accepted: Accepted, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
-        """Write the missing receipts of a line. Return whether it is given back to the user."""
+        """Write the missing receipts of a line. Return whether the line is returned to the user."""
         ledger, state = self._shared.ledger, self._state
         accepted.since = trio.current_time() - accepted.waited_s(time.time())
         if accepted.state == "queued" and accepted.entered is not None:
@@ -177,27 +177,28 @@ class Resuming:
         return accepted.state == "returned" and state.is_running and accepted.on_record in withdrawn
 
     def _readdress(self) -> None:
-        """Queue lines for other agents, and lines that were to act at once, for the main agent, in their order."""
+        """Move lines of other agents, and lines that were to act at once, to the main agent's inbox, in their order."""
         lines = self._state.lines
-        left = sorted((*lines.waiting, *lines.undone()), key=attrgetter("number"))
-        for place, accepted in enumerate(left, 1):
+        waiting = sorted((*lines.waiting, *lines.undone()), key=attrgetter("number"))
+        for place, accepted in enumerate(waiting, 1):
             if accepted.agent != MAIN:
                 self._shared.ledger.readdress(accepted, MAIN, waiting=place, urgency="next")
 
     def _lost_agents(self) -> Iterable[str]:
+        """Yield sentences about agents whose kind no longer exists."""
         for kind, why in self._lost_kinds.items():
             lost = counted(sum(agent.kind == kind for agent in self._state.children), "agent")
             yield f"{lost} of the kind {kind} can no longer be asked: {why}."
 
     def _agents_to_keep(self) -> Sequence[AgentState]:
         """Return the agents that were at work, and the latest of the others, up to the limit."""
-        there = [agent for agent in self._state.children if agent.kind not in self._lost_kinds]
-        kept = len(there) - self._children.bounds.max_kept
-        return [agent for n, agent in enumerate(there) if agent.is_at_work or n >= kept]
+        agents = [agent for agent in self._state.children if agent.kind not in self._lost_kinds]
+        excess = len(agents) - self._children.bounds.max_kept
+        return [agent for n, agent in enumerate(agents) if agent.is_at_work or n >= excess]
 
 
 def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) -> None:
-    """Write the record of a session that is opened or resumed. Raise ``JournalError``."""
+    """Write the record that a session was opened or resumed. Raise ``JournalError``."""
     spec, journal = session.spec, shared.journal
     tools = tuple(tool.name for tool in spec.registry)
     workspace = str(shared.workspace)
@@ -205,19 +206,21 @@ def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) ->
 
 
 def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
-    """Return sentences: what is wrong with a session that is resumed, and what is different now."""
+    """Return sentences about faults of a resumed session and about differences to its earlier configuration."""
     known, spec, before = read.state, session.spec, read.state.session
     found = list(read.complaints)
-    if before is not None and _number(before.version) > _number(VERSION):
-        found.append(f"The session was last written by chain {before.version}; what {VERSION} does not know is kept.")
+    if before is not None and _version_key(before.version) > _version_key(VERSION):
+        found.append(
+            f"The session was last written by chain {before.version}; records unknown to {VERSION} are preserved."
+        )
     if known.model and known.model != spec.model.name:
         found.append(f"{known.model} answered before; now {spec.model.name} does.")
     if before is not None and before.tools:
         now = {tool.name for tool in spec.registry}
-        if gone := [name for name in before.tools if name not in now]:
-            found.append(f"Tools that are no longer there: {', '.join(gone)}.")
-        if new := sorted(now.difference(before.tools)):
-            found.append(f"Tools that were not there before: {', '.join(new)}.")
+        if removed := [name for name in before.tools if name not in now]:
+            found.append(f"Tools removed since then: {', '.join(removed)}.")
+        if added := sorted(now.difference(before.tools)):
+            found.append(f"Tools added since then: {', '.join(added)}.")
     if known.is_running:
         calls = [known.main, *(agent for agent in known.children if agent.is_at_work)]
         ran = sum(
@@ -230,5 +233,6 @@ def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
     return found
 
 
-def _number(version: str) -> tuple[int, ...]:
+def _version_key(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, to be compared."""
     return tuple(int(part) for part in version[:100].split(".") if part.isascii() and part.isdecimal())

@@ -1,7 +1,7 @@
 """The runs of a session, one after the other.
 
-A run is active from the step in which a line starts it to the step that ends it. Both are synchronous, so at any time
-either a run is active or the next line starts one.
+A run is active from the step in which a line starts it to the step that ends it. Both steps are synchronous, so at any
+time either a run is active or the next line starts one.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from chain.session.state import State
 from chain.tools.registry import Registry
 
 CLOSE_S = 1.0
-"""Seconds that closing a model may take."""
+"""The limit, in seconds, for closing a model."""
 
 ReadInstructions: TypeAlias = Callable[[records.InstructionsRead], Awaitable[records.InstructionsRead]]
-"""Reads the project's instructions, given those that were read last."""
+"""Reads the project's instructions. The argument is the result of the last read."""
 
 
 async def no_instructions(latest: records.InstructionsRead) -> records.InstructionsRead:
-    """Return none."""
+    """Return empty instructions."""
     return records.InstructionsRead()
 
 
 @dataclass(frozen=True, slots=True)
 class ServerToolSource:
-    """Functions that list the tools that servers offer now, and make the main agent's registry with them."""
+    """Functions that list the tools that servers offer now, and make the main agent's registry with these tools."""
 
     offer: Callable[[], Awaitable[records.ServerTools]]
     registry: Callable[[records.ServerTools], Registry]
@@ -55,7 +55,7 @@ class SessionRuns:
     """The runs of the main agent.
 
     ``interactive``: a person types the lines. They can start a run with waiting lines, and a refused line is still in
-    their editor, so it is no failure. When a run begins, ``reads`` reads the project's instructions, and
+    their editor, so it is not a failure. When a run begins, ``reads`` reads the project's instructions, and
     ``server_tools`` lists the tools of servers.
     """
 
@@ -71,13 +71,13 @@ class SessionRuns:
         server_tools: ServerToolSource | None,
     ) -> None:
         self.is_closing = False
-        """Whether no line is accepted any more."""
+        """Whether all lines are refused because the session closes."""
         self.last_status: events.Status | None = None
-        """The status of the last run that ended."""
+        """The status of the last finished run, or ``None``."""
         self.state = state
         self.spec = tree.main.agent.spec
         """The spec of the next run."""
-        self._reads = reads
+        self._load_instructions = reads
         self._server_tools = server_tools
         self.tree = tree
         self.children = children
@@ -92,57 +92,58 @@ class SessionRuns:
         """Set when a run has begun or ended, and when no run begins any more."""
         self._is_ending = False
         self._leaves_lines = False
-        """Whether the program ends, so that waiting lines stay queued for when the session is resumed."""
+        """Whether the program ends, so that waiting lines stay queued until the session is resumed."""
         shared.plan.record = self._record_plan_change
 
-    # ------------------------------------------------------------------------------------------- one after the other
+    # -------------------------------------------------------------------------------------------- sequence of runs
 
     @property
     def active(self) -> Run | None:
-        """The active run."""
+        """The active run, or ``None``."""
         return self.tree.main.run
 
     def begin(self, query: Accepted) -> None:
-        """Begin a run with this query; none may be active."""
-        self._begin(self._new_run(query))
+        """Begin a run with this query. No run may be active."""
+        self._activate(self._new_run(query))
 
     def begin_waiting(self) -> bool:
-        """Begin a run with the waiting lines, if none is active and there are any. Return whether it was begun."""
+        """Begin a run with the waiting lines, if no run is active and lines wait. Return whether a run was begun."""
         run = None if self.active is not None or self.is_closing else self._run_of_waiting()
         if run is not None:
-            self._begin(run)
+            self._activate(run)
         return run is not None
 
-    def _begin(self, run: Run) -> None:
+    def _activate(self, run: Run) -> None:
+        """Make a run the active one, and record its start."""
         self.tree.main.run = run
         self._changed.set()
         if not self._is_ending:
-            self._announce(run)
+            self._record_start(run)
 
     def compact(self, focus: str = "") -> None:
-        """Compact the main agent's conversation at the next safe point of the active run, or else in a run of its own.
+        """Compact the main agent's conversation at the next safe point of the active run, or in a run of its own.
 
-        ``focus`` is what matters most. The outcome is a ``compaction`` event, and the result of the run of its own.
-        Raise ``UserError`` if there is nothing to compact, or ``JournalError``.
+        ``focus`` is what matters most to the user. The outcome is a ``compaction`` event, and the result of the run of
+        its own. Raise ``UserError`` if there is nothing to compact, or ``JournalError``.
         """
         if self.is_closing:
             raise UserError("the chain is closing")
         if not self.tree.main.agent.conversation.messages:
             raise UserError("there is no conversation yet")
         focus = " ".join(focus.split())
-        told = self._journal.record(records.CompactionAsked(self.spec.name, focus))
-        self._journal.in_order(told.emit)
+        recorded = self._journal.record(records.CompactionAsked(self.spec.name, focus))
+        self._journal.in_order(recorded.emit)
         if self.active is not None:
             self.active.focus = focus
             return
-        self._begin(self._run_of_compaction(focus))
+        self._activate(self._run_of_compaction(focus))
 
     def interrupt(self) -> bool:
-        """Cancel the work in hand, and withdraw open questions. Return whether a run is active."""
+        """Cancel the active work and withdraw open questions. Return whether a run is active."""
         return self._interrupt("user")
 
     def leave(self) -> None:
-        """Accept no more lines, and interrupt as the program ends: waiting lines stay queued."""
+        """Accept no more lines, and interrupt the run because the program ends. Waiting lines stay queued."""
         if not self._leaves_lines:
             self.is_closing = self._leaves_lines = True
             self._interrupt("exit")
@@ -171,7 +172,7 @@ class SessionRuns:
         finally:
             self.is_closing = True
             if self.active is not None:
-                # After a bug, the waiting lines are still given back.
+                # Return the waiting lines even after a bug.
                 self._end(self.active, Outcome("error", "The program ended in the middle of the run."))
 
     async def wait_idle(self) -> None:
@@ -185,49 +186,52 @@ class SessionRuns:
             if self.active is None:
                 return
 
-    def _announce(self, run: Run) -> None:
+    def _record_start(self, run: Run) -> None:
+        """Record and emit the start of a run."""
         begun = records.RunBegun("" if run.query is None else run.query.on_record, run.only_compacts)
         # The run fails by itself if the disk is still full at its first message.
         self._journal.in_order(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        """Settle the lines of a run that ended, and begin the next run if lines ask for it; all in one step.
+        """Settle the lines of a run that ended, and begin the next run if lines ask for it.
+
+        One step without an ``await``.
 
         The next run is decided before anything is emitted, since a listener may submit a line at once.
         """
         follows = self.interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
-        can_go_on = not self.is_closing and self._journal.failure is None
-        kept = can_go_on and keeps_lines(outcome.status, run_follows=follows)
-        if not kept:
+        can_continue = not self.is_closing and self._journal.failure is None
+        keeps = can_continue and keeps_lines(outcome.status, run_follows=follows)
+        if not keeps:
             self._inbox.drain_all()
-        left = () if kept else self._inbox.everything()
+        leftover = () if keeps else self._inbox.everything()
         self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting()
-        if run.focus is not None and can_go_on and outcome.status in ("done", "max_iterations", "truncated"):
+        if run.focus is not None and can_continue and outcome.status in ("done", "max_iterations", "truncated"):
             # The compaction was asked for when no iteration was left.
             self.tree.main.run = self.tree.main.run or self._run_of_compaction(run.focus)
             self.tree.main.run.focus = run.focus
-        # A listener may start the next run when it receives the result. That run is announced after this step.
+        # A listener of the result may start the next run. The start is recorded after this step.
         self._is_ending = True
-        self._settle(run, outcome, (*run.undelivered, *left))
+        self._settle(run, outcome, (*run.undelivered, *leftover))
         self._is_ending = False
         self._inbox.room.set()
         self._changed.set()
         if self.active is not None:
-            self._announce(self.active)
+            self._record_start(self.active)
 
-    # ------------------------------------------------------------------------------------------- what it came to
+    # ------------------------------------------------------------------------------------------- the end of a run
 
     def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
-        """Return the exit code of the process so far; ``terminated``: by SIGTERM."""
+        """Return the exit code of the process so far. ``terminated``: by SIGTERM."""
         ledger = self._shared.ledger
-        left = ledger.returned + ledger.unsent + (0 if self.interactive else ledger.refused)
-        codes = {LINES_LEFT: left, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
-        return exit_code([*self._codes, *(code for code, holds in codes.items() if holds)])
+        undelivered = ledger.returned + ledger.unsent + (0 if self.interactive else ledger.refused)
+        codes = {LINES_LEFT: undelivered, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
+        return exit_code([*self._codes, *(code for code, applies in codes.items() if applies)])
 
-    def _settle(self, run: Run, outcome: Outcome, left: Sequence[Accepted]) -> None:
-        """Give back the lines that are left, record and emit the result of the run; all in one step."""
-        for accepted in sorted(left, key=lambda accepted: accepted.number):
+    def _settle(self, run: Run, outcome: Outcome, leftover: Sequence[Accepted]) -> None:
+        """Settle the leftover lines, and record and emit the result of the run. One step without an ``await``."""
+        for accepted in sorted(leftover, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
             if self._leaves_lines and not was_done:
                 accepted.is_leaving = False
@@ -237,12 +241,12 @@ class SessionRuns:
             self._shared.ledger.settle(accepted, state, iteration=run.iteration, reason=reason)
         self.last_status = outcome.status
         self._codes.add(EXIT_CODES[outcome.status])
-        told = self._journal.record_if_possible(
+        recorded = self._journal.record_if_possible(
             records.Result(
                 outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached, short=outcome.short
             )
         )
-        (ended,) = told.events
+        (ended,) = recorded.events
         assert isinstance(ended, events.Result)
         settled = self._shared.ledger.settled()
         result = replace(
@@ -254,13 +258,13 @@ class SessionRuns:
         )
         self._journal.in_order(lambda: self._shared.emit(result))
 
-    # ------------------------------------------------------------------------------------------- with what it is made
+    # ------------------------------------------------------------------------------- instructions, tools and model
 
     async def read_instructions(self) -> None:
-        """Read the project's instructions again; between two runs. Raise ``JournalError``, and nothing has changed."""
-        read = await self._reads(self.state.instructions)
+        """Read the project's instructions again, between two runs. Raise ``JournalError``, and change nothing then."""
+        read = await self._load_instructions(self.state.instructions)
         if read != self.state.instructions:
-            self._use(read)
+            self._record_and_use(read)
 
     async def _prepare(self, run: Run) -> None:
         """Read the instructions and list the server tools for a run, unless the user ends it meanwhile."""
@@ -271,29 +275,30 @@ class SessionRuns:
                 if self._server_tools is not None:
                     offered = await self._server_tools.offer()
                     if offered != self.state.server_tools:
-                        self._use(offered)
+                        self._record_and_use(offered)
 
-    def _use(self, read: records.InstructionsRead | records.ServerTools) -> None:
-        told = self._journal.record(read)
+    def _record_and_use(self, read: records.InstructionsRead | records.ServerTools) -> None:
+        """Record new instructions or server tools, and use them in the run that begins."""
+        recorded = self._journal.record(read)
         self.use_context()
-        self._journal.in_order(told.emit)
+        self._journal.in_order(recorded.emit)
 
     def use_context(self) -> None:
-        """Give the main agent the instructions and server tools of the state; no run has taken its first step."""
-        changed = partial(replace, instructions=self.state.instructions.text)
+        """Give the main agent the instructions and server tools of the state. No run may have taken its first step."""
+        with_context = partial(replace, instructions=self.state.instructions.text)
         if self._server_tools is not None:
-            changed = partial(changed, registry=self._server_tools.registry(self.state.server_tools))
+            with_context = partial(with_context, registry=self._server_tools.registry(self.state.server_tools))
         agent = self.tree.main.agent
-        # The spec of this run and that of the next, which may have another model.
-        agent.spec, self.spec = changed(agent.spec), changed(self.spec)
+        # The specs of this run and of the next one, which may have another model.
+        agent.spec, self.spec = with_context(agent.spec), with_context(self.spec)
         self.executor.use_spec()
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
-        """Ask another model from the next run on. Raise ``UserError`` or ``JournalError``, and nothing has changed."""
+        """Use another model from the next run on. Raise ``UserError`` or ``JournalError``, and change nothing then."""
         if self.is_closing:
             raise UserError("the chain is closing")
         self._journal.record(records.Model(model.name))
-        self._models = [*(held for held in self._models if held is not model), model]
+        self._models = [*(each for each in self._models if each is not model), model]
         limits = self.spec.limits
         if retries is not None:
             limits = replace(limits, retries=retries)
@@ -302,7 +307,7 @@ class SessionRuns:
             self.tree.main.agent.spec = self.spec
 
     def _record_plan_change(self, change: PlanChange) -> None:
-        """Record and emit a change of the plan. Raise ``JournalError``, and the plan is as it was."""
+        """Record and emit a change of the plan. Raise ``JournalError``, and leave the plan unchanged then."""
         self._journal.in_order(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
@@ -322,9 +327,9 @@ class SessionRuns:
             await close_models(models)
 
     def _run_of_waiting(self) -> Run | None:
-        """Return a run for the waiting lines, if there are any. Its query is the oldest follow-up, if there is one.
+        """Return a run for the waiting lines, or ``None``. Its query is the oldest follow-up, if there is one.
 
-        The other lines enter before the first call, except later follow-ups.
+        The other lines except later follow-ups enter before the first call.
         """
         query = self._inbox.next_follow_up()
         return self._new_run(query) if query is not None or len(self._inbox) else None

@@ -1,4 +1,4 @@
-"""The lines of a session, as front ends see them."""
+"""The lines of a session, as front ends use them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chain.session.intake import Intake, Sent, Submitted
 
 
 class SessionLines:
-    """The waiting lines of a session and their receipts, and what would become of a line that is not sent yet."""
+    """The waiting lines of a session, their receipts, and the routing of lines that are not sent yet."""
 
     def __init__(self, intake: Intake, tree: AgentTree, ledger: Ledger) -> None:
         self._intake = intake
@@ -32,7 +32,7 @@ class SessionLines:
         return self._ledger.receipts
 
     def settled(self) -> Settled:
-        """Return the receipts of the lines settled since the last result, or since this was last called."""
+        """Return the receipts of the lines settled since the last result, or since the last call."""
         return self._ledger.settled()
 
     def find(self, id: str) -> Accepted:
@@ -40,43 +40,44 @@ class SessionLines:
         return find_waiting_line(self.waiting, id)
 
     def last_waiting(self, origin: Origin = "prompt") -> str | None:
-        """Return the id of the latest line of this origin that ``drop`` would still remove."""
+        """Return the id of the latest line of this origin that ``drop`` can still remove, or ``None``."""
         return self._tree.last_waiting(origin)
 
     def drop(self, id: str, reason: str = "") -> str:
-        """Remove a waiting line, ignoring the case of its id, and return it as it was typed.
+        """Drop a waiting line, ignoring the case of its id, and return its text.
 
-        Raise ``UserError`` if no such line waits, or if a running tool has acted on it already.
+        Raise ``UserError`` if no such line waits, or if a running tool has acted on it.
         """
         return self._tree.drop(id, reason).line.text
 
     def target(self, text: str = "", *, to: str = "") -> str:
-        """Return the agent that a line would go to now. Raise ``UserError`` for an agent that is not at work."""
+        """Return the name of the agent that a line would go to now. Raise ``UserError`` if the agent is not at work."""
         return self._intake.target(Sent(parse_line(text), to=to)).name
 
     def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
-        """Return whether there is room for a line, and no run is about to stop."""
+        """Return whether a line would find room in its inbox, and no run is about to stop."""
         return self._intake.has_room(Sent(parse_line(text, urgency=urgency, local=local), to=to))
 
     def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:
-        """Return how the active run would accept a line although its inbox is full; ``None`` if it would not.
+        """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it.
 
-        ``stop``: it ends the run, by its words or by a rule. ``now``: it cuts the work and empties the inbox.
+        ``stop``: the line stops the run, as a stop phrase or by a rule. ``now``: the line cancels the work and empties
+        the inbox.
         """
         return self._intake.needs_no_room(Sent(parse_line(text, urgency=urgency, local=False), to=to))
 
     async def wait_for_change(self) -> None:
-        """Wait until an inbox may have room or the chain has closed. Check again afterwards: it may have none."""
+        """Wait until an inbox may have room or the chain has closed. Callers must check again afterwards."""
         await self._ledger.room.wait()
 
     def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
-        """Publish to its sender why something that was meant as a line, and cannot be read as one, is not accepted."""
+        """Refuse a text that cannot be read as a line, and publish the reason to its sender."""
         return self._intake.refuse(Sent(Line(text, "redirect", text), id, origin), reason)
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
-        """Record that a script or a pipe will not send a line any more; the next result lists it.
+        """Record that a script or a pipe will not send a line any more. The next result lists the line.
 
-        ``written`` is the line as it was written, its moment included, and ``id`` is its sender's own, if it has one.
+        ``written`` is the line as it was written, with its moment. ``id`` is the sender's own id, if it has one.
         """
         main = self._tree.main
         self._ledger.never_sent(written, reason, main.name, id=id, iteration=main.iteration)

@@ -1,6 +1,6 @@
 """The events that bring a late subscriber up to date. Pure.
 
-They are taken from the events that were emitted, so none of them is emitted again, and none is missing.
+They are selected from the emitted events, so each of them was emitted before.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Snapshot:
         self._plan: events.PlanChanged | None = None
         self._lines: dict[str, events.LineQueued] = {}
         self._replies: dict[str, list[events.TextDelta]] = {}
-        """The pieces of the replies that stream, by agent."""
+        """The pieces of the streaming replies, by agent."""
         self._questions: dict[str, events.Question] = {}
 
     def update(self, event: Event) -> None:
-        """Note an event that is emitted."""
+        """Add an emitted event."""
         match event:
             case events.TextDelta():
                 self._replies.setdefault(event.agent, []).append(event)
@@ -52,7 +52,7 @@ class Snapshot:
                 for id in event.ids:
                     self._lines.pop(id, None)
             case events.Receipt(state="refused" | "unsent"):
-                pass  # a waiting line may have the same id
+                pass  # the line never waited; another waiting line may have its id
             case events.Receipt():
                 self._lines.pop(event.id, None)
             case events.Question():
@@ -64,8 +64,8 @@ class Snapshot:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """These events. The pieces of a reply are joined."""
-        replies = (replace(told[0], text="".join(each.text for each in told)) for told in self._replies.values())
+        """The events, with the pieces of each reply joined."""
+        replies = (replace(p[0], text="".join(each.text for each in p)) for p in self._replies.values())
         lines, questions = self._lines.values(), self._questions.values()
         found = (self._run, *self._agents.values(), self._plan, *lines, *replies, *questions)
         return tuple(event for event in found if event is not None)

@@ -1,4 +1,4 @@
-"""Where sessions are stored: the interface of a store, and the store that is a folder of journals."""
+"""Stores of sessions: the interface of a store, and the store that is a folder of journals."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from chain.session.state import State
 _THREADS = Threads("reading sessions")
 
 ROWS_PER_CHECK = 100
-"""Rows that are read between two checks for cancellation: a few milliseconds' work."""
+"""The number of rows that are read between two checks for cancellation: a few milliseconds of work."""
 
 
 Serve: TypeAlias = Callable[[Any], Awaitable[None]]
-"""Delivers lines that others send to a ``Chain``, and publishes its events, until it is cancelled."""
+"""Delivers lines of other processes to a ``Chain``, and publishes its events, until it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for its only writer: its journal, its state, and what was ``read`` of an old one.
+    """A session that is open for its only writer: its journal and its state, and what was ``read`` of an old journal.
 
-    ``serve`` is ``None`` for a store through which nobody sends lines.
+    ``serve`` is ``None`` for a store that does not receive lines from other processes.
     """
 
     journal: Journal
@@ -48,10 +48,10 @@ class OpenSession:
 
 
 class Store(Protocol):
-    """Where sessions are kept.
+    """The interface of a store of sessions.
 
     An id may be given as its beginning, or as its end of at least four characters. The methods that are not ``async``
-    block on a disk or a network. All raise ``SessionError`` if the store cannot be used, or if an id means no session
+    block on a disk or a network. All raise ``SessionError`` if the store cannot be used, or if an id matches no session
     or several.
     """
 
@@ -62,70 +62,73 @@ class Store(Protocol):
         """Create a session for a workspace and hold its write lock for the duration of the block."""
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
-        """Open a session again, likewise. Raise ``SessionError`` also if another process has it open."""
+        """Open a session again, as ``begin`` does. Raise ``SessionError`` also if another process has it open."""
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """Return the sessions, the one that changed last first; of this workspace only, and at most ``latest``."""
+        """Return the summaries of sessions, the most recently changed first.
+
+        ``workspace`` selects the sessions that were last opened in it. ``latest`` limits their number.
+        """
 
     def find(self, id: str) -> Summary:
         """Return the summary of a session."""
 
     def whole_id(self, id: str) -> str:
-        """Return an id in full."""
+        """Return the full id."""
 
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
-        """Open the rows of a journal for the block."""
+        """Open the rows of a journal for the duration of the block."""
 
     def kept(self, id: str, digest: str) -> bytes | None:
-        """Return the content of an attachment; ``None`` if it is gone."""
+        """Return the content of an attachment; ``None`` if it was deleted."""
 
     def delete(self, id: str) -> None:
         """Delete a session. Raise ``SessionError`` also if another process has it open."""
 
 
 class FileStore:
-    """Sessions in files, for one machine: a folder of journals in the ``state`` folder, created when it is needed."""
+    """A store for one machine: a folder of journals in the ``state`` folder, created when it is needed."""
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "sessions"
 
     def check(self) -> None:
-        """Create the folder if there is none, readable by the user alone."""
+        """Create the folder if it is missing, readable only by the user. Raise ``SessionError``."""
         try:
             _make_folder(self._folder)
             if self._folder.stat().st_mode & 0o077:
                 self._folder.chmod(0o700)
         except OSError as error:
             raise SessionError(
-                f"sessions cannot be kept here: {error.strerror}; make it writable or set XDG_STATE_HOME",
+                f"sessions cannot be stored here: {error.strerror}; make it writable or set XDG_STATE_HOME",
                 file=self._folder,
             ) from None
 
     @asynccontextmanager
     async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
-        """Create a session."""
+        """Create a session for a workspace and hold its write lock for the duration of the block."""
         self.check()
         path = self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
         try:
             file = DiskFile(path, is_new=True)
         except OSError as error:
             raise SessionError(
-                f"a session cannot be kept here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
+                f"a session cannot be stored here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
                 file=path,
             ) from None
-        with _opened(path, file) as opened:
+        with _open_journal(path, file) as opened:
             yield opened
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """Open a session again. Its journal is read in a worker thread, since a long one takes seconds."""
+        """Open a session again. The journal is read in a worker thread, since a long one takes seconds."""
         self.check()
         path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
-        with _opened(path, file, read) as opened:
+        with _open_journal(path, file, read) as opened:
             yield opened
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """Return the sessions. Files that are no journals are left out."""
+        """Return the summaries of sessions. Files that are not journals are skipped."""
         return listing.summaries(self._folder, latest=latest, workspace=workspace)
 
     def find(self, id: str) -> Summary:
@@ -135,18 +138,18 @@ class FileStore:
             return listing.summary_at(path)
 
     def whole_id(self, id: str) -> str:
-        """Return an id in full."""
+        """Return the full id."""
         return find_journal(self._folder, id).stem
 
     @contextmanager
     def rows(self, id: str) -> Iterator[Iterable[bytes]]:
-        """Open the rows of a journal for the block."""
+        """Open the rows of a journal for the duration of the block."""
         path = find_journal(self._folder, id)
         with readable(path), path.open("rb") as rows:
             yield rows
 
     def kept(self, id: str, digest: str) -> bytes | None:
-        """Return the content of an attachment; ``None`` if it is gone."""
+        """Return the content of an attachment; ``None`` if it was deleted."""
         return read_attachment(find_journal(self._folder, id), digest)
 
     def delete(self, id: str) -> None:
@@ -154,7 +157,7 @@ class FileStore:
         path = find_journal(self._folder, id)
         try:
             with path.open("rb") as file:
-                # Locked until the name is gone, so that nobody opens the session meanwhile.
+                # Locked until the file is deleted, so that no process opens the session meanwhile.
                 lock(file.fileno())
                 delete_attachments(path)
                 listing.summary_path(path).unlink(missing_ok=True)
@@ -167,8 +170,8 @@ class FileStore:
 
 
 @contextmanager
-def _opened(path: Path, file: DiskFile, read: ReadBack | None = None) -> Iterator[OpenSession]:
-    """Open the session in a file for the block, then save its summary and close the file."""
+def _open_journal(path: Path, file: DiskFile, read: ReadBack | None = None) -> Iterator[OpenSession]:
+    """Open the session of a file for the duration of the block, then save its summary and close the file."""
     state, seq = (State(), 0) if read is None else (read.state, read.seq)
     journal = Journal(file, id=path.stem, path=path, seq=seq)
     journal.connect(state.apply, emit=lambda event: None)
@@ -181,9 +184,10 @@ def _opened(path: Path, file: DiskFile, read: ReadBack | None = None) -> Iterato
 
 
 def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
+    """Lock and read the journal of a session. Raise ``SessionError``."""
     path = find_journal(folder, id)
     try:
-        # Locked first, so that nobody writes what is then not read.
+        # Locked first, so that no record is written after the read.
         file = DiskFile(path)
     except BlockingIOError:
         why = f"the session {path.stem} is open in another process"
@@ -192,7 +196,7 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
         with readable(path), path.open("rb") as rows, without_collector():
-            return path, file, read_back(_while_wanted(rows), partial(read_attachment, path))
+            return path, file, read_back(_until_cancelled(rows), partial(read_attachment, path))
     except BaseException as error:
         file.close()
         if isinstance(error, SessionError):
@@ -200,8 +204,11 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
         raise
 
 
-def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the rows in a worker thread. Raise ``trio.Cancelled`` once the task that waits for it is cancelled."""
+def _until_cancelled(rows: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the rows in a worker thread.
+
+    Raise ``trio.Cancelled`` if the task that waits for the thread is cancelled.
+    """
     for number, row in enumerate(rows):
         if number % ROWS_PER_CHECK == 0:
             trio.from_thread.check_cancelled()
@@ -209,9 +216,9 @@ def _while_wanted(rows: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents where they are missing, and fsync each parent."""
+    """Create a folder and its missing parents, and fsync each parent."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)  # another process may have been quicker
+    folder.mkdir(mode=0o700, exist_ok=True)  # another process may have created it meanwhile
     sync_folder(folder.parent)

@@ -1,7 +1,8 @@
-"""Debug traces: one JSON file a run, with every request, reply, tool call and their times.
+"""Debug traces: one JSON file for each run, with every request, reply and tool call and their times.
 
-A request is written without the messages of the request before it in the same conversation. The file is valid JSON
-after every step. An error such as a full disk ends the trace, not the run. Only the adapter knows keys and headers.
+A request is written without the messages of the previous request in the same conversation. The file is valid JSON after
+every step. An error such as a full disk ends the trace, not the run. The trace contains no keys or headers: only the
+adapter of the provider knows them.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _END = b"\n]}\n"
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
-    """What a trace file has of a conversation. It is stored in the conversation's memory."""
+class _TracedPart:
+    """The parts of a conversation that a trace file contains. It is stored in the conversation's memory."""
 
     path: Path | None
     messages: Sequence[Message] = ()
@@ -40,7 +41,7 @@ class _Written:
 
 
 class Trace:
-    """Writes the trace of the run that is active; ``folder`` is made when the first run starts."""
+    """The writer of traces. The first run creates ``folder``."""
 
     def __init__(self, folder: Path, session: str) -> None:
         self._folder = folder
@@ -49,20 +50,20 @@ class Trace:
         self._path: Path | None = None
         self._is_first = True
         self._number = 1
-        """That of the next file, unless there is one."""
+        """The number of the next file, or a lower one."""
 
     @property
     def path(self) -> str | None:
-        """The file of the run that is active, or of the last one."""
+        """The trace file of the active run, or of the last one."""
         return None if self._path is None else str(self._path)
 
     def on_event(self, event: events.Event) -> None:
-        """Append an event as a step; a run's beginning and end begin and end the file."""
+        """Append an event as a step. The start and the end of a run open and close the file."""
         match event:
             case events.RunStarted():
-                self._begin(event)
+                self._open_file(event)
             case events.TextDelta() | events.ThinkingDelta() | events.Init() | events.UsageReport():
-                pass  # the reply has all of it
+                pass  # the response step contains all of it
             case events.Result():
                 self.step(event.type, event_json.to_json(event))
                 self.close()
@@ -70,19 +71,19 @@ class Trace:
                 self.step(event.type, event_json.to_json(event))
 
     def traced(self, agent: str, model: Model) -> Ask:
-        """Return a function that asks the model for this agent and traces the call."""
+        """Return a function that calls the model for this agent and traces the call."""
 
         async def ask(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-            self._request(request, agent)
-            begun = trio.current_time()
+            self._trace_request(request, agent)
+            started_at = trio.current_time()
             reply = await model.reply(request, on_delta)
-            self._reply(reply, trio.current_time() - begun, agent)
+            self._trace_reply(reply, trio.current_time() - started_at, agent)
             return reply
 
         return ask
 
     def step(self, type: str, fields: Mapping[str, Any]) -> None:
-        """Append one step."""
+        """Append one step. Errors end the trace."""
         if self._fd is None:
             return
         text = json.dumps({**fields, "type": type}, ensure_ascii=False, default=str)
@@ -93,17 +94,17 @@ class Trace:
             self.close()
         self._is_first = False
 
-    def _request(self, request: Request, agent: str) -> None:
-        written: _Written | None = request.memory.get(self)
+    def _trace_request(self, request: Request, agent: str) -> None:
+        written: _TracedPart | None = request.memory.get(self)
         if written is None or written.path != self._path:
-            written = _Written(self._path)  # a new file begins with all of the conversation
+            written = _TracedPart(self._path)  # a new file starts with the whole conversation
         same = written.system is request.system and written.tools is request.tools
         constant = {} if same else {"system": request.system, "tools": [asdict(tool) for tool in request.tools]}
         before = len(written.messages)
-        if request.messages[:before] != written.messages:  # messages have left it; a compaction replaces them all
+        if request.messages[:before] != written.messages:  # a withdrawal or a compaction has changed the conversation
             pairs = zip(written.messages, request.messages, strict=False)
             before = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
-        request.memory[self] = _Written(self._path, request.messages, request.system, request.tools)
+        request.memory[self] = _TracedPart(self._path, request.messages, request.system, request.tools)
         fields = {
             "agent": agent,
             "time": time.time(),
@@ -115,18 +116,18 @@ class Trace:
         }
         self.step("request", fields)
 
-    def _reply(self, reply: Reply, seconds: float, agent: str) -> None:
+    def _trace_reply(self, reply: Reply, seconds: float, agent: str) -> None:
         fields = {"agent": agent, "time": time.time(), "seconds": seconds, "message": to_json(reply.message)}
         self.step("response", {**fields, "stop_reason": reply.stop_reason, "usage": asdict(reply.usage)})
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         fd, self._fd = self._fd, None
         if fd is not None:
             with suppress(OSError):
                 os.close(fd)
 
-    def _begin(self, event: events.RunStarted) -> None:
+    def _open_file(self, event: events.RunStarted) -> None:
         self.close()
         self._is_first, self._path = True, None
         with suppress(OSError):
@@ -148,10 +149,10 @@ class Trace:
 
 
 def _append(fd: int, data: bytes) -> None:
-    """Replace the end of the file by ``data``. Raise ``OSError`` if there is no room, and leave the file as it was."""
+    """Replace the end of the file by ``data``. Raise ``OSError`` and leave the file unchanged if there is no room."""
     whole = os.lseek(fd, -len(_END), os.SEEK_END)
     if os.write(fd, data) < len(data):
-        # The file as it was is worth more than half a step.
+        # A valid file without this step is better than an invalid one with a part of it.
         os.ftruncate(fd, whole)
         os.lseek(fd, whole, os.SEEK_SET)
         os.write(fd, _END)

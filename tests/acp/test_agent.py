@@ -110,7 +110,7 @@ async def test_an_image_that_is_none_refuses_the_prompt(editor: Editor, tmp_path
     session = await editor.new(tmp_path / "ws")
     blocks = [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]
     error = await editor.error("session/prompt", sessionId=session, prompt=blocks)
-    assert "image 1 is no image of a kind that can be sent" in error.message
+    assert "image 1 is not an image that can be sent" in error.message
 
 
 async def test_a_slash_and_a_moment_are_text(editor: Editor, tmp_path: Path) -> None:

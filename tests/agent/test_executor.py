@@ -167,7 +167,7 @@ async def test_a_model_may_refuse_what_no_handler_can_set() -> None:
         await say_while_tool_runs(session, gate, "how is it going?")
         assert session.result.status == "done"
         [notice] = session.of(events.Notice)
-        assert "the service refused temperature, which" in notice.message
+        assert "the service refused temperature, so it is not sent" in notice.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -920,7 +920,7 @@ async def test_a_stop_with_a_used_id_stops_and_is_answered_with_that_id() -> Non
         assert session.chain.submit("stop", id="a1").what == "stopping"
         [refused] = session.of(events.LineRefused)
         assert (refused.id, refused.text) == ("a1", "stop")
-        assert refused.reason == "the id a1 was used before; give each line its own; the run stops all the same"
+        assert refused.reason == "the id a1 was used before; give each line its own id; the run stops all the same"
         gate.open.set()
         await session.chain.wait_idle()
         assert session.result.status == "cancelled_with_partial"

@@ -168,7 +168,7 @@ async def test_a_line_that_waits_is_dropped_and_one_that_does_not_is_an_error(tm
             ("receipt", "b", "dropped"),
             ("error", "b", ""),
         ]
-        assert client.rows[-1]["message"] == "nothing waits"
+        assert client.rows[-1]["message"] == "no line is waiting"
         await ended(session, gates)
 
 

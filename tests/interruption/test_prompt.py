@@ -163,7 +163,7 @@ def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
         ("config:\n  temperature: -1", 2, "config.temperature: must be"),
         ("config:\n  temperature: .nan", 2, "config.temperature: must be"),
         ("config:\n  effort: 3", 2, "config.effort: expected text"),
-        ("config:\n  effort: ' '", 2, "config.effort: is empty; take the key away"),
+        ("config:\n  effort: ' '", 2, "config.effort: is empty; remove the key"),
         ("messages:", 1, "messages: expected a list, found nothing"),
         ("messages: []", 1, "messages: is empty"),
         ("messages:\n  - hello", 2, "messages[0]: expected a mapping"),

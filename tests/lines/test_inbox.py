@@ -257,7 +257,7 @@ async def test_after_the_disk_failed_every_line_is_refused_and_none_is_told_as_w
     synced.put("hello")
     await wait_all_tasks_blocked()
 
-    assert "not safe on the disk" in synced.refused("again")
+    assert "could not be flushed to disk" in synced.refused("again")
     assert synced.of(events.LineQueued) == []
     assert texts(synced.inbox.drain_all()) == ["hello"], "it can still be given back"
 
@@ -349,14 +349,14 @@ async def test_a_line_that_was_dropped_is_gone_and_the_others_keep_their_order(s
 
 
 async def test_only_what_waits_can_be_dropped(desk: Desk) -> None:
-    with pytest.raises(UserError, match=r"^nothing waits$"):
+    with pytest.raises(UserError, match=r"^no line is waiting$"):
         desk.inbox.drop("L1")
     for text in "abc":
         desk.put(text)
     desk.inbox.drop("L2")
 
     for id in ("L2", "l9"):
-        with pytest.raises(UserError, match=f"^{id} does not wait; waiting are L1, L3$"):
+        with pytest.raises(UserError, match=f"^{id} is not waiting; the waiting lines are L1, L3$"):
             desk.inbox.drop(id)
     assert desk.states == {"L1": "queued", "L2": "dropped", "L3": "queued"}
 

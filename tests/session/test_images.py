@@ -215,7 +215,7 @@ async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
-        ([("it", b"text")], "it is no image of a kind that can be sent"),
+        ([("it", b"text")], "it is not an image that can be sent"),
         ([("it", PIXEL + bytes(5 * 2**20))], "the limit of an image is"),
         ([("it", PIXEL)] * 21, "the limit is 20"),
         ([("it", PIXEL + bytes(4 * 2**20))] * 5, "more than 16,777,216 bytes"),

@@ -395,9 +395,9 @@ async def test_after_a_failed_sync_no_line_is_ever_acknowledged(nursery: trio.Nu
 
     await disk.release()
     assert said == ["L1 returned", "L2 returned"], "what became of the lines is told all the same"
-    with pytest.raises(JournalError, match=r"not safe on the disk in /somewhere/s1\.jsonl: Input/output error"):
+    with pytest.raises(JournalError, match=r"could not be flushed to disk in /somewhere/s1\.jsonl: Input/output error"):
         await journal.flush()
-    with pytest.raises(JournalError, match="not safe"):
+    with pytest.raises(JournalError, match="could not be flushed"):
         journal.record(Unknown("line", {}))
 
     disk.sync_error = None

@@ -163,7 +163,7 @@ CHANGES: dict[str, tuple[str, str, str, str, list[str]]] = {
         "enough",
         "how far",
         "main, iteration 1",
-        ["a line is another", " how far are you?", "-kind: question", "+kind: stop"],
+        ["a line has another kind or urgency", " how far are you?", "-kind: question", "+kind: stop"],
     ),
     "a line that no rule makes urgent": (
         "handler.yaml",
@@ -217,7 +217,7 @@ CHANGES: dict[str, tuple[str, str, str, str, list[str]]] = {
         "make",
         "ninja",
         "main",
-        ["the project instructions are others", "-Use make.", "+Use ninja."],
+        ["the project instructions are different", "-Use make.", "+Use ninja."],
     ),
 }
 """In which file what is changed, where the first difference is, and some of what is said of it."""

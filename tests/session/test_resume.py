@@ -474,7 +474,7 @@ def test_what_a_lost_record_leaves_without_its_other_half_is_fitted_and_named(
     read = read_back(message_row(n, *row) for n, row in enumerate(rows, 1))
     messages = read.state.main.history.conversation.messages
     assert [m.text or " ".join(result.text for result in m.results) for m in messages] == told
-    assert "what records of the journal refer to is missing" in read.complaints[-1]
+    assert "records of the journal refer to missing ones" in read.complaints[-1]
 
 
 whats = st.sampled_from(["use A ‹›", "!use B ‹›", "!!use C ‹›", "todo: add one ‹›", "then: do more ‹›", "stop"])
@@ -531,8 +531,8 @@ async def test_tools_of_servers_that_are_gone_are_so_from_the_next_run_on() -> N
 
 CHANGES = {
     "another model": ({"model": "large"}, "large answered before; now rules does."),
-    "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools that are no longer there: fly."),
-    "new tools": ({"tools": ["plan_list"]}, "Tools that were not there before: plan_add_task"),
+    "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools removed since then: fly."),
+    "new tools": ({"tools": ["plan_list"]}, "Tools added since then: plan_add_task"),
     "a newer version": ({"version": "9.1.0"}, "The session was last written by chain 9.1.0"),
     "a version that nobody wrote": ({"version": "9" * 5_000}, "The session was last written by chain 99999"),
 }

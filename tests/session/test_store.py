@@ -113,7 +113,7 @@ async def test_the_beginning_or_the_end_of_an_id_names_a_session_and_nothing_els
     one, other = await begun(store), await begun(store)
     for part in (one, one[-6:]):
         assert await trio.to_thread.run_sync(store.whole_id, part) == one
-    with pytest.raises(SessionError, match="could be any of 2 sessions"):
+    with pytest.raises(SessionError, match="matches 2 sessions"):
         await trio.to_thread.run_sync(store.whole_id, one[:4])
     for wrong in ("nothing", "", "*", "../x"):
         with pytest.raises(SessionError, match="there is no session"):

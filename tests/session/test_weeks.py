@@ -86,7 +86,7 @@ async def test_the_last_of_many_runs_takes_what_the_first_ones_did(tmp_path: Pat
 async def test_nothing_waits_for_a_disk_that_stands_but_what_must(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, sync = threading.Event(), journal._sync
+    disk, sync = threading.Event(), journal._fdatasync
 
     def stand(fd: int) -> None:
         assert disk.wait(GUARD_S)
@@ -98,7 +98,7 @@ async def test_nothing_waits_for_a_disk_that_stands_but_what_must(
         chain.listen(heard.append)
         chain.submit("Do the task")
         await gate.started.wait()
-        monkeypatch.setattr(journal, "_sync", stand)
+        monkeypatch.setattr(journal, "_fdatasync", stand)
         # The disk goes on only when the loop says so: were a step of it to wait for the disk, nothing would.
         lines = [chain.submit(f"line {n}").id for n in range(9)]
         chain.lines.drop(lines.pop())

@@ -59,7 +59,7 @@ def test_sessions_that_cannot_be_kept_are_a_problem(folder: Path) -> None:
     lines, ok = check(read(folder), FileStore(folder / "state"))
     assert not ok
     (problem,) = problems(lines)
-    assert "sessions cannot be kept here" in problem
+    assert "sessions cannot be stored here" in problem
     assert lines[-1] == f"1 problem: {problem}"
 
 

@@ -87,14 +87,14 @@ def torn(rows: list[bytes]) -> list[bytes]:
     ("damaged", "code", "says", "same"),
     [
         (without, 1, "is missing from the journal.", "The same as far as the journal can be read: "),
-        (garbled, 1, "of the journal cannot be read and was left out", "The same as far as the journal can be read: "),
+        (garbled, 1, "of the journal cannot be read and was skipped", "The same as far as the journal can be read: "),
         (
             orphaned,
             1,
-            "what records of the journal refer to is missing",
+            "records of the journal refer to missing ones",
             "The same as far as the journal can be read: ",
         ),
-        (torn, 0, "the last record of the journal was torn, as by a crash", "The same: "),
+        (torn, 0, "the last record of the journal is incomplete, as after a crash", "The same: "),
     ],
 )
 def test_a_journal_that_is_not_whole_is_said(

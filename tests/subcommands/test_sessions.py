@@ -101,7 +101,7 @@ def test_what_cannot_be_read_of_it_is_said(words: Sequence[str], kept: Path, tmp
     unreadable, missing, torn = done.stderr.splitlines()
     assert "row 6 of the journal" in unreadable
     assert "record 6 is missing" in missing
-    assert "torn" in torn
+    assert "is incomplete" in torn
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_one_that_another_process_has_open_is_marked_and_stays(kept: Path) -> No
         (["show", "a", "b"], ["needs one id"]),
         (["list", "a"], ["chain sessions list has no arguments"]),
         (["show", "zzz"], ["no session 'zzz'", "chain sessions list"]),
-        (["export", "2"], ["any of 2 sessions", "write more"]),
+        (["export", "2"], ["matches 2 sessions", "give more of the id"]),
         (["export", "zzz", "--format", "xml"], ["--format", "md, json or html"]),
         (["export", "zzz", "--output", "x"], ["no session 'zzz'"]),
         (["delete", "zzz"], ["no session 'zzz'"]),
