@@ -1,8 +1,8 @@
 """The interface of a session for front ends: lines in, events out.
 
 ``submit`` routes a line in one synchronous step in the trio thread. It answers blank lines, commands, and a stop when
-nothing runs; ``session.intake`` handles all other lines. So a line that races with the end of a run interrupts that run
-or starts a new one, and is never lost.
+nothing runs; ``session.line_router`` handles all other lines. So a line that races with the end of a run interrupts that
+run or starts a new one, and is never lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chain.lines.receipts import MAX_REFUSED
 from chain.messages import Image
 from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
-from chain.session.intake import Intake, Sent, Submitted
+from chain.session.line_router import IncomingLine, LineRouter, SubmitResult
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
@@ -44,7 +44,7 @@ from chain.version import VERSION
 if TYPE_CHECKING:
     from chain.tools.mcp.servers import Servers, ServerView
 
-__all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
+__all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "SubmitResult"]
 
 CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""
@@ -104,9 +104,9 @@ class Chain:
         self._shared = shared
         self._audience = audience
         self._tree = session.tree
-        self._intake = Intake(session, shared)
+        self._line_router = LineRouter(session, shared)
         self.plan = shared.plan
-        self.lines = SessionLines(self._intake, session.tree, shared.ledger)
+        self.lines = SessionLines(self._line_router, session.tree, shared.ledger)
         self.questions = shared.questions
         self.undo = Undo(session, shared)
         self.runs = session
@@ -134,7 +134,7 @@ class Chain:
         origin: Origin = "prompt",
         to: str = "",
         images: Sequence[tuple[str, bytes] | Image] = (),
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Accept a line, or refuse it, and return the result. Call it in the trio thread.
 
         ``urgency`` sets the urgency without a ``!``. ``id`` is the sender's own id for the line, unique in the session.
@@ -142,29 +142,29 @@ class Chain:
         ``images`` are sent with the line, each as a name and its content: PNG, JPEG, GIF or WebP.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
-        sent = Sent(line, id, origin, to)
+        sent = IncomingLine(line, id, origin, to)
         if images:
             found = _read_images(images)
             if isinstance(found, str):
-                return self._intake.refuse(sent, found)
+                return self._line_router.refuse(sent, found)
             sent = replace(sent, line=replace(line, images=found))
         if self.runs.is_closing:
-            return self._intake.refuse(sent, "the chain is closing")
+            return self._line_router.refuse(sent, "the chain is closing")
         if line.kind == "blank":
-            return Submitted("nothing")
+            return SubmitResult("nothing")
         if line.kind == "local":
-            return Submitted("local", message=line.message)
+            return SubmitResult("local", message=line.message)
         if self.runs.active is not None:
-            return self._intake.interrupt(sent)
+            return self._line_router.interrupt(sent)
         if line.kind == "stop":
-            return Submitted("nothing", message="Nothing is running.")
+            return SubmitResult("nothing", message="Nothing is running.")
         if problem := self._shared.ledger.problem(line, id):
-            return self._intake.refuse(sent, problem)
+            return self._line_router.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
-            return self._intake.carry_out(sent, self.status())
-        return self._intake.start(sent)
+            return self._line_router.carry_out(sent, self.status())
+        return self._line_router.start(sent)
 
-    def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> Submitted:
+    def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> SubmitResult:
         """Start a run with a query that is not parsed. The query is refused while a run is active.
 
         Without ``names_files`` an ``@path`` in the query attaches no file: use it for text that the user did not write.
@@ -172,15 +172,15 @@ class Chain:
         query = query.encode(errors="replace").decode()
         message = query.strip()
         line = Line(query, "verbatim", message, names_files=names_files)
-        sent = Sent(line, id, origin)
+        sent = IncomingLine(line, id, origin)
         problem = "a run is active; wait for it to end" if self.runs.active else self._shared.ledger.problem(line, id)
         if self.runs.is_closing:
             problem = "the chain is closing"
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
         if problem:
-            return self._intake.refuse(sent, problem)
-        return self._intake.start(sent)
+            return self._line_router.refuse(sent, problem)
+        return self._line_router.start(sent)
 
     def interrupt(self) -> bool:
         """Cancel the work of all agents. Return whether a run is active."""
@@ -205,14 +205,14 @@ class Chain:
         """
         return self.questions.answering(agent)
 
-    def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
+    def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> SubmitResult:
         """Answer a question. Call it in the trio thread. The ``answer`` event acknowledges the answer.
 
         An empty answer is refused, and so is an answer to a question that is not open.
         """
         why = self.questions.answer(id, text)
         if not why:
-            return Submitted("answered", id)
+            return SubmitResult("answered", id)
         agent = self.runs.spec.name
         self._shared.emit(
             events.LineRefused(
@@ -228,7 +228,7 @@ class Chain:
                 reason=why,
             )
         )
-        return Submitted("refused", id, why)
+        return SubmitResult("refused", id, why)
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""

@@ -24,7 +24,7 @@ from chain.agent.tree import AgentNode, AgentTree, AgentView
 from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import Inbox
 from chain.text.wording import counted
 from chain.tools.tool import Delegating
@@ -163,7 +163,7 @@ class Children:
         node = AgentNode(context, parent, is_asked=kept is not None)
         node.run = run = Run(task=task, above=above, call_id=call_id, delegating=Delegation(self, node))
         parent.below.append(node)
-        self._shared.journal.in_order(started.emit)
+        self._shared.journal.emit_after_acks(started.emit)
         context.check_prompt(node.iteration)
         node.inbox.room.set()
         status: Status = "error"
@@ -187,7 +187,7 @@ class Children:
                 parent.apply_urgency(moved)
         return _answer_or_raise(name, run, outcome)
 
-    def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[Accepted, ...]:
+    def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[AcceptedLine, ...]:
         """Move the lines of an ended agent to its parent and return them.
 
         Lines that code has carried out are settled.
@@ -212,7 +212,7 @@ class Children:
             spec.name, spec.parent_id, status, run.iteration, parent.name, run.usage, tuple(forgotten)
         )
         # A full disk must not prevent an agent from ending.
-        self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
+        self._shared.journal.emit_after_acks(self._shared.journal.record_if_possible(ended).emit)
 
     def _check_limits(self, parent: AgentNode) -> None:
         """Raise ``ToolError`` if the depth or the concurrency limit allows no further child."""

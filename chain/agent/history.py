@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from chain.agent.conversation import Conversation, Messages
-from chain.agent.refusals import without
-from chain.agent.window import Fill, Words, WordsSnapshot, first_message, messages_after
+from chain.agent.refusals import apply_removal
+from chain.agent.window import UserTexts, WindowUsage, WordsSnapshot, first_message, messages_after
 from chain.journal.records import Compacted, Removed, ToolFinished
 from chain.messages import Message, ToolCall, ToolResult, Usage
 from chain.plan import PlanNews
@@ -20,16 +20,16 @@ class History:
     """A conversation, its share of the window, the user's words in it, and the compaction that it starts with."""
 
     conversation: Conversation = field(default_factory=Conversation)
-    fill: Fill = field(default_factory=Fill)
-    words: Words = field(default_factory=Words)
+    window_usage: WindowUsage = field(default_factory=WindowUsage)
+    words: UserTexts = field(default_factory=UserTexts)
     compacted: Compacted | None = None
 
     def append(self, message: Message) -> None:
         """Append a message. Raise ``ConversationError``, and change nothing, if it is not allowed next."""
         self.conversation.append(message)
-        self.fill.add(message)
+        self.window_usage.add(message)
         if message.role == "assistant" and not message.calls:
-            self.words.answered()
+            self.words.mark_answered()
 
     def compact(self, record: Compacted) -> None:
         """Apply a recorded compaction.
@@ -38,10 +38,10 @@ class History:
         """
         messages = messages_after(self.conversation.messages, record)
         self.conversation.begin_anew(messages, is_summarized=bool(record.summary))
-        self.fill.begin_anew(messages)
+        self.window_usage.begin_anew(messages)
         if record.summary:
             self.compacted = record
-            self.words.compacted(record.left_out)
+            self.words.mark_compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
         """Remove the messages since the last answer. Remove these lines from the words that a compaction kept."""
@@ -50,12 +50,12 @@ class History:
             self.compacted = replace(self.compacted, words=kept)
             first = first_message(self.compacted)
         self.conversation.withdraw(first)
-        self.fill.begin_anew(self.conversation.messages)
+        self.window_usage.begin_anew(self.conversation.messages)
 
     def remove(self, removed: Removed) -> None:
         """Replace content that the service refuses with stubs."""
-        self.conversation.begin_anew(without(self.conversation.messages, removed), is_summarized=False)
-        self.fill.begin_anew(self.conversation.messages)
+        self.conversation.begin_anew(apply_removal(self.conversation.messages, removed), is_summarized=False)
+        self.window_usage.begin_anew(self.conversation.messages)
 
     def snapshot(self) -> Snapshot:
         """Return what ``restore`` needs to return to this moment."""
@@ -66,7 +66,7 @@ class History:
         messages, words, self.compacted = snapshot
         self.words.restore(words)
         self.conversation.restore(messages)
-        self.fill.begin_anew(self.conversation.messages)
+        self.window_usage.begin_anew(self.conversation.messages)
 
 
 Snapshot: TypeAlias = tuple[tuple[Messages, int], WordsSnapshot, Compacted | None]

@@ -14,7 +14,7 @@ from functools import reduce
 import trio
 
 from chain import events
-from chain.agent.refusals import over_limit, removal, without
+from chain.agent.refusals import apply_removal, removal_of_excess_images, suspected_removal
 from chain.agent.spec import AgentContext, tools_text
 from chain.agent.state import Run
 from chain.config.retries import Retries
@@ -68,7 +68,7 @@ class ModelCalls:
         self._tools = spec.offered_tools(omitted)
         tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
-        self._context.fill.beside = len(self._system) + len(tools)
+        self._context.window_usage.beside = len(self._system) + len(tools)
 
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
@@ -79,7 +79,9 @@ class ModelCalls:
         attempt, and ``BudgetSpent`` if no budget is left for another one.
         """
         self.use_spec()
-        self._removals = over_limit(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
+        self._removals = removal_of_excess_images(
+            self._spec.name, run.iteration, messages, self._context.window_usage.image_bytes
+        )
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None
@@ -124,15 +126,15 @@ class ModelCalls:
 
     def without_refused(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the messages without the content that the current call omits."""
-        return reduce(without, self._removals, messages)
+        return reduce(apply_removal, self._removals, messages)
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
         """Return the content to omit from the next request, or ``None``. ``failed`` counts the retryable failures."""
         if not error.refused or (error.retryable and failed < DOUBTED_AFTER):
             return None
-        found = removal(self._spec.name, run.iteration, sent, error, self._removals)
+        found = suspected_removal(self._spec.name, run.iteration, sent, error, self._removals)
         is_tool = found.what == "tools" and not self._omitted_tools.issuperset(found.names)
-        return found if is_tool or without(sent, found) is not sent else None
+        return found if is_tool or apply_removal(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
         """Make and record one call, and return the reply.
@@ -143,7 +145,7 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        window, beside = self._window_tokens, self._context.fill.beside
+        window, beside = self._window_tokens, self._context.window_usage.beside
         journal.record(
             records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
         )
@@ -224,7 +226,7 @@ class ModelCalls:
         if reply.stop_reason in _NOT_APPENDED or not reply.message.blocks:
             return reply
         try:
-            message = self._shared.call_ids.claimed(reply.message)
+            message = self._shared.call_ids.claim(reply.message)
             self._conversation.check(message)
         except ConversationError as error:
             raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None

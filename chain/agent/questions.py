@@ -21,11 +21,11 @@ from typing import TypeAlias
 import trio
 
 from chain import events
-from chain.agent.state import Clock
+from chain.agent.state import PausableDeadline
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision
 from chain.journal import records
-from chain.journal.journal import Journal, Projected
+from chain.journal.journal import Journal, RecordedEvents
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
@@ -60,7 +60,7 @@ class Asker(Asking):
     questions: Questions
     agent: str
     call: ToolCall
-    clocks: tuple[Clock, ...]
+    clocks: tuple[PausableDeadline, ...]
     may_ask: Callable[[], bool]
 
     async def approve(self, preview: Preview) -> Verdict:
@@ -186,7 +186,7 @@ class Questions:
         """Ask, wait until the answer is on disk and emitted, and return the answer. Raise ``JournalError``."""
         self._waiting.append(asked)
         for clock in asked.asker.clocks:
-            clock.hold()
+            clock.pause()
         try:
             self._open_next()
             await asked.done.wait()
@@ -201,7 +201,7 @@ class Questions:
                 self._withdraw(asked)
                 self._open_next()
             for clock in asked.asker.clocks:
-                clock.release()
+                clock.resume()
 
     def answering(self, agent: str = "") -> Answerer:
         """Return a promise to answer the questions of all agents, or of one ``agent``."""
@@ -294,7 +294,7 @@ class Questions:
                 asked.is_emitted = True
                 recorded.emit()
 
-        self._journal.in_order(emit)
+        self._journal.emit_after_acks(emit)
 
     def _settle_without_user(
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
@@ -312,7 +312,7 @@ class Questions:
         if asked.question.id:
             withdrawn = self._journal.apply_unrecorded(asked.withdrawal)
             if asked.is_emitted:
-                self._journal.in_order(withdrawn.emit)
+                self._journal.emit_after_acks(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """Fail all questions, since no answer can be recorded any more."""
@@ -328,7 +328,7 @@ class Questions:
         if asked is self.open:
             self.open = None
 
-    def _record_question(self, asked: PendingQuestion) -> Projected:
+    def _record_question(self, asked: PendingQuestion) -> RecordedEvents:
         """Record a question under a new id. Raise ``JournalError``."""
         question = replace(asked.question, id=f"Q{self.asked.count + 1}")
         recorded = self._journal.record(question)
@@ -362,7 +362,7 @@ class Questions:
         # Before the event: a listener may stop the run, which withdraws the open question.
         self._release(asked)
         if was_open:
-            self._journal.in_order(self._journal.record_if_possible(asked.withdrawal).emit)
+            self._journal.emit_after_acks(self._journal.record_if_possible(asked.withdrawal).emit)
 
 
 def _is_covered(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bool:

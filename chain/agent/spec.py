@@ -16,13 +16,13 @@ from chain import events
 from chain.agent.conversation import CallIds, Conversation
 from chain.agent.history import AgentState
 from chain.agent.questions import Questions
-from chain.agent.refusals import without
-from chain.agent.window import CompactionRules, Fill, messages_after
+from chain.agent.refusals import apply_removal
+from chain.agent.window import CompactionRules, WindowUsage, messages_after
 from chain.config.retries import Retries
 from chain.interruption.prompt import InterruptionPrompt
 from chain.interruption.prompt_file import PromptFile
 from chain.journal import records
-from chain.journal.journal import Emit, Journal, Projected
+from chain.journal.journal import Emit, Journal, RecordedEvents
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
@@ -136,23 +136,23 @@ class AgentContext:
         return self.state.history.conversation
 
     @property
-    def fill(self) -> Fill:
+    def window_usage(self) -> WindowUsage:
         """The share of a window that the messages fill."""
-        return self.state.history.fill
+        return self.state.history.window_usage
 
-    def append(self, message: Message, *, is_cut: bool = False) -> Projected:
+    def append(self, message: Message, *, is_cut: bool = False) -> RecordedEvents:
         """Commit a message to the conversation.
 
         ``is_cut``: it is the shown part of a reply that a now line cancelled.
         """
         return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
 
-    def commit(self, record: records.Message) -> Projected:
+    def commit(self, record: records.Message) -> RecordedEvents:
         """Check and record a message. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
         self.conversation.check(record.message)
         return self.shared.journal.record(record)
 
-    def compact(self, record: records.Compacted) -> Projected:
+    def compact(self, record: records.Compacted) -> RecordedEvents:
         """Check and record a compaction. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
         Conversation(messages_after(self.conversation.messages, record))
         return self.shared.journal.record(record)
@@ -166,8 +166,8 @@ class AgentContext:
         """Record the removal of content, unless the conversation does not contain it. Raise ``JournalError``."""
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
-        if has_tools or without(messages, removed) is not messages:
-            self.shared.journal.in_order(self.shared.journal.record(removed).emit)
+        if has_tools or apply_removal(messages, removed) is not messages:
+            self.shared.journal.emit_after_acks(self.shared.journal.record(removed).emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
         """Return the current handler prompt. If its file has an error, report that and return the built-in prompt."""

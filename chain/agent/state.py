@@ -34,7 +34,7 @@ import trio
 
 from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.messages import Overrides, ToolResult, Usage
 from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, beginning, counted
 from chain.tools.tool import Delegating
@@ -81,7 +81,7 @@ class Outcome:
     short: str = ""
 
 
-class Clock:
+class PausableDeadline:
     """The deadline of a cancel scope, paused while a question is open. Pauses nest."""
 
     def __init__(self, scope: trio.CancelScope) -> None:
@@ -89,14 +89,14 @@ class Clock:
         self._pauses = 0
         self._remaining_s = 0.0
 
-    def hold(self) -> None:
-        """Pause the deadline until ``release``. Pauses nest."""
+    def pause(self) -> None:
+        """Pause the deadline until ``resume``. Pauses nest."""
         if self._pauses == 0:
             self._remaining_s = self._scope.deadline - trio.current_time()
             self._scope.deadline = float("inf")
         self._pauses += 1
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """End a pause. The deadline continues after the last pause."""
         self._pauses -= 1
         if self._pauses == 0:
@@ -121,7 +121,7 @@ class Step:
     cut_usage: Usage = field(default_factory=Usage)
     tools: Literal["not begun", "running", "over"] = "not begun"
     answered: dict[str, ToolResult] = field(default_factory=dict)
-    clocks: dict[str, Clock] = field(default_factory=dict)
+    clocks: dict[str, PausableDeadline] = field(default_factory=dict)
     cut_by: list[tuple[trio.CancelScope, Sequence[str]]] = field(default_factory=list)
     children_findings: dict[str, list[PartialResult]] = field(default_factory=dict)
 
@@ -166,7 +166,7 @@ class Run:
     first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply.
     """
 
-    query: Accepted | None = None
+    query: AcceptedLine | None = None
     task: str = ""
     above: Run | None = None
     call_id: str = ""
@@ -175,7 +175,7 @@ class Run:
     only_compacts: bool = False
     compacted_at: int = -1
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    clock: Clock = field(init=False)
+    clock: PausableDeadline = field(init=False)
     state: RunState = "running"
     phase_reached: Phase = "thinking"
     step: Step = field(default_factory=Step)
@@ -192,7 +192,7 @@ class Run:
     unanswered: list[Arrival] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.clock = Clock(self.scope)
+        self.clock = PausableDeadline(self.scope)
 
     def stop(self) -> None:
         """End the run at the next safe point. A streaming reply is cancelled, a running tool finishes."""
@@ -248,7 +248,9 @@ class Run:
                 results = tuple(each.text for each in self.found)
                 return Outcome("interrupted", INTERRUPTED_TEXT, self.phase_reached, results)
             case "stop asked":
-                return stopped(self.phase_reached, self.found, self.skipped, "".join(self.step.shown), self.earlier)
+                return stop_outcome(
+                    self.phase_reached, self.found, self.skipped, "".join(self.step.shown), self.earlier
+                )
             case _:
                 late = f"Stopped after {timeout_s:g} s, the time limit, without an answer."
                 return own or Outcome("limit_reached", self.result or late)
@@ -259,7 +261,7 @@ class Run:
         return self.task if self.query is None else self.query.line.message
 
     @property
-    def undelivered(self) -> tuple[Accepted, ...]:
+    def undelivered(self) -> tuple[AcceptedLine, ...]:
         """The query if it is not in the conversation yet. Every ending returns it to the user."""
         query = self.query
         return () if query is None or query.entered is not None or query.state != "queued" else (query,)
@@ -270,11 +272,11 @@ class Run:
         return self.answer or self.last_reply
 
     @property
-    def clocks(self) -> tuple[Clock, ...]:
+    def clocks(self) -> tuple[PausableDeadline, ...]:
         """The deadlines of the run and of all calls and runs above it."""
         return (self.clock,) if self.above is None else (self.clock, *self.above.clocks_of(self.call_id))
 
-    def clocks_of(self, call_id: str) -> tuple[Clock, ...]:
+    def clocks_of(self, call_id: str) -> tuple[PausableDeadline, ...]:
         """Return the deadlines of a call of this step and of all calls and runs above it.
 
         A tool may make up the id of its call. The deadlines of the run are returned then.
@@ -313,7 +315,9 @@ class Run:
         return is_own or (self.above is not None and self.above.is_timed_out)
 
 
-def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0) -> Outcome:
+def stop_outcome(
+    phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0
+) -> Outcome:
     """Return the outcome of a stop.
 
     ``streamed`` is the text of the last reply, ``earlier`` counts results not in ``found``.

@@ -84,7 +84,7 @@ class CompactionRules:
         return int(self.share * window.tokens) - self.room_for_reply(window)
 
 
-class Fill:
+class WindowUsage:
     """The size of one conversation in tokens: the count of the last reply, and an estimate of later messages."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class UserText:
     """A text of the user (a line, a query or an answer), or the task of an agent below main.
 
     ``iteration`` is 0 for a query or task. ``line_id`` is empty for a task or answer.
@@ -173,30 +173,30 @@ class Word:
         return f"[run {self.run}, {when}] {self.text}"
 
 
-WordsSnapshot: TypeAlias = tuple[list[Word], int, int, list[Word]]
+WordsSnapshot: TypeAlias = tuple[list[UserText], int, int, list[UserText]]
 
 
-class Words:
+class UserTexts:
     """The texts that the user has written to one agent, in order."""
 
     def __init__(self) -> None:
         self.run = 0
         """The number of the active or last run."""
-        self._texts: list[Word] = []
+        self._texts: list[UserText] = []
         self._answered_count = 0
         """The number of texts before the last reply without tool calls."""
-        self._kept: list[Word] = []
+        self._kept: list[UserText] = []
         """The texts that the last compaction kept."""
 
     def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
         """Add a text that was delivered in this run."""
-        self._texts.append(Word(text, self.run, iteration, line_id))
+        self._texts.append(UserText(text, self.run, iteration, line_id))
 
-    def answered(self) -> None:
+    def mark_answered(self) -> None:
         """Note a reply without tool calls: the texts before it can no longer be removed."""
         self._answered_count = len(self._texts)
 
-    def compacted(self, left_out: int) -> None:
+    def mark_compacted(self, left_out: int) -> None:
         """Note a compaction that has removed this number of the earliest texts."""
         self._kept = self._texts[left_out:]
 
@@ -219,7 +219,7 @@ class Words:
         words, count, self._answered, self._kept = snapshot
         self._words = words[:count]
 
-    def kept(self, chars: int) -> tuple[str, int]:
+    def select_rows(self, chars: int) -> tuple[str, int]:
         """Return the rows of this run with the latest earlier ones that fit, and the number of texts left out."""
         rows: list[str] = []
         for text in reversed(self._texts):
@@ -249,7 +249,7 @@ def length_of(message: Message) -> int:
     return chars
 
 
-def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
+def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
     """Return how many of the latest messages fit. The first of them has no results, as their calls would be missing."""
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
@@ -274,7 +274,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
+def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
     """Return the messages with a stub for each of these results."""
     names = {call.id: call.name for message in messages for call in message.calls}
 
@@ -291,7 +291,7 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
     ]
 
 
-def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
+def shrink(messages: Sequence[Message], chars: int) -> Sequence[Message]:
     """Return the messages with this number of characters less, as far as possible.
 
     First the oldest results become stubs. Then the user's newest texts are removed, which no summary has to repeat, and
@@ -299,7 +299,7 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
     """
     if chars <= 0:
         return messages
-    fewer = with_stubs(messages, oldest_results(messages, chars))
+    fewer = replace_with_stubs(messages, oldest_results(messages, chars))
     over = chars - sum(map(length_of, messages)) + sum(map(length_of, fewer))
     while over > 0 and fewer[-1].role == "user" and not fewer[-1].results and len(fewer) > 1:
         over -= length_of(fewer.pop())
@@ -319,7 +319,7 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
     """Return the messages of a conversation after a compaction."""
     if not record.summary:
-        return with_stubs(messages, record.stubbed)
+        return replace_with_stubs(messages, record.stubbed)
     kept = messages[max(len(messages) - record.kept, 0) :]
     return [first_message(record), *kept]
 
@@ -350,7 +350,7 @@ class WindowView:
 
 def view_of(
     messages: Sequence[Message],
-    fill: Fill,
+    window_usage: WindowUsage,
     window: Window | None,
     beside: Sequence[tuple[str, int]],
     compacted: Compacted | None = None,
@@ -374,5 +374,5 @@ def view_of(
             chars["named files"] += length_of(message) - words
         for result in message.results:
             chars[f"results of {names.get(result.id, 'tools')}"] += len(result.text) + IMAGE_CHARS * len(result.images)
-    parts = tuple((name, fill.estimate(n)) for name, n in chars.items())
-    return WindowView(0 if window is None else window.tokens, fill.tokens, parts)
+    parts = tuple((name, window_usage.estimate(n)) for name, n in chars.items())
+    return WindowView(0 if window is None else window.tokens, window_usage.tokens, parts)

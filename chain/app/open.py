@@ -22,7 +22,7 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.chain import Chain
-from chain.concurrency.tasks import beside, during
+from chain.concurrency.nurseries import background_task, background_tasks
 from chain.config.load import Settings
 from chain.config.provider import ModelSettings
 from chain.config.servers import ToolServer
@@ -35,7 +35,7 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Task
 from chain.session.feed import Broadcaster
-from chain.session.resume import ReadBack, Resuming, record_opening
+from chain.session.resume import LoadedSession, SessionRestorer, record_opening
 from chain.session.runs import ServerToolSource, SessionRuns, close_models, no_instructions
 from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
@@ -60,7 +60,7 @@ async def open_chain(
     model: Model | None = None,
     journal: Journal | None = None,
     plan: Iterable[Task] = (),
-    resume: str | ReadBack = "",
+    resume: str | LoadedSession = "",
     interactive: bool = False,
     traces: Path | None = None,
     whereabouts: Callable[[Path], str] | None = None,
@@ -101,7 +101,7 @@ async def open_chain(
     serve: Serve | None = None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
-        read = resume if isinstance(resume, ReadBack) else None
+        read = resume if isinstance(resume, LoadedSession) else None
         session_state = State() if read is None else read.state
         if isinstance(resume, str) and resume:
             held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
@@ -164,7 +164,7 @@ async def open_chain(
             session_state, tree, children, shared, interactive=interactive, reads=reads, server_tools=server_tools
         )
         try:
-            resumed = None if read is None else Resuming(read, session, children, shared).resume()
+            resumed = None if read is None else SessionRestorer(read, session, children, shared).resume()
             session_state.trace_path = lambda: None if trace is None else trace.path
             journal.connect(session_state.apply, audience.emit)
             record_opening(session, shared, whereabouts=place)
@@ -185,7 +185,7 @@ async def open_chain(
             chain.interrupt()
 
         tasks = [journal.run, session.forever, audience.watch, *([running.run] if running else [])]
-        await stack.enter_async_context(beside(*tasks, when_cancelled=interrupt))
+        await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
         # Called in reverse order, each though another fails; then the tasks end.
         stack.callback(journal.end)
         stack.callback(audience.close)
@@ -194,7 +194,7 @@ async def open_chain(
         stack.push_async_callback(lambda: close_models(kinds.models))
         stack.push_async_callback(chain.close)
         if serve is not None:
-            await stack.enter_async_context(during(partial(serve, chain)))
+            await stack.enter_async_context(background_task(partial(serve, chain)))
         yield chain
 
 

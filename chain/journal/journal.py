@@ -11,7 +11,7 @@ that commits the record decides when these are emitted::
 
     journal.record(...).emit()                     at once
     journal.acknowledge(journal.record(...).emit)  once the record is on disk
-    journal.in_order(journal.record(...).emit)     after the acknowledgements queued so far
+    journal.emit_after_acks(journal.record(...).emit)     after the acknowledgements queued so far
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import trio
 
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
@@ -45,7 +45,7 @@ Apply: TypeAlias = Callable[[Entry], Sequence[Event]]
 
 
 @dataclass(frozen=True, slots=True)
-class Projected:
+class RecordedEvents:
     """The events of a record. The code that commits the record emits them."""
 
     events: Sequence[Event]
@@ -94,7 +94,7 @@ class Journal:
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, int]] = deque()
         """Actions, each with the ``seq`` up to which records must be on disk; 0: only earlier actions must have run."""
-        self._sync_wanted = Signal()
+        self._sync_wanted = Wakeup()
         self._is_ending = False
         self._synced_seq = 0
         """The ``seq`` up to which records are on disk. A resumed journal is synced once more."""
@@ -106,7 +106,7 @@ class Journal:
         """Set the functions that apply each new record (``apply``) and emit the events that this returns (``emit``)."""
         self._apply, self._emit = apply, emit
 
-    def record(self, record: Record | Unknown) -> Projected:
+    def record(self, record: Record | Unknown) -> RecordedEvents:
         """Append a record, apply it and return its events. Raise ``JournalError`` if it cannot be written.
 
         After an error the file is unchanged and the record is not applied.
@@ -129,32 +129,34 @@ class Journal:
                 f"the session cannot be written to {self._display_path}: {error.strerror or error}"
             ) from error
         self._note(record)
-        return Projected(self._apply(entry), self._emit)
+        return RecordedEvents(self._apply(entry), self._emit)
 
     def store_attachment(self, digest: str, content: bytes) -> None:
         """Store the content of a file next to the journal. Raise ``JournalError``."""
         try:
             self._file.store_attachment(digest, content)
         except OSError as error:
-            raise JournalError(f"a file cannot be stored next to {self._display_path}: {error.strerror or error}") from error
+            raise JournalError(
+                f"a file cannot be stored next to {self._display_path}: {error.strerror or error}"
+            ) from error
 
-    def record_if_possible(self, record: Record) -> Projected:
+    def record_if_possible(self, record: Record) -> RecordedEvents:
         """Append a record, apply it and return its events. If it cannot be written, apply it all the same."""
         try:
             return self.record(record)
         except JournalError:
             return self.apply_unrecorded(record)
 
-    def apply_unrecorded(self, record: Record) -> Projected:
+    def apply_unrecorded(self, record: Record) -> RecordedEvents:
         """Apply a record without writing it, and return its events. It is lost when the session is resumed."""
-        return Projected(self._apply(Entry(self.seq, time.time(), record)), self._emit)
+        return RecordedEvents(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
         """Queue ``action`` to run once all records so far are on disk. It never runs if the disk fails."""
         if self.failure is None:
             self._enqueue(action, self.seq)
 
-    def in_order(self, action: Action) -> None:
+    def emit_after_acks(self, action: Action) -> None:
         """Run ``action`` after the acknowledgements queued so far; at once if there are none."""
         self._enqueue(action, 0)
 
@@ -169,7 +171,7 @@ class Journal:
         """
         if self._queue:
             done = trio.Event()
-            self.in_order(done.set)
+            self.emit_after_acks(done.set)
             await done.wait()
         if self.failure is not None:
             raise JournalError(self.failure)

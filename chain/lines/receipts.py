@@ -8,13 +8,13 @@ from typing import Any
 import trio
 
 from chain import events
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import JournalError
 from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
-from chain.journal.journal import Emit, Journal, Projected
+from chain.journal.journal import Emit, Journal, RecordedEvents
 from chain.journal.records import Effect
-from chain.lines.accepted import NEXT, OTHERS, Accepted, Lines, adjustment_view
+from chain.lines.accepted import NEXT, OTHERS, AcceptedLine, Lines, adjustment_view
 from chain.lines.parse import Line, Urgency, problem_of
 
 MAX_REFUSED = 1_000
@@ -22,7 +22,7 @@ MAX_REFUSED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class LineOutcomes:
     """The last receipts of the lines settled in a part of a session, and the lines that a script or pipe never sent."""
 
     receipts: tuple[Receipt, ...] = ()
@@ -38,7 +38,7 @@ class Ledger:
 
     def __init__(self, journal: Journal, lines: Lines, emit: Emit) -> None:
         self.lines = lines
-        self.room = Signal()
+        self.room = Wakeup()
         self.returned = self.refused = self.unsent = 0
         self._journal = journal
         self._emit = emit
@@ -47,7 +47,7 @@ class Ledger:
         self._unreported: dict[str | int, Receipt] = {}
         """The receipts since the last call of ``settled``, by ids on record, and by numbers for refused lines."""
         self._unsent: list[str] = []
-        self._unsynced_done: list[Accepted] = []
+        self._unsynced_done: list[AcceptedLine] = []
         """Lines that were carried out at once and whose receipts are not synced yet."""
         journal.when_failed(self._return_unsynced)
 
@@ -56,9 +56,9 @@ class Ledger:
         """The latest receipts of accepted lines in the order of acceptance, then those of refused lines."""
         return (*map(_latest_receipt, self.lines.on_record.values()), *self._refused)
 
-    def settled(self) -> Settled:
+    def settled(self) -> LineOutcomes:
         """Return the receipts and unsent lines since the last call."""
-        settled = Settled(tuple(self._unreported.values()), tuple(self._unsent))
+        settled = LineOutcomes(tuple(self._unreported.values()), tuple(self._unsent))
         self._unreported.clear()
         self._unsent.clear()
         return settled
@@ -82,7 +82,7 @@ class Ledger:
         iteration: int = 0,
         by_rule: bool = False,
         waiting: int = 0,
-    ) -> Accepted:
+    ) -> AcceptedLine:
         """Give the line an id, record it and return it. Raise ``JournalError``; the line is not accepted then.
 
         ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue.
@@ -118,7 +118,7 @@ class Ledger:
         self._unreported.clear()
 
     def readdress(
-        self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
+        self, accepted: AcceptedLine, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
     ) -> None:
         """Move a waiting line to another agent, at place ``waiting``.
 
@@ -132,7 +132,7 @@ class Ledger:
         accepted.is_leaving = False
 
     def settle(
-        self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
+        self, accepted: AcceptedLine, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
     ) -> None:
         """Record the line's receipt, and emit it in order.
 
@@ -140,9 +140,9 @@ class Ledger:
         """
         if state not in NEXT.get(accepted.state, frozenset()):
             raise ValueError(f"line {accepted.id} cannot go from {accepted.state} to {state}")
-        self._journal.in_order(self._settle(accepted, state, iteration, point, reason).emit)
+        self._journal.emit_after_acks(self._settle(accepted, state, iteration, point, reason).emit)
 
-    def settle_done(self, accepted: Accepted, reason: str) -> None:
+    def settle_done(self, accepted: AcceptedLine, reason: str) -> None:
         """Record that the line was carried out at once. It is returned if the disk fails before the next sync."""
         projected = self._settle(accepted, "handled", 0, None, reason)
         self._unsynced_done.append(accepted)
@@ -158,9 +158,11 @@ class Ledger:
         while self._unsynced_done:
             accepted = self._unsynced_done.pop(0)
             # The receipt ``handled`` was never emitted.
-            self._journal.in_order(self._settle(accepted, "returned", 0, None, str(error)).emit)
+            self._journal.emit_after_acks(self._settle(accepted, "returned", 0, None, str(error)).emit)
 
-    def _settle(self, accepted: Accepted, state: State, iteration: int, point: Point | None, reason: str) -> Projected:
+    def _settle(
+        self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str
+    ) -> RecordedEvents:
         waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
@@ -204,7 +206,7 @@ class Ledger:
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))
 
 
-def _latest_receipt(accepted: Accepted) -> Receipt:
+def _latest_receipt(accepted: AcceptedLine) -> Receipt:
     if accepted.receipt is not None:
         is_same = accepted.receipt.id == accepted.id
         return accepted.receipt if is_same else replace(accepted.receipt, id=accepted.id)

@@ -31,7 +31,7 @@ from chain.journal import records
 from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.messages import Image, with_images
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
@@ -43,7 +43,7 @@ MAX_PAST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBack:
+class LoadedSession:
     """The result of reading a journal: the state, the latest events, sentences about faults, and the last ``seq``.
 
     ``past`` contains one event more than is shown again if there are earlier ones.
@@ -68,20 +68,20 @@ class Resumed:
 
     past: Sequence[events.Event]
     changes: Sequence[str]
-    returned: Sequence[Accepted] = ()
+    returned: Sequence[AcceptedLine] = ()
     has_earlier: bool = False
     was_cut: bool = False
     made_up: Sequence[events.Event] = ()
     draft: str = ""
 
 
-def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> ReadBack:
+def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> LoadedSession:
     """Read a journal and return the result. ``kept`` reads the content of images; without it images have no content."""
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
         past.extend(state.read(entry if kept is None else with_kept_images(entry, kept)))
-    return ReadBack(state, past, reading.complaints + state.complaints, reading.seq)
+    return LoadedSession(state, past, reading.complaints + state.complaints, reading.seq)
 
 
 def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
@@ -101,10 +101,10 @@ def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
             return entry
 
 
-class Resuming:
+class SessionRestorer:
     """The writer of the records that a crash prevented. It runs before any task of the chain."""
 
-    def __init__(self, read: ReadBack, session: SessionRuns, children: Children, shared: Shared) -> None:
+    def __init__(self, read: LoadedSession, session: SessionRuns, children: Children, shared: Shared) -> None:
         self._read = read
         self._state = read.state
         self._session = session
@@ -135,7 +135,7 @@ class Resuming:
         self._made_up.extend(recorded)
         return recorded
 
-    def _write_missing(self) -> Sequence[Accepted]:
+    def _write_missing(self) -> Sequence[AcceptedLine]:
         """Write the missing records, and return the lines that are returned to the user."""
         state, journal = self._state, self._shared.journal
         was_running, was_ended, withdrawn = state.is_running, state.was_ended, tuple(state.withdrawn)
@@ -159,7 +159,7 @@ class Resuming:
             journal.record(records.Result("interrupted", PROGRAM_ENDED, main.iteration, main.usage, program_ended=True))
         return returned
 
-    def _settle(self, accepted: Accepted, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
+    def _settle(self, accepted: AcceptedLine, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
         """Write the missing receipts of a line. Return whether the line is returned to the user."""
         ledger, state = self._shared.ledger, self._state
         accepted.since = trio.current_time() - accepted.waited_s(time.time())
@@ -205,7 +205,7 @@ def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) ->
     journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, whereabouts))
 
 
-def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
+def changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
     """Return sentences about faults of a resumed session and about differences to its earlier configuration."""
     known, spec, before = read.state, session.spec, read.state.session
     found = list(read.complaints)

@@ -20,12 +20,12 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.config.retries import Retries
 from chain.errors import JournalError, UserError
 from chain.journal import records
 from chain.journal.records import PlanChange
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.model import Model
 from chain.session.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.session.state import State
@@ -88,7 +88,7 @@ class SessionRuns:
         self.interactive = interactive
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
-        self._changed = Signal()
+        self._changed = Wakeup()
         """Set when a run has begun or ended, and when no run begins any more."""
         self._is_ending = False
         self._leaves_lines = False
@@ -102,7 +102,7 @@ class SessionRuns:
         """The active run, or ``None``."""
         return self.tree.main.run
 
-    def begin(self, query: Accepted) -> None:
+    def begin(self, query: AcceptedLine) -> None:
         """Begin a run with this query. No run may be active."""
         self._activate(self._new_run(query))
 
@@ -132,7 +132,7 @@ class SessionRuns:
             raise UserError("there is no conversation yet")
         focus = " ".join(focus.split())
         recorded = self._journal.record(records.CompactionAsked(self.spec.name, focus))
-        self._journal.in_order(recorded.emit)
+        self._journal.emit_after_acks(recorded.emit)
         if self.active is not None:
             self.active.focus = focus
             return
@@ -190,7 +190,7 @@ class SessionRuns:
         """Record and emit the start of a run."""
         begun = records.RunBegun("" if run.query is None else run.query.on_record, run.only_compacts)
         # The run fails by itself if the disk is still full at its first message.
-        self._journal.in_order(self._journal.record_if_possible(begun).emit)
+        self._journal.emit_after_acks(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Settle the lines of a run that ended, and begin the next run if lines ask for it.
@@ -229,7 +229,7 @@ class SessionRuns:
         codes = {LINES_LEFT: undelivered, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
         return exit_code([*self._codes, *(code for code, applies in codes.items() if applies)])
 
-    def _settle(self, run: Run, outcome: Outcome, leftover: Sequence[Accepted]) -> None:
+    def _settle(self, run: Run, outcome: Outcome, leftover: Sequence[AcceptedLine]) -> None:
         """Settle the leftover lines, and record and emit the result of the run. One step without an ``await``."""
         for accepted in sorted(leftover, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
@@ -256,7 +256,7 @@ class SessionRuns:
             receipts=settled.receipts,
             unsent=settled.unsent,
         )
-        self._journal.in_order(lambda: self._shared.emit(result))
+        self._journal.emit_after_acks(lambda: self._shared.emit(result))
 
     # ------------------------------------------------------------------------------- instructions, tools and model
 
@@ -281,7 +281,7 @@ class SessionRuns:
         """Record new instructions or server tools, and use them in the run that begins."""
         recorded = self._journal.record(read)
         self.use_context()
-        self._journal.in_order(recorded.emit)
+        self._journal.emit_after_acks(recorded.emit)
 
     def use_context(self) -> None:
         """Give the main agent the instructions and server tools of the state. No run may have taken its first step."""
@@ -308,7 +308,7 @@ class SessionRuns:
 
     def _record_plan_change(self, change: PlanChange) -> None:
         """Record and emit a change of the plan. Raise ``JournalError``, and leave the plan unchanged then."""
-        self._journal.in_order(self._journal.record(change).emit)
+        self._journal.emit_after_acks(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
         """Accept no more lines, interrupt the active run, and wait for its end."""
@@ -339,7 +339,7 @@ class SessionRuns:
         run.focus, run.only_compacts = focus, True
         return run
 
-    def _new_run(self, query: Accepted | None) -> Run:
+    def _new_run(self, query: AcceptedLine | None) -> Run:
         return Run(query, delegating=Delegation(self.children, self.tree.main))
 
 

@@ -42,7 +42,7 @@ from chain.agent.questions import Asked, whole_number
 from chain.events import Event, Point
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
-from chain.lines.accepted import Accepted, Lines, adjustment_view
+from chain.lines.accepted import AcceptedLine, Lines, adjustment_view
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
 from chain.session.checkpoints import MAX_CHECKPOINTS, Checkpoint, undo_sentence
@@ -126,7 +126,7 @@ class State:
             case records.RequestSent():
                 agent = self.agent(record.agent)
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
-                agent.history.fill.beside, agent.window = record.beside, record.window
+                agent.history.window_usage.beside, agent.window = record.beside, record.window
                 if record.attempt == 1 and not record.compacts:
                     agent.news.send(self.plan, agent.name)
             case records.RequestEnded():
@@ -300,7 +300,7 @@ class State:
         self._add_usage(agent, record.usage)
         if not (agent.is_summarizing or record.error):
             too_long = record.stop_reason == TOO_LONG
-            agent.history.fill.update(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
+            agent.history.window_usage.update(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
 
     def _apply_instructions(self, record: records.InstructionsRead, at: float) -> list[Event]:
         before, self.instructions = self.instructions, record
@@ -317,7 +317,7 @@ class State:
         self.was_ended |= record.kind == "stop" and record.agent == MAIN
         return [self._queued_event(accepted, record.waiting, at)] if record.effect == "waits" else []
 
-    def _queued_event(self, accepted: Accepted, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
+    def _queued_event(self, accepted: AcceptedLine, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
         line = accepted.record
         more |= {"id": accepted.id, "target_agent": line.agent, "origin": accepted.origin, "waiting": place}
         more |= {"urgency": accepted.line.urgency, "adjustment": adjustment_view(accepted.line)}

@@ -53,5 +53,5 @@ class Undo:
         rewound = journal.record(Rewound(count, keeps_conversation, tuple(restored), tuple(left)))
         if keeps_conversation and restored:
             context = self._runs.tree.main.agent
-            journal.in_order(context.append(user_text(UNDONE_NOTE.format(", ".join(restored)))).emit)
-        journal.in_order(rewound.emit)
+            journal.emit_after_acks(context.append(user_text(UNDONE_NOTE.format(", ".join(restored)))).emit)
+        journal.emit_after_acks(rewound.emit)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from chain.agent.window import CompactionRules, Fill, Words, length_of, oldest_results, view_of, with_stubs
+from chain.agent.window import (
+    CompactionRules,
+    UserTexts,
+    WindowUsage,
+    length_of,
+    oldest_results,
+    replace_with_stubs,
+    view_of,
+)
 from chain.messages import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, user_text
 
 ASKED, REPLY = user_text("x" * 350), assistant([Text("y" * 700)])
@@ -13,34 +21,34 @@ def test_a_stub_has_no_pictures_and_says_how_many_there_were() -> None:
     result = ToolResult("c1", "short", images=pictures)
     messages = [Message("assistant", (ToolCall("c1", "look", {}),)), Message("user", (result,))]
     assert oldest_results(messages, 1) == ("c1",)
-    stubbed = with_stubs(messages, {"c1"})[1]
+    stubbed = replace_with_stubs(messages, {"c1"})[1]
     assert stubbed.results == (ToolResult("c1", "[look: 5 characters and 2 images removed to make room]"),)
     assert length_of(stubbed) < 100
 
 
 def test_a_reply_that_the_service_has_counted_is_not_counted_again() -> None:
-    fill = Fill()
-    fill.add(ASKED)
-    fill.update(Usage(100, 200), 0, 0, is_too_long=False)
-    fill.add(REPLY)
-    assert fill.tokens == 300
-    fill.add(REPLY)
-    fill.add(ASKED)
-    assert fill.tokens == 600, "what comes after it is estimated"
+    window_usage = WindowUsage()
+    window_usage.add(ASKED)
+    window_usage.update(Usage(100, 200), 0, 0, is_too_long=False)
+    window_usage.add(REPLY)
+    assert window_usage.tokens == 300
+    window_usage.add(REPLY)
+    window_usage.add(ASKED)
+    assert window_usage.tokens == 600, "what comes after it is estimated"
 
 
 def test_what_fills_a_window_is_listed_with_the_largest_first() -> None:
-    view = view_of([ASKED, REPLY], Fill(), None, [("tools", 35)])
+    view = view_of([ASKED, REPLY], WindowUsage(), None, [("tools", 35)])
     assert view.sentence == "replies 200, user's words 100, tools 10"
 
 
 def test_of_earlier_runs_the_latest_words_are_kept_that_fit_and_all_of_this_run() -> None:
-    words = Words()
+    words = UserTexts()
     for words.run, text in ((1, "first"), (2, "second"), (3, "third" * 100)):
         words.add(text)
     kept = "[run 2, task] second\n[run 3, task] " + "third" * 100
-    assert words.kept(len("[run 2, task] second\n")) == (kept, 1)
-    assert words.kept(0) == (kept.partition("\n")[2], 2)
+    assert words.select_rows(len("[run 2, task] second\n")) == (kept, 1)
+    assert words.select_rows(0) == (kept.partition("\n")[2], 2)
 
 
 def test_a_summary_is_asked_for_with_what_matters_to_the_user_if_that_was_said() -> None:

@@ -15,7 +15,7 @@ from chain.export.outline import outline_of
 from chain.journal import records
 from chain.journal.reading import Reading
 from chain.journal.records import Entry, Record
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 
 ROWS = eventful().journal.splitlines(keepends=True)
 
@@ -26,11 +26,13 @@ def words(text: str) -> str:
 
 
 def markdown_words(entries: list[Entry]) -> str:
-    return words("".join(markdown(outline_of(retell(entries)))))
+    return words("".join(markdown(outline_of(events_of_journal(entries)))))
 
 
 def html_words(entries: list[Entry]) -> str:
-    return words(LexborHTMLParser("".join(html(outline_of(retell(entries))))).css_first("body").text(separator=" "))
+    return words(
+        LexborHTMLParser("".join(html(outline_of(events_of_journal(entries))))).css_first("body").text(separator=" ")
+    )
 
 
 def texts(record: Record) -> Iterator[str]:

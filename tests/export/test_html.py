@@ -17,7 +17,7 @@ from chain.export.escaping import prose
 from chain.export.html import html
 from chain.export.outline import outline_of
 from chain.journal.reading import Reading
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 
 TAGS = """
 html head meta title link style body a header p h1 h2 h3 h4 h5 h6 dl div dt dd section ul ol li i span main details
@@ -198,4 +198,4 @@ def test_a_session_is_a_page_also_while_it_is_empty() -> None:
 @given(st.sets(st.integers(0, 200), max_size=60))
 def test_a_journal_that_has_lost_records_is_a_page(lost: set[int]) -> None:
     rows = eventful().journal.splitlines(keepends=True)
-    check_safe(html_of(list(retell(Reading(row for n, row in enumerate(rows) if n not in lost)))))
+    check_safe(html_of(list(events_of_journal(Reading(row for n, row in enumerate(rows) if n not in lost)))))

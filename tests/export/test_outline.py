@@ -14,7 +14,7 @@ from chain.export.html import html
 from chain.export.markdown import markdown
 from chain.export.outline import MAX_DEPTH, AgentRun, CallItem, Moment, Outline, outline_of
 from chain.journal.reading import Reading
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 
 
 def rows_of(story: Outline) -> list[str]:
@@ -48,7 +48,7 @@ def rows_of(story: Outline) -> list[str]:
 
 
 def test_everything_is_where_it_happened() -> None:
-    assert rows_of(outline_of(retell(Reading(eventful().journal.splitlines(keepends=True))))) == [
+    assert rows_of(outline_of(events_of_journal(Reading(eventful().journal.splitlines(keepends=True))))) == [
         "main: done, 9 iterations",
         "  0 A next",
         "  1 plan_set_tasks ok",

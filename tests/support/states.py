@@ -13,7 +13,7 @@ from chain.agent.history import AgentState
 from chain.events import Event
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.session.restored_state import RestoredState
 from chain.session.state import State
 
@@ -41,21 +41,27 @@ def fingerprint(state: State) -> object:
     )
 
 
-def _line(line: Accepted) -> object:
+def _line(line: AcceptedLine) -> object:
     receipt = None if line.receipt is None else (line.receipt.state, line.receipt.point, line.receipt.reason)
     return line.id, line.record, line.line, line.number, receipt, line.entered, line.withdrawn, line.is_carried_out
 
 
 def _agent(agent: AgentState) -> object:
     history, conversation = agent.history, agent.history.conversation
-    fill = history.fill
+    window_usage = history.window_usage
     return (
         (agent.name, agent.kind, agent.parent, agent.parent_id, agent.task, agent.is_at_work, agent.iteration),
         (agent.usage, agent.is_summarizing, set(agent.started), dict(agent.results), set(agent.finished)),
         (tuple(agent.since_answer), agent.news.known, agent.news.sent),
         (len(conversation.messages), conversation.messages[-1:], conversation.state, conversation.open_calls),
-        (fill._known_tokens, fill._chars_since, fill._chars, fill._counts_reply, fill._counted),
-        (history.words.run, history.words.kept(2_000), history.compacted),
+        (
+            window_usage._known_tokens,
+            window_usage._chars_since,
+            window_usage._chars,
+            window_usage._counts_reply,
+            window_usage._counted,
+        ),
+        (history.words.run, history.words.select_rows(2_000), history.compacted),
     )
 
 

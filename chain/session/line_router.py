@@ -17,16 +17,16 @@ from chain.agent.spec import Shared
 from chain.agent.tree import AgentNode
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
-from chain.interruption.prompt import by_rule
+from chain.interruption.prompt import apply_rule
 from chain.journal.records import Effect
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.parse import Line
 from chain.session.runs import SessionRuns
 from chain.text.wording import STOPPED_BY_RULE
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmitResult:
     """The immediate result of a line.
 
     ``started``: the line is the query of a new run. ``queued``: the line waits for a safe point (a receipt follows as
@@ -43,7 +43,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class IncomingLine:
     """A line with its sender's id for it, its origin, and the name of the agent that it is addressed to, if any."""
 
     line: Line
@@ -52,7 +52,7 @@ class Sent:
     to: str = ""
 
 
-class Intake:
+class LineRouter:
     """The routing of lines to the agents of a session."""
 
     def __init__(self, session: SessionRuns, shared: Shared) -> None:
@@ -61,7 +61,7 @@ class Intake:
         self._tree = session.tree
         self._ledger = shared.ledger
 
-    def target(self, sent: Sent) -> AgentNode:
+    def target(self, sent: IncomingLine) -> AgentNode:
         """Return the agent that a line goes to now.
 
         Raise ``UserError`` if it is addressed to an agent that is not at work.
@@ -75,7 +75,7 @@ class Intake:
             return self._tree.named(asked.question.agent)
         return self._tree.target()
 
-    def has_room(self, sent: Sent) -> bool:
+    def has_room(self, sent: IncomingLine) -> bool:
         """Return whether a line would find room in its inbox, and no run is about to stop."""
         if self._session.active is None:
             return True
@@ -85,7 +85,7 @@ class Intake:
             return True  # it needs no room to be refused
         return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
-    def needs_no_room(self, sent: Sent) -> Literal["stop", "now"] | None:
+    def needs_no_room(self, sent: IncomingLine) -> Literal["stop", "now"] | None:
         """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it."""
         if self._session.active is None:
             return None
@@ -97,7 +97,7 @@ class Intake:
             return "stop"
         return "now" if line.urgency == "now" and not is_overfull else None
 
-    def refuse(self, sent: Sent, reason: str) -> Submitted:
+    def refuse(self, sent: IncomingLine, reason: str) -> SubmitResult:
         """Refuse a line, and publish the reason."""
         try:
             node = self.target(sent)
@@ -105,18 +105,18 @@ class Intake:
             node = self._tree.main
         agent, waiting, iteration = node.name, len(node.inbox), node.iteration
         self._ledger.refuse(sent.line, agent, waiting, reason, id=sent.id, origin=sent.origin, iteration=iteration)
-        return Submitted("refused", message=reason)
+        return SubmitResult("refused", message=reason)
 
-    def start(self, sent: Sent) -> Submitted:
+    def start(self, sent: IncomingLine) -> SubmitResult:
         """Start a run with a line. No run may be active."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         self._session.begin(accepted)
-        return Submitted("started", accepted.id)
+        return SubmitResult("started", accepted.id)
 
-    def carry_out(self, sent: Sent, status: str) -> Submitted:
+    def carry_out(self, sent: IncomingLine, status: str) -> SubmitResult:
         """Carry out a line that needs no model, while no run is active. ``status`` is the answer to a status query."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent))
@@ -130,11 +130,11 @@ class Intake:
         except JournalError as error:
             # The line was accepted, so it can no longer be refused.
             self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
-            return Submitted("returned", accepted.id, str(error))
+            return SubmitResult("returned", accepted.id, str(error))
         self._ledger.settle_done(accepted, reason)
-        return Submitted("handled", accepted.id, message)
+        return SubmitResult("handled", accepted.id, message)
 
-    def interrupt(self, typed: Sent) -> Submitted:
+    def interrupt(self, typed: IncomingLine) -> SubmitResult:
         """Accept a line while a run is active: for a safe point, or to stop the run."""
         try:
             node = self.target(typed)
@@ -148,11 +148,11 @@ class Intake:
         by_rule = line.urgency != typed.line.urgency
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
         if isinstance(put, str):
-            return Submitted("refused", message=put)
+            return SubmitResult("refused", message=put)
         node.apply_urgency([put])
-        return Submitted("queued", put.id)
+        return SubmitResult("queued", put.id)
 
-    def _apply_rules(self, sent: Sent, node: AgentNode) -> Line:
+    def _apply_rules(self, sent: IncomingLine, node: AgentNode) -> Line:
         """Apply the current rules of an agent's handler prompt to a line, and return the resulting line.
 
         The rules are not applied to a line that will be refused for another reason than a full inbox: a full inbox does
@@ -161,12 +161,12 @@ class Intake:
         if node.agent.spec.prompts.path is None or self._ledger.problem(sent.line, sent.id):
             return sent.line
         prompt = node.agent.current_prompt(node.iteration)
-        line = by_rule(prompt, sent.line)
+        line = apply_rule(prompt, sent.line)
         if prompt.mistake is not None:
             node.agent.current_prompt(node.iteration)  # reports a rule that was too slow
         return line
 
-    def _stop(self, node: AgentNode, sent: Sent, *, by_rule: bool) -> Submitted:
+    def _stop(self, node: AgentNode, sent: IncomingLine, *, by_rule: bool) -> SubmitResult:
         """Stop the run, even if the line is refused because of a full disk or a used id."""
         accepted, problem = None, self._ledger.problem(sent.line, sent.id)
         if not problem:
@@ -181,11 +181,11 @@ class Intake:
             self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=why)
         self._shared.questions.withdraw({each.name for each in node.all()})
         node.stop()
-        return Submitted("stopping", "" if accepted is None else accepted.id)
+        return SubmitResult("stopping", "" if accepted is None else accepted.id)
 
     def _accept_at_once(
-        self, sent: Sent, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
-    ) -> Accepted:
+        self, sent: IncomingLine, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
+    ) -> AcceptedLine:
         """Accept a line that does not wait for a safe point. Raise ``JournalError``."""
         at = node.iteration
         return self._ledger.accept(
