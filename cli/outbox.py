@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 
 ROOM = 64
 """Rows that may wait before senders that can wait have to."""
@@ -18,7 +18,7 @@ class Outbox:
         self._write = write
         self._rows: deque[bytes] = deque()
         self._size = 0
-        self._changed = Signal()
+        self._changed = Wakeup()
         self._is_closed = self._is_writing = False
 
     def __len__(self) -> int:

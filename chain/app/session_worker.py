@@ -19,7 +19,7 @@ import trio
 from chain.app.open import open_chain
 from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
 from chain.events import Event, IterationStarted, Notice, Result
@@ -91,7 +91,7 @@ class Worker:
         """The sessions that run here, those among them that were lost and have not ended yet."""
         self._outlived: list[Lease] = []
         """Those that were lost; that this worker has not died with their sessions is still to be said."""
-        self._freed = Signal()
+        self._freed = Wakeup()
         self._told: dict[str, str] = {}
         """What was reported last, by what it is about."""
 

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import trio
 
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
@@ -94,7 +94,7 @@ class Journal:
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, int]] = deque()
         """Actions, each with the ``seq`` up to which records must be on disk; 0: only earlier actions must have run."""
-        self._sync_wanted = Signal()
+        self._sync_wanted = Wakeup()
         self._is_ending = False
         self._synced_seq = 0
         """The ``seq`` up to which records are on disk. A resumed journal is synced once more."""

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from chain import events
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import JournalError
 from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
@@ -38,7 +38,7 @@ class Ledger:
 
     def __init__(self, journal: Journal, lines: Lines, emit: Emit) -> None:
         self.lines = lines
-        self.room = Signal()
+        self.room = Wakeup()
         self.returned = self.refused = self.unsent = 0
         self._journal = journal
         self._emit = emit

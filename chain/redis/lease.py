@@ -17,8 +17,8 @@ from typing import Literal, TypeAlias
 import trio
 
 from chain import events
-from chain.concurrency.signal import Signal
 from chain.concurrency.tasks import beside
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import SessionError
 from chain.journal.records import Receipt, Record, Unknown
 from chain.redis import scripts
@@ -63,7 +63,7 @@ class Lease:
         """Why that is."""
         self.at_exit: How = "over"
         """How it is given back by who leaves without a word."""
-        self.was_read = Signal()
+        self.was_read = Wakeup()
         """Set when a row that was sent has been read."""
         self.is_pausing = False
         """Whether it is being given back, so that nothing more is read meanwhile."""
@@ -79,7 +79,7 @@ class Lease:
         self._by_worker = int(by_worker)
         self._ends_at = trio.current_time() + (1 - LEASE_MARGIN) * length_s
         self._left: list[bytes | str] = []
-        self._news = Signal()
+        self._news = Wakeup()
         self._asked = self._done = self._groups = 0
         self._waiters = trio.lowlevel.ParkingLot()
         self._problem: SessionError | None = None

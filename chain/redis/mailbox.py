@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from chain.chain import Chain
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import SessionError, UserError
 from chain.events import Event, Piece, Receipt
 from chain.lines.accepted import BEFORE
@@ -41,7 +41,7 @@ class Mailbox:
         self._server = server
         self._lease = lease
         self._unread: list[tuple[bytes, Mapping[str, Any]]] = []
-        self._news = Signal()
+        self._news = Wakeup()
         self._answerers: dict[str, trio.CancelScope] = {}
 
     async def serve(self, chain: Chain) -> None:

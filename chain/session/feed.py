@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import trio
 
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.events import Event, Notice, Piece, ToolProgress
 
 MAX_WAITING_PROGRESS = 256 * 1024
@@ -54,7 +54,7 @@ class Feed:
     def __init__(self) -> None:
         self._waiting: list[Event | _Stream] = []
         self._streams: dict[tuple[str, ...], _Stream] = {}
-        self._wakeup = Signal()
+        self._wakeup = Wakeup()
         self.is_closed = False
 
     def put(self, event: Event) -> None:

@@ -20,7 +20,7 @@ from chain.agent.executor import Executor
 from chain.agent.spec import Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.config.retries import Retries
 from chain.errors import JournalError, UserError
 from chain.journal import records
@@ -88,7 +88,7 @@ class SessionRuns:
         self.interactive = interactive
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
-        self._changed = Signal()
+        self._changed = Wakeup()
         """Set when a run has begun or ended, and when no run begins any more."""
         self._is_ending = False
         self._leaves_lines = False

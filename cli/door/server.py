@@ -19,7 +19,7 @@ import trio
 
 from chain import events
 from chain.chain import CLOSING_S, Chain
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import UserError
 from chain.lines.parse import parse_line
 from cli.door import peers, sockets
@@ -93,7 +93,7 @@ class Door:
         self._feed = chain.feed()
         self._feed.take()  # its init, which each client gets when it comes
         self._is_closing = False
-        self._left = Signal()
+        self._left = Wakeup()
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
         """Accept clients."""

@@ -18,7 +18,7 @@ import trio
 
 from chain import events
 from chain.chain import Answerer, Chain, Submitted
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 from chain.lines.parse import MAX_LINE
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
 
@@ -50,15 +50,15 @@ class Sender:
         self._held: deque[ScheduledLine] = deque()
         self._scheduled_chars = self._held_chars = 0
         """Counted as lines come and go, so that a line costs the same however many wait."""
-        self._has_held = Signal()
-        self._progress = Signal()
+        self._has_held = Wakeup()
+        self._progress = Wakeup()
         """A line was sent, or a run ended."""
         self._nursery: trio.Nursery | None = None
         self._answerers: dict[str, Answerer] = {}
         """By the agents whose questions the lines for ``@question`` answer; empty for anybody's."""
         self._closed = False
         self._is_paused = False
-        self._resumed = Signal()
+        self._resumed = Wakeup()
         self._listen_to(chain)
 
     @property

@@ -14,8 +14,8 @@ from functools import partial
 
 import trio
 
-from chain.concurrency.signal import Signal
 from chain.concurrency.threads import Threads
+from chain.concurrency.wakeup import Wakeup
 from chain.text.plain import sanitize
 from cli.input.stdin import Lines
 from cli.screen import tty
@@ -52,8 +52,8 @@ class _Plain:
         self._unwritten: list[str] = []
         self._prompt = ""
         """The prompt in the last row; empty if there is none."""
-        self._news = Signal()
-        self._shown = Signal()
+        self._news = Wakeup()
+        self._shown = Wakeup()
         self._is_writing = False
         self._is_closed = False
         self._question = self._next_question = self._answered = ""

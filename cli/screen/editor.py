@@ -29,8 +29,8 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts import PromptSession
 from prompt_toolkit.styles import Style
 
-from chain.concurrency.signal import Signal
 from chain.concurrency.threads import Threads
+from chain.concurrency.wakeup import Wakeup
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
@@ -88,7 +88,7 @@ class _Terminal:
         self._typed = typed
         self._draft = Draft()
         self._is_closing = False
-        self._shown = Signal()
+        self._shown = Wakeup()
         self._ended = trio.Event()
         self._output = HeldOutput(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
         self._page = Page(self._output, self._draft)

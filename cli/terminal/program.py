@@ -20,8 +20,8 @@ from chain.app import sessions
 from chain.app.open import open_chain
 from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
-from chain.concurrency.signal import Signal
 from chain.concurrency.threads import without_collector
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
@@ -115,9 +115,9 @@ class _Program:
         self._wanted: tuple[str, CommandAnswer] | None = None
         """The command that asks for another session, until that is in use or could not be opened."""
         self._switching = trio.CancelScope()
-        self._ready = Signal()
+        self._ready = Wakeup()
         self._is_leaving = False
-        self._news = Signal()
+        self._news = Wakeup()
         """Set when the user wants to leave, or another session."""
         self._code = 0
         self._has_finished = False

@@ -16,8 +16,8 @@ import trio
 
 from chain import events
 from chain.chain import CLOSING_S, Chain, Submitted
-from chain.concurrency.signal import Signal
 from chain.concurrency.threads import Threads
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import UserError
 from chain.lines.parse import is_stop, parse_line
 from chain.text.wording import MAIN, counted
@@ -84,7 +84,7 @@ class TerminalSession:
         """What was told before anything happened; a resumed session's record has some of it as well."""
         self._feed = chain.feed()
         self._answerer = chain.answering()
-        self._run_began = Signal()
+        self._run_began = Wakeup()
         self._all_shown = trio.Event()
         self._is_at_limit = False
         """Whether the last run has used its iterations."""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import trio
 
-from chain.concurrency.signal import Signal
 from chain.concurrency.threads import Threads, without_collector
+from chain.concurrency.wakeup import Wakeup
 from chain.config.extras import MCP, install_command
 from chain.config.servers import Launch, ToolServer
 from chain.errors import ConfigError, ToolError
@@ -200,7 +200,7 @@ class _Running:
         self._error = ""
         self.left_out = ""
         self._told: set[str] = set()
-        self._wanted = Signal()
+        self._wanted = Wakeup()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
         """Times of its latest restarts."""

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import trio
 
-from chain.concurrency.signal import Signal
 from chain.concurrency.threads import Threads
+from chain.concurrency.wakeup import Wakeup
 from chain.errors import ToolError, UserError
 from chain.text.wording import beginning, counted, first_of
 from chain.tools.lookalikes import spelled_out
@@ -258,7 +258,7 @@ async def _with_reports(
     run: Callable[[Callable[[bytes], None]], Awaitable[Ended]],
 ) -> Ended:
     """Run a command and report what it writes: the first rows at once, then in portions, and the rest in the end."""
-    has_more = Signal()
+    has_more = Wakeup()
 
     def add(chunk: bytes) -> None:
         output.add(chunk)

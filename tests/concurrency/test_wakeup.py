@@ -3,11 +3,11 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from chain.concurrency.signal import Signal
+from chain.concurrency.wakeup import Wakeup
 
 
 async def test_all_who_wait_are_woken_by_one_set() -> None:
-    signal, woken = Signal(), list[int]()
+    signal, woken = Wakeup(), list[int]()
 
     async def wait(n: int) -> None:
         await signal.wait()
@@ -23,7 +23,7 @@ async def test_all_who_wait_are_woken_by_one_set() -> None:
 
 
 async def test_what_was_set_while_nobody_waited_ends_one_wait() -> None:
-    signal = Signal()
+    signal = Wakeup()
     signal.set()
     signal.set()
     await signal.wait()
@@ -37,7 +37,7 @@ async def test_what_was_set_while_nobody_waited_ends_one_wait() -> None:
 
 
 async def test_a_wait_that_was_cancelled_leaves_the_wake_up_to_the_next() -> None:
-    signal = Signal()
+    signal = Wakeup()
     with trio.CancelScope() as scope:
         scope.cancel()
         await signal.wait()
@@ -46,7 +46,7 @@ async def test_a_wait_that_was_cancelled_leaves_the_wake_up_to_the_next() -> Non
 
 
 async def test_nobody_waits_for_one_that_is_closed() -> None:
-    signal = Signal()
+    signal = Wakeup()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(signal.wait)
         await wait_all_tasks_blocked()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 
-class Signal:
+class Wakeup:
     """An event for tasks that wait for changes, which resets itself when they wake.
 
     No wake-up is lost: if no task waits, the next ``wait`` returns at once. Several calls of ``set`` before that count
