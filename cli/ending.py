@@ -128,7 +128,7 @@ def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
 @asynccontextmanager
 async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[None]:
     """Inside the block, the first signal that ends the program calls ``leave``, and the second ends it at once."""
-    from chain.concurrency.tasks import during
+    from chain.concurrency.nurseries import during
 
     async def receive() -> None:
         first = await anext(signals)

@@ -12,7 +12,7 @@ import trio
 
 from chain import events
 from chain.chain import Chain, Submitted
-from chain.concurrency.tasks import during
+from chain.concurrency.nurseries import during
 from chain.errors import UserError
 from chain.lines.parse import parse_line
 from chain.session.exit_codes import WRONG_USAGE

@@ -22,7 +22,7 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.chain import Chain
-from chain.concurrency.tasks import beside, during
+from chain.concurrency.nurseries import beside, during
 from chain.config.load import Settings
 from chain.config.provider import ModelSettings
 from chain.config.servers import ToolServer

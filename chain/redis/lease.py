@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from chain import events
-from chain.concurrency.tasks import beside
+from chain.concurrency.nurseries import beside
 from chain.concurrency.wakeup import Wakeup
 from chain.errors import SessionError
 from chain.journal.records import Receipt, Record, Unknown

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import trio
 
-from chain.concurrency.tasks import beside
+from chain.concurrency.nurseries import beside
 from chain.config.extras import REDIS, install_command
 from chain.errors import SessionError
 from chain.redis.scripts import LuaScript, keys

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from chain.concurrency.tasks import unwrapped
+from chain.concurrency.nurseries import unwrapped
 from chain.errors import SessionError
 from chain.journal.journal import Journal
 from chain.redis import scripts

@@ -12,7 +12,7 @@ import trio
 
 from chain import events
 from chain.chain import Answerer
-from chain.concurrency.tasks import during
+from chain.concurrency.nurseries import during
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter

@@ -8,7 +8,7 @@ from functools import partial
 
 import trio
 
-from chain.concurrency.tasks import during
+from chain.concurrency.nurseries import during
 from chain.concurrency.threads import Threads
 from chain.config.load import state_folder
 from chain.errors import UserError

@@ -66,7 +66,7 @@ def watch_remotely(
     """
     import trio
 
-    from chain.concurrency.tasks import during
+    from chain.concurrency.nurseries import during
 
     async def run() -> None:
         question = ""

@@ -10,7 +10,7 @@ import trio
 
 from chain.app.session_worker import Worker, WorkerLimits
 from chain.app.sessions import shown_address
-from chain.concurrency.tasks import during
+from chain.concurrency.nurseries import during
 from chain.config.load import require_trust, state_folder
 from chain.errors import UserError
 from cli.arguments import read_settings

@@ -38,7 +38,7 @@ def run_at_terminal(
 
     import trio
 
-    from chain.concurrency.tasks import unwrapped
+    from chain.concurrency.nurseries import unwrapped
     from cli.ending import LEAVING, received_signals
 
     async def work() -> int:
