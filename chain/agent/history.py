@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from chain.agent.conversation import Conversation
 from chain.agent.refusals import without
-from chain.agent.window import Fill, Words, first_message, messages_after
+from chain.agent.window import Fill, UserTexts, first_message, messages_after
 from chain.journal.records import Compacted, Removed, ToolFinished
 from chain.messages import Message, ToolCall, ToolResult, Usage
 from chain.plan import PlanNews
@@ -20,7 +20,7 @@ class History:
 
     conversation: Conversation = field(default_factory=Conversation)
     fill: Fill = field(default_factory=Fill)
-    words: Words = field(default_factory=Words)
+    words: UserTexts = field(default_factory=UserTexts)
     compacted: Compacted | None = None
 
     def append(self, message: Message) -> None:

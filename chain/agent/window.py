@@ -154,7 +154,7 @@ class Fill:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class UserText:
     """A text of the user (a line, a query or an answer), or the task of an agent below main.
 
     ``iteration`` is 0 for a query or task. ``line_id`` is empty for a task or answer.
@@ -172,21 +172,21 @@ class Word:
         return f"[run {self.run}, {when}] {self.text}"
 
 
-class Words:
+class UserTexts:
     """The texts that the user has written to one agent, in order."""
 
     def __init__(self) -> None:
         self.run = 0
         """The number of the active or last run."""
-        self._texts: list[Word] = []
+        self._texts: list[UserText] = []
         self._answered_count = 0
         """The number of texts before the last reply without tool calls."""
-        self._kept: list[Word] = []
+        self._kept: list[UserText] = []
         """The texts that the last compaction kept."""
 
     def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
         """Add a text that was delivered in this run."""
-        self._texts.append(Word(text, self.run, iteration, line_id))
+        self._texts.append(UserText(text, self.run, iteration, line_id))
 
     def answered(self) -> None:
         """Note a reply without tool calls: the texts before it can no longer be removed."""

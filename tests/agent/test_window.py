@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chain.agent.window import CompactionRules, Fill, Words, length_of, oldest_results, view_of, with_stubs
+from chain.agent.window import CompactionRules, Fill, UserTexts, length_of, oldest_results, view_of, with_stubs
 from chain.messages import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, user_text
 
 ASKED, REPLY = user_text("x" * 350), assistant([Text("y" * 700)])
@@ -35,7 +35,7 @@ def test_what_fills_a_window_is_listed_with_the_largest_first() -> None:
 
 
 def test_of_earlier_runs_the_latest_words_are_kept_that_fit_and_all_of_this_run() -> None:
-    words = Words()
+    words = UserTexts()
     for words.run, text in ((1, "first"), (2, "second"), (3, "third" * 100)):
         words.add(text)
     kept = "[run 2, task] second\n[run 3, task] " + "third" * 100
