@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from chain.agent.conversation import Conversation
 from chain.agent.refusals import without
-from chain.agent.window import Fill, UserTexts, first_message, messages_after
+from chain.agent.window import UserTexts, WindowUsage, first_message, messages_after
 from chain.journal.records import Compacted, Removed, ToolFinished
 from chain.messages import Message, ToolCall, ToolResult, Usage
 from chain.plan import PlanNews
@@ -19,7 +19,7 @@ class History:
     """A conversation, its share of the window, the user's words in it, and the compaction that it starts with."""
 
     conversation: Conversation = field(default_factory=Conversation)
-    fill: Fill = field(default_factory=Fill)
+    fill: WindowUsage = field(default_factory=WindowUsage)
     words: UserTexts = field(default_factory=UserTexts)
     compacted: Compacted | None = None
 

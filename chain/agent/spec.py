@@ -17,7 +17,7 @@ from chain.agent.conversation import CallIds, Conversation
 from chain.agent.history import AgentState
 from chain.agent.questions import Questions
 from chain.agent.refusals import without
-from chain.agent.window import CompactionRules, Fill, messages_after
+from chain.agent.window import CompactionRules, WindowUsage, messages_after
 from chain.config.retries import Retries
 from chain.interruption.prompt import InterruptionPrompt
 from chain.interruption.prompt_file import PromptFile
@@ -136,7 +136,7 @@ class AgentContext:
         return self.state.history.conversation
 
     @property
-    def fill(self) -> Fill:
+    def fill(self) -> WindowUsage:
         """The share of a window that the messages fill."""
         return self.state.history.fill
 

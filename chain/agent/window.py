@@ -83,7 +83,7 @@ class CompactionRules:
         return int(self.share * window.tokens) - self.room_for_reply(window)
 
 
-class Fill:
+class WindowUsage:
     """The size of one conversation in tokens: the count of the last reply, and an estimate of later messages."""
 
     def __init__(self) -> None:
@@ -337,7 +337,7 @@ class WindowView:
 
 def view_of(
     messages: Sequence[Message],
-    fill: Fill,
+    fill: WindowUsage,
     window: Window | None,
     beside: Sequence[tuple[str, int]],
     compacted: Compacted | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chain.agent.window import CompactionRules, Fill, UserTexts, length_of, oldest_results, view_of, with_stubs
+from chain.agent.window import CompactionRules, UserTexts, WindowUsage, length_of, oldest_results, view_of, with_stubs
 from chain.messages import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, user_text
 
 ASKED, REPLY = user_text("x" * 350), assistant([Text("y" * 700)])
@@ -19,7 +19,7 @@ def test_a_stub_has_no_pictures_and_says_how_many_there_were() -> None:
 
 
 def test_a_reply_that_the_service_has_counted_is_not_counted_again() -> None:
-    fill = Fill()
+    fill = WindowUsage()
     fill.add(ASKED)
     fill.update(Usage(100, 200), 0, 0, is_too_long=False)
     fill.add(REPLY)
@@ -30,7 +30,7 @@ def test_a_reply_that_the_service_has_counted_is_not_counted_again() -> None:
 
 
 def test_what_fills_a_window_is_listed_with_the_largest_first() -> None:
-    view = view_of([ASKED, REPLY], Fill(), None, [("tools", 35)])
+    view = view_of([ASKED, REPLY], WindowUsage(), None, [("tools", 35)])
     assert view.sentence == "replies 200, user's words 100, tools 10"
 
 
