@@ -1,8 +1,8 @@
 """The interface of a session for front ends: lines in, events out.
 
 ``submit`` routes a line in one synchronous step in the trio thread. It answers blank lines, commands, and a stop when
-nothing runs; ``session.intake`` handles all other lines. So a line that races with the end of a run interrupts that run
-or starts a new one, and is never lost.
+nothing runs; ``session.line_router`` handles all other lines. So a line that races with the end of a run interrupts
+that run or starts a new one, and is never lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from chain.lines.receipts import MAX_REFUSED
 from chain.messages import Image
 from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
-from chain.session.intake import Intake, Sent, Submitted
+from chain.session.line_router import LineRouter, Sent, Submitted
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
@@ -103,9 +103,9 @@ class Chain:
         self._shared = shared
         self._audience = audience
         self._tree = session.tree
-        self._intake = Intake(session, shared)
+        self._line_router = LineRouter(session, shared)
         self.plan = shared.plan
-        self.lines = SessionLines(self._intake, session.tree, shared.ledger)
+        self.lines = SessionLines(self._line_router, session.tree, shared.ledger)
         self.questions = shared.questions
         self.runs = session
         self.state = session.state
@@ -144,23 +144,23 @@ class Chain:
         if images:
             found = _read_images(images)
             if isinstance(found, str):
-                return self._intake.refuse(sent, found)
+                return self._line_router.refuse(sent, found)
             sent = replace(sent, line=replace(line, images=found))
         if self.runs.is_closing:
-            return self._intake.refuse(sent, "the chain is closing")
+            return self._line_router.refuse(sent, "the chain is closing")
         if line.kind == "blank":
             return Submitted("nothing")
         if line.kind == "local":
             return Submitted("local", message=line.message)
         if self.runs.active is not None:
-            return self._intake.interrupt(sent)
+            return self._line_router.interrupt(sent)
         if line.kind == "stop":
             return Submitted("nothing", message="Nothing is running.")
         if problem := self._shared.ledger.problem(line, id):
-            return self._intake.refuse(sent, problem)
+            return self._line_router.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
-            return self._intake.carry_out(sent, self.status())
-        return self._intake.start(sent)
+            return self._line_router.carry_out(sent, self.status())
+        return self._line_router.start(sent)
 
     def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> Submitted:
         """Start a run with a query that is not parsed. The query is refused while a run is active.
@@ -177,8 +177,8 @@ class Chain:
         if not line.message:
             problem = "the query is empty; write what the chain is to do"
         if problem:
-            return self._intake.refuse(sent, problem)
-        return self._intake.start(sent)
+            return self._line_router.refuse(sent, problem)
+        return self._line_router.start(sent)
 
     def interrupt(self) -> bool:
         """Cancel the work of all agents. Return whether a run is active."""

@@ -52,7 +52,7 @@ class Sent:
     to: str = ""
 
 
-class Intake:
+class LineRouter:
     """The routing of lines to the agents of a session."""
 
     def __init__(self, session: SessionRuns, shared: Shared) -> None:
