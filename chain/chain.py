@@ -29,7 +29,7 @@ from chain.lines.receipts import MAX_REFUSED
 from chain.messages import Image
 from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
-from chain.session.line_router import LineRouter, Sent, Submitted
+from chain.session.line_router import IncomingLine, LineRouter, Submitted
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
@@ -140,7 +140,7 @@ class Chain:
         ``images`` are sent with the line, each as a name and its content: PNG, JPEG, GIF or WebP.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
-        sent = Sent(line, id, origin, to)
+        sent = IncomingLine(line, id, origin, to)
         if images:
             found = _read_images(images)
             if isinstance(found, str):
@@ -170,7 +170,7 @@ class Chain:
         query = query.encode(errors="replace").decode()
         message = query.strip()
         line = Line(query, "verbatim", message, names_files=names_files)
-        sent = Sent(line, id, origin)
+        sent = IncomingLine(line, id, origin)
         problem = "a run is active; wait for it to end" if self.runs.active else self._shared.ledger.problem(line, id)
         if self.runs.is_closing:
             problem = "the chain is closing"

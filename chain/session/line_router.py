@@ -43,7 +43,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class IncomingLine:
     """A line with its sender's id for it, its origin, and the name of the agent that it is addressed to, if any."""
 
     line: Line
@@ -61,7 +61,7 @@ class LineRouter:
         self._tree = session.tree
         self._ledger = shared.ledger
 
-    def target(self, sent: Sent) -> AgentNode:
+    def target(self, sent: IncomingLine) -> AgentNode:
         """Return the agent that a line goes to now.
 
         Raise ``UserError`` if it is addressed to an agent that is not at work.
@@ -75,7 +75,7 @@ class LineRouter:
             return self._tree.named(asked.question.agent)
         return self._tree.target()
 
-    def has_room(self, sent: Sent) -> bool:
+    def has_room(self, sent: IncomingLine) -> bool:
         """Return whether a line would find room in its inbox, and no run is about to stop."""
         if self._session.active is None:
             return True
@@ -85,7 +85,7 @@ class LineRouter:
             return True  # it needs no room to be refused
         return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
 
-    def needs_no_room(self, sent: Sent) -> Literal["stop", "now"] | None:
+    def needs_no_room(self, sent: IncomingLine) -> Literal["stop", "now"] | None:
         """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it."""
         if self._session.active is None:
             return None
@@ -97,7 +97,7 @@ class LineRouter:
             return "stop"
         return "now" if line.urgency == "now" and not is_overfull else None
 
-    def refuse(self, sent: Sent, reason: str) -> Submitted:
+    def refuse(self, sent: IncomingLine, reason: str) -> Submitted:
         """Refuse a line, and publish the reason."""
         try:
             node = self.target(sent)
@@ -107,7 +107,7 @@ class LineRouter:
         self._ledger.refuse(sent.line, agent, waiting, reason, id=sent.id, origin=sent.origin, iteration=iteration)
         return Submitted("refused", message=reason)
 
-    def start(self, sent: Sent) -> Submitted:
+    def start(self, sent: IncomingLine) -> Submitted:
         """Start a run with a line. No run may be active."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
@@ -116,7 +116,7 @@ class LineRouter:
         self._session.begin(accepted)
         return Submitted("started", accepted.id)
 
-    def carry_out(self, sent: Sent, status: str) -> Submitted:
+    def carry_out(self, sent: IncomingLine, status: str) -> Submitted:
         """Carry out a line that needs no model, while no run is active. ``status`` is the answer to a status query."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent))
@@ -134,7 +134,7 @@ class LineRouter:
         self._ledger.settle_done(accepted, reason)
         return Submitted("handled", accepted.id, message)
 
-    def interrupt(self, typed: Sent) -> Submitted:
+    def interrupt(self, typed: IncomingLine) -> Submitted:
         """Accept a line while a run is active: for a safe point, or to stop the run."""
         try:
             node = self.target(typed)
@@ -152,7 +152,7 @@ class LineRouter:
         node.apply_urgency([put])
         return Submitted("queued", put.id)
 
-    def _apply_rules(self, sent: Sent, node: AgentNode) -> Line:
+    def _apply_rules(self, sent: IncomingLine, node: AgentNode) -> Line:
         """Apply the current rules of an agent's handler prompt to a line, and return the resulting line.
 
         The rules are not applied to a line that will be refused for another reason than a full inbox: a full inbox does
@@ -166,7 +166,7 @@ class LineRouter:
             node.agent.current_prompt(node.iteration)  # reports a rule that was too slow
         return line
 
-    def _stop(self, node: AgentNode, sent: Sent, *, by_rule: bool) -> Submitted:
+    def _stop(self, node: AgentNode, sent: IncomingLine, *, by_rule: bool) -> Submitted:
         """Stop the run, even if the line is refused because of a full disk or a used id."""
         accepted, problem = None, self._ledger.problem(sent.line, sent.id)
         if not problem:
@@ -184,7 +184,7 @@ class LineRouter:
         return Submitted("stopping", "" if accepted is None else accepted.id)
 
     def _accept_at_once(
-        self, sent: Sent, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
+        self, sent: IncomingLine, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
     ) -> Accepted:
         """Accept a line that does not wait for a safe point. Raise ``JournalError``."""
         at = node.iteration

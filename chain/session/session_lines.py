@@ -10,7 +10,7 @@ from chain.lines.accepted import Accepted
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import Ledger, Settled
-from chain.session.line_router import LineRouter, Sent, Submitted
+from chain.session.line_router import IncomingLine, LineRouter, Submitted
 
 
 class SessionLines:
@@ -52,11 +52,11 @@ class SessionLines:
 
     def target(self, text: str = "", *, to: str = "") -> str:
         """Return the name of the agent that a line would go to now. Raise ``UserError`` if the agent is not at work."""
-        return self._line_router.target(Sent(parse_line(text), to=to)).name
+        return self._line_router.target(IncomingLine(parse_line(text), to=to)).name
 
     def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
         """Return whether a line would find room in its inbox, and no run is about to stop."""
-        return self._line_router.has_room(Sent(parse_line(text, urgency=urgency, local=local), to=to))
+        return self._line_router.has_room(IncomingLine(parse_line(text, urgency=urgency, local=local), to=to))
 
     def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:
         """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it.
@@ -64,7 +64,7 @@ class SessionLines:
         ``stop``: the line stops the run, as a stop phrase or by a rule. ``now``: the line cancels the work and empties
         the inbox.
         """
-        return self._line_router.needs_no_room(Sent(parse_line(text, urgency=urgency, local=False), to=to))
+        return self._line_router.needs_no_room(IncomingLine(parse_line(text, urgency=urgency, local=False), to=to))
 
     async def wait_for_change(self) -> None:
         """Wait until an inbox may have room or the chain has closed. Callers must check again afterwards."""
@@ -72,7 +72,7 @@ class SessionLines:
 
     def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
         """Refuse a text that cannot be read as a line, and publish the reason to its sender."""
-        return self._line_router.refuse(Sent(Line(text, "redirect", text), id, origin), reason)
+        return self._line_router.refuse(IncomingLine(Line(text, "redirect", text), id, origin), reason)
 
     def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
         """Record that a script or a pipe will not send a line any more. The next result lists the line.
