@@ -21,7 +21,7 @@ from chain.version import VERSION as __version__
 if TYPE_CHECKING:
     from chain.agent.tree import AgentView
     from chain.app.open import open_chain
-    from chain.chain import Chain, Submitted
+    from chain.chain import Chain, SubmitResult
     from chain.config.load import Settings, load_settings
     from chain.errors import ChainError, ConfigError, ModelError, ToolError, UserError
     from chain.events import Event
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from chain.session.store import FileStore, Store
     from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, ToolOutput, tool
 
-__all__ = ["AgentView", "Chain", "Feed", "Settings", "Submitted", "__version__", "load_settings", "open_chain"]
+__all__ = ["AgentView", "Chain", "Feed", "Settings", "SubmitResult", "__version__", "load_settings", "open_chain"]
 __all__ += ["ChainError", "ConfigError", "ModelError", "ToolError", "UserError"]
 __all__ += ["Event", "Message", "Model", "Reply", "Request", "Task"]
 __all__ += ["FileStore", "RedisStore", "Store"]
@@ -42,7 +42,7 @@ __all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "ToolOutput", "to
 _HOMES = {
     "agent.tree": ("AgentView",),
     "app.open": ("open_chain",),
-    "chain": ("Chain", "Submitted"),
+    "chain": ("Chain", "SubmitResult"),
     "config.load": ("Settings", "load_settings"),
     "errors": ("ChainError", "ConfigError", "ModelError", "ToolError", "UserError"),
     "events": ("Event",),

@@ -29,7 +29,7 @@ from chain.lines.receipts import MAX_REFUSED
 from chain.messages import Image
 from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
-from chain.session.line_router import IncomingLine, LineRouter, Submitted
+from chain.session.line_router import IncomingLine, LineRouter, SubmitResult
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
@@ -43,7 +43,7 @@ from chain.version import VERSION
 if TYPE_CHECKING:
     from chain.tools.mcp.running import Servers, ServerView
 
-__all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Submitted"]
+__all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "SubmitResult"]
 
 CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""
@@ -132,7 +132,7 @@ class Chain:
         origin: Origin = "prompt",
         to: str = "",
         images: Sequence[tuple[str, bytes] | Image] = (),
-    ) -> Submitted:
+    ) -> SubmitResult:
         """Accept a line, or refuse it, and return the result. Call it in the trio thread.
 
         ``urgency`` sets the urgency without a ``!``. ``id`` is the sender's own id for the line, unique in the session.
@@ -149,20 +149,20 @@ class Chain:
         if self.runs.is_closing:
             return self._line_router.refuse(sent, "the chain is closing")
         if line.kind == "blank":
-            return Submitted("nothing")
+            return SubmitResult("nothing")
         if line.kind == "local":
-            return Submitted("local", message=line.message)
+            return SubmitResult("local", message=line.message)
         if self.runs.active is not None:
             return self._line_router.interrupt(sent)
         if line.kind == "stop":
-            return Submitted("nothing", message="Nothing is running.")
+            return SubmitResult("nothing", message="Nothing is running.")
         if problem := self._shared.ledger.problem(line, id):
             return self._line_router.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
             return self._line_router.carry_out(sent, self.status())
         return self._line_router.start(sent)
 
-    def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> Submitted:
+    def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> SubmitResult:
         """Start a run with a query that is not parsed. The query is refused while a run is active.
 
         Without ``names_files`` an ``@path`` in the query attaches no file: use it for text that the user did not write.
@@ -203,14 +203,14 @@ class Chain:
         """
         return self.questions.answering(agent)
 
-    def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> Submitted:
+    def answer(self, id: str, text: str, *, origin: Origin = "prompt") -> SubmitResult:
         """Answer a question. Call it in the trio thread. The ``answer`` event acknowledges the answer.
 
         An empty answer is refused, and so is an answer to a question that is not open.
         """
         why = self.questions.answer(id, text)
         if not why:
-            return Submitted("answered", id)
+            return SubmitResult("answered", id)
         agent = self.runs.spec.name
         self._shared.emit(
             events.LineRefused(
@@ -226,7 +226,7 @@ class Chain:
                 reason=why,
             )
         )
-        return Submitted("refused", id, why)
+        return SubmitResult("refused", id, why)
 
     async def wait_idle(self) -> None:
         """Wait until no run is active and every event of the last one has been emitted."""

@@ -11,7 +11,7 @@ from typing import Literal
 import trio
 
 from chain import events
-from chain.chain import Chain, Submitted
+from chain.chain import Chain, SubmitResult
 from chain.concurrency.nurseries import during
 from chain.errors import UserError
 from chain.lines.parse import parse_line
@@ -256,14 +256,14 @@ class _Headless:
             )
             self._output.put(refused)
 
-    def _on_answer(self, line: ScheduledLine, answer: Submitted) -> None:
+    def _on_answer(self, line: ScheduledLine, answer: SubmitResult) -> None:
         self._record(answer)
         if line.id and answer.what == "nothing":
             # There was nothing to do, but the sender that gave the line an id waits for its receipt.
             kind = parse_line(line.text).kind
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 
-    def _record(self, answer: Submitted) -> None:
+    def _record(self, answer: SubmitResult) -> None:
         """Record the chain's answer to a line; events tell what a run does."""
         match answer.what:
             case "started":

@@ -26,7 +26,7 @@ from chain.text.wording import STOPPED_BY_RULE
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmitResult:
     """The immediate result of a line.
 
     ``started``: the line is the query of a new run. ``queued``: the line waits for a safe point (a receipt follows as
@@ -97,7 +97,7 @@ class LineRouter:
             return "stop"
         return "now" if line.urgency == "now" and not is_overfull else None
 
-    def refuse(self, sent: IncomingLine, reason: str) -> Submitted:
+    def refuse(self, sent: IncomingLine, reason: str) -> SubmitResult:
         """Refuse a line, and publish the reason."""
         try:
             node = self.target(sent)
@@ -105,18 +105,18 @@ class LineRouter:
             node = self._tree.main
         agent, waiting, iteration = node.name, len(node.inbox), node.iteration
         self._ledger.refuse(sent.line, agent, waiting, reason, id=sent.id, origin=sent.origin, iteration=iteration)
-        return Submitted("refused", message=reason)
+        return SubmitResult("refused", message=reason)
 
-    def start(self, sent: IncomingLine) -> Submitted:
+    def start(self, sent: IncomingLine) -> SubmitResult:
         """Start a run with a line. No run may be active."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
         self._session.begin(accepted)
-        return Submitted("started", accepted.id)
+        return SubmitResult("started", accepted.id)
 
-    def carry_out(self, sent: IncomingLine, status: str) -> Submitted:
+    def carry_out(self, sent: IncomingLine, status: str) -> SubmitResult:
         """Carry out a line that needs no model, while no run is active. ``status`` is the answer to a status query."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent))
@@ -130,11 +130,11 @@ class LineRouter:
         except JournalError as error:
             # The line was accepted, so it can no longer be refused.
             self._ledger.settle(accepted, "returned", iteration=0, reason=str(error))
-            return Submitted("returned", accepted.id, str(error))
+            return SubmitResult("returned", accepted.id, str(error))
         self._ledger.settle_done(accepted, reason)
-        return Submitted("handled", accepted.id, message)
+        return SubmitResult("handled", accepted.id, message)
 
-    def interrupt(self, typed: IncomingLine) -> Submitted:
+    def interrupt(self, typed: IncomingLine) -> SubmitResult:
         """Accept a line while a run is active: for a safe point, or to stop the run."""
         try:
             node = self.target(typed)
@@ -148,9 +148,9 @@ class LineRouter:
         by_rule = line.urgency != typed.line.urgency
         put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
         if isinstance(put, str):
-            return Submitted("refused", message=put)
+            return SubmitResult("refused", message=put)
         node.apply_urgency([put])
-        return Submitted("queued", put.id)
+        return SubmitResult("queued", put.id)
 
     def _apply_rules(self, sent: IncomingLine, node: AgentNode) -> Line:
         """Apply the current rules of an agent's handler prompt to a line, and return the resulting line.
@@ -166,7 +166,7 @@ class LineRouter:
             node.agent.current_prompt(node.iteration)  # reports a rule that was too slow
         return line
 
-    def _stop(self, node: AgentNode, sent: IncomingLine, *, by_rule: bool) -> Submitted:
+    def _stop(self, node: AgentNode, sent: IncomingLine, *, by_rule: bool) -> SubmitResult:
         """Stop the run, even if the line is refused because of a full disk or a used id."""
         accepted, problem = None, self._ledger.problem(sent.line, sent.id)
         if not problem:
@@ -181,7 +181,7 @@ class LineRouter:
             self._ledger.settle(accepted, "handled", iteration=node.iteration, reason=why)
         self._shared.questions.withdraw({each.name for each in node.all()})
         node.stop()
-        return Submitted("stopping", "" if accepted is None else accepted.id)
+        return SubmitResult("stopping", "" if accepted is None else accepted.id)
 
     def _accept_at_once(
         self, sent: IncomingLine, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False

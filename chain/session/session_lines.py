@@ -10,7 +10,7 @@ from chain.lines.accepted import Accepted
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import Ledger, Settled
-from chain.session.line_router import IncomingLine, LineRouter, Submitted
+from chain.session.line_router import IncomingLine, LineRouter, SubmitResult
 
 
 class SessionLines:
@@ -70,7 +70,7 @@ class SessionLines:
         """Wait until an inbox may have room or the chain has closed. Callers must check again afterwards."""
         await self._ledger.room.wait()
 
-    def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> Submitted:
+    def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> SubmitResult:
         """Refuse a text that cannot be read as a line, and publish the reason to its sender."""
         return self._line_router.refuse(IncomingLine(Line(text, "redirect", text), id, origin), reason)
 

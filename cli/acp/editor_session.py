@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import trio
 
 from chain import events
-from chain.chain import Chain, Submitted
+from chain.chain import Chain, SubmitResult
 from chain.config.load import Settings
 from chain.config.servers import ToolServer
 from chain.errors import UserError
@@ -207,7 +207,7 @@ class EditorSession:
         elif begun is not None:
             self._prompts[call] = PendingPrompt("", begun)
         if begun is None:
-            self._say(Submitted("handled", message=said), call)
+            self._say(SubmitResult("handled", message=said), call)
 
     def _starts_prompt(self, call: IncomingCall, text: str) -> bool:
         """Start the prompt of a server, if a text names one. Return whether it does; its run answers the call."""
@@ -243,7 +243,7 @@ class EditorSession:
         else:
             self._say(answer, call)
 
-    def _say(self, answer: Submitted, call: IncomingCall) -> None:
+    def _say(self, answer: SubmitResult, call: IncomingCall) -> None:
         """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
         notice = events.Notice(message=answer.message)

@@ -17,7 +17,7 @@ from dataclasses import replace
 import trio
 
 from chain import events
-from chain.chain import Answerer, Chain, Submitted
+from chain.chain import Answerer, Chain, SubmitResult
 from chain.concurrency.wakeup import Wakeup
 from chain.lines.parse import MAX_LINE
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
@@ -43,7 +43,7 @@ DROPPED = "it was dropped before it was sent"
 class Sender:
     """Sends lines to a chain; ``on_answer`` is called with the chain's answer to each."""
 
-    def __init__(self, chain: Chain, on_answer: Callable[[ScheduledLine, Submitted], object]) -> None:
+    def __init__(self, chain: Chain, on_answer: Callable[[ScheduledLine, SubmitResult], object]) -> None:
         self._chain = chain
         self._on_answer = on_answer
         self._scheduled: list[ScheduledLine] = []

@@ -15,7 +15,7 @@ from typing import Protocol
 import trio
 
 from chain import events
-from chain.chain import CLOSING_S, Chain, Submitted
+from chain.chain import CLOSING_S, Chain, SubmitResult
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
 from chain.errors import UserError
@@ -227,7 +227,7 @@ class TerminalSession:
         self._update_queue()
         return text
 
-    def report(self, answer: Submitted, text: str, to: str = "") -> bool:
+    def report(self, answer: SubmitResult, text: str, to: str = "") -> bool:
         """Show the chain's answer to what was typed for the agent ``to``, unless events do. Whether it was accepted."""
         self._update_queue()
         match answer.what:
