@@ -24,7 +24,7 @@ from chain.agent.tree import AgentNode, AgentTree, AgentView
 from chain.errors import ToolError, UserError
 from chain.events import Status
 from chain.journal import records
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import Inbox
 from chain.text.wording import counted
 from chain.tools.tool import Delegating
@@ -187,7 +187,7 @@ class Children:
                 parent.apply_urgency(moved)
         return _answer_or_raise(name, run, outcome)
 
-    def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[Accepted, ...]:
+    def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[AcceptedLine, ...]:
         """Move the lines of an ended agent to its parent and return them.
 
         Lines that code has carried out are settled.

@@ -18,7 +18,7 @@ from chain.errors import PlanError
 from chain.events import MID_TASK, Point, Status
 from chain.interruption.prompt import Arrival, Composed, Situation, compose
 from chain.journal import records
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.messages import Message, Text
 from chain.plan import DONE, NOT_DONE
 from chain.text.wording import beginning
@@ -36,7 +36,7 @@ class Delivery:
         self._shared = context.shared
         self._inbox = context.inbox
 
-    def append_query(self, run: Run, query: Accepted) -> None:
+    def append_query(self, run: Run, query: AcceptedLine) -> None:
         """Append the query of a run. Raise ``JournalError``."""
         attached = self._read_attachments([query])
         message = Message("user", (Text(query.line.message), *attached.blocks))
@@ -105,18 +105,18 @@ class Delivery:
         for accepted in lines:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
 
-    def _read_attachments(self, lines: Sequence[Accepted]) -> Attachments:
+    def _read_attachments(self, lines: Sequence[AcceptedLine]) -> Attachments:
         """Read the files that the lines name, and return their content."""
         texts = [a.line.message if a.line.names_files else "" for a in lines]
         contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
         return read_named_files(self._shared.workspace, self._shared.seen, contents)
 
-    def _settle_delivered(self, run: Run, lines: Sequence[Accepted], point: Point, attached: Attachments) -> None:
+    def _settle_delivered(self, run: Run, lines: Sequence[AcceptedLine], point: Point, attached: Attachments) -> None:
         for accepted in lines:
             why = attached.notes.get(accepted.on_record, "")
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point, reason=why)
 
-    def _carry_out(self, run: Run, accepted: Accepted) -> str:
+    def _carry_out(self, run: Run, accepted: AcceptedLine) -> str:
         """Carry out a todo line, and return the outcome for the model. Return an empty string for other lines."""
         if accepted.line.command is None:
             return ""

@@ -34,7 +34,7 @@ import trio
 
 from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.messages import Overrides, ToolResult, Usage
 from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, beginning, counted
 from chain.tools.tool import Delegating
@@ -166,7 +166,7 @@ class Run:
     first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply.
     """
 
-    query: Accepted | None = None
+    query: AcceptedLine | None = None
     task: str = ""
     above: Run | None = None
     call_id: str = ""
@@ -259,7 +259,7 @@ class Run:
         return self.task if self.query is None else self.query.line.message
 
     @property
-    def undelivered(self) -> tuple[Accepted, ...]:
+    def undelivered(self) -> tuple[AcceptedLine, ...]:
         """The query if it is not in the conversation yet. Every ending returns it to the user."""
         query = self.query
         return () if query is None or query.entered is not None or query.state != "queued" else (query,)

@@ -22,7 +22,7 @@ from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.errors import UserError
 from chain.events import Origin
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import Inbox, find_waiting_line
 
 _RANKS = {"explore": 0, "plan": 1}
@@ -126,7 +126,7 @@ class AgentNode:
             if node.run is not None:
                 node.run.interrupt()
 
-    def apply_urgency(self, lines: Sequence[Accepted]) -> None:
+    def apply_urgency(self, lines: Sequence[AcceptedLine]) -> None:
         """Apply the immediate effects of new urgent and now lines.
 
         A now line cuts the run and interrupts the agents below.
@@ -172,7 +172,7 @@ class AgentTree:
         return node
 
     @property
-    def waiting(self) -> tuple[Accepted, ...]:
+    def waiting(self) -> tuple[AcceptedLine, ...]:
         """The waiting lines of all agents, in the order of acceptance."""
         return tuple(a for a in self.main.agent.shared.ledger.lines.waiting if not a.is_leaving)
 
@@ -181,7 +181,7 @@ class AgentTree:
         own = (a for a in reversed(self.waiting) if a.origin == origin)
         return next((accepted.id for accepted in own if not accepted.was_used), None)
 
-    def drop(self, id: str, reason: str = "") -> Accepted:
+    def drop(self, id: str, reason: str = "") -> AcceptedLine:
         """Drop a waiting line and return it. Raise ``UserError`` as ``Inbox.drop`` does."""
         accepted = find_waiting_line(self.waiting, id)
         node = next(node for node in self.main.all() if node.name == accepted.agent)

@@ -44,7 +44,7 @@ _URGENCIES: dict[str, Urgency] = {urgency: urgency for urgency in get_args(Urgen
 
 
 @dataclass(eq=False, slots=True)
-class Accepted:
+class AcceptedLine:
     """An accepted line with its state.
 
     ``id`` is shown to people and senders. It differs from the id ``on_record``, which is unique in the session, if an
@@ -106,17 +106,17 @@ class Lines:
     """All lines of a session. ``waiting`` are the lines in the inboxes of agents, in the order of acceptance."""
 
     def __init__(self) -> None:
-        self.on_record: dict[str, Accepted] = {}
-        self.by_id: dict[str, Accepted] = {}
-        self.waiting: list[Accepted] = []
-        self._maybe_unsettled: list[Accepted] = []
+        self.on_record: dict[str, AcceptedLine] = {}
+        self.by_id: dict[str, AcceptedLine] = {}
+        self.waiting: list[AcceptedLine] = []
+        self._maybe_unsettled: list[AcceptedLine] = []
         """Lines that may be unsettled; ``_unsettled`` removes the others."""
-        self._renamed: list[Accepted] = []
+        self._renamed: list[AcceptedLine] = []
         """Lines of earlier processes whose ids this process has given to other lines."""
         self._earlier_count = 0
         """The number of lines of earlier processes."""
 
-    def undone(self) -> list[Accepted]:
+    def undone(self) -> list[AcceptedLine]:
         """Return the queued lines that wait in no inbox.
 
         They were to start a run or to act at once, and have done neither.
@@ -128,7 +128,7 @@ class Lines:
         known = self.by_id.get(id)
         return known is None or (known.number <= self._earlier_count and id == known.on_record)
 
-    def add(self, record: records.Line, at: float) -> Accepted:
+    def add(self, record: records.Line, at: float) -> AcceptedLine:
         """Add a line, or move a known one to another agent. Return it."""
         known = self.on_record.get(record.id)
         if known is not None:
@@ -138,19 +138,19 @@ class Lines:
         id = record.sent_as or record.id
         if (other := self.by_id.get(id)) is not None:
             self._rename(other)
-        accepted = Accepted(record, _restore_line(record), len(self.on_record) + 1, at, id)
+        accepted = AcceptedLine(record, _restore_line(record), len(self.on_record) + 1, at, id)
         self.on_record[record.id] = self.by_id[id] = accepted
         self._maybe_unsettled.append(accepted)
         if record.effect == "waits":
             self.waiting.append(accepted)
         return accepted
 
-    def wait(self, accepted: Accepted) -> None:
+    def wait(self, accepted: AcceptedLine) -> None:
         """Add a queued line to the waiting ones, in the order of acceptance, unless it waits already."""
         if self._can_wait(accepted):
             insort(self.waiting, accepted, key=attrgetter("number"))
 
-    def leave(self, ids: Iterable[str]) -> list[Accepted]:
+    def leave(self, ids: Iterable[str]) -> list[AcceptedLine]:
         """Remove the lines with these ids on record from the waiting ones. Return those that are known."""
         found = [self.on_record[id] for id in ids if id in self.on_record]
         self.waiting = [a for a in self.waiting if a not in found] if found else self.waiting
@@ -172,17 +172,17 @@ class Lines:
             accepted.line = replace(accepted.line, urgency="next")
             self.wait(accepted)
 
-    def _unsettled(self) -> list[Accepted]:
+    def _unsettled(self) -> list[AcceptedLine]:
         """Return the lines that are neither delivered nor settled."""
         self._maybe_unsettled = [a for a in self._maybe_unsettled if a.state == "queued" and a.entered is None]
         return self._maybe_unsettled
 
-    def _can_wait(self, accepted: Accepted) -> bool:
+    def _can_wait(self, accepted: AcceptedLine) -> bool:
         """Return whether a line is unsettled, no stop, and not among the waiting lines yet."""
         is_open = accepted.state == "queued" and accepted.entered is None and accepted.record.kind != "stop"
         return is_open and accepted not in self.waiting
 
-    def _rename(self, accepted: Accepted) -> None:
+    def _rename(self, accepted: AcceptedLine) -> None:
         """Append the suffix ``BEFORE`` to the id of a line of an earlier process."""
         self._renamed.append(accepted)
         while accepted.id in self.by_id:

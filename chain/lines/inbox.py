@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from chain.errors import JournalError, UserError
 from chain.events import Origin
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.parse import Adjustment, Line
 from chain.lines.receipts import Ledger
 from chain.text.wording import FULL
@@ -56,7 +56,7 @@ class Inbox:
 
     def put(
         self, line: Line, *, id: str = "", origin: Origin = "prompt", iteration: int = 0, by_rule: bool = False
-    ) -> Accepted | str:
+    ) -> AcceptedLine | str:
         """Accept a line for this agent and return it, or refuse it and return the reason.
 
         This is one step without an ``await`` (SPEC section 3).
@@ -74,7 +74,7 @@ class Inbox:
         except JournalError as error:
             return refuse(str(error))
 
-    def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[Accepted, ...]:
+    def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
         """Move all lines to another inbox and return them. Includes lines that were taken but not delivered."""
         left = self.everything()
         merged = sorted((*to.waiting(), *left), key=attrgetter("number"))
@@ -82,33 +82,33 @@ class Inbox:
             self._ledger.readdress(accepted, to.agent, waiting=merged.index(accepted) + 1, iteration=iteration)
         return left
 
-    def waiting(self) -> tuple[Accepted, ...]:
+    def waiting(self) -> tuple[AcceptedLine, ...]:
         """Return the waiting lines in the order of acceptance."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent and not a.is_leaving)
 
-    def everything(self) -> tuple[Accepted, ...]:
+    def everything(self) -> tuple[AcceptedLine, ...]:
         """Return the waiting lines and those that were taken but are neither delivered nor settled yet."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent)
 
-    def drain(self) -> tuple[Accepted, ...]:
+    def drain(self) -> tuple[AcceptedLine, ...]:
         """Take and return all waiting lines except follow-ups, in the order of acceptance."""
         return self._take(lambda a: a.line.kind != "follow-up")
 
-    def next_follow_up(self) -> Accepted | None:
+    def next_follow_up(self) -> AcceptedLine | None:
         """Take and return the oldest follow-up, or return ``None``."""
         oldest = next((a for a in self.waiting() if a.line.kind == "follow-up"), None)
         self._take(lambda a: a is oldest)
         return oldest
 
-    def drain_todos(self) -> tuple[Accepted, ...]:
+    def drain_todos(self) -> tuple[AcceptedLine, ...]:
         """Take and return the todo lines, which need no model call."""
         return self._take(lambda a: a.line.kind == "todo")
 
-    def drain_all(self) -> tuple[Accepted, ...]:
+    def drain_all(self) -> tuple[AcceptedLine, ...]:
         """Take and return all waiting lines."""
         return self._take(lambda _: True)
 
-    def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> Accepted:
+    def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> AcceptedLine:
         """Drop a waiting line and return it.
 
         Raise ``UserError`` if it does not wait, or if a running tool has acted on it.
@@ -130,7 +130,7 @@ class Inbox:
             accepted.was_used = True
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
 
-    def _take(self, wanted: Callable[[Accepted], bool]) -> tuple[Accepted, ...]:
+    def _take(self, wanted: Callable[[AcceptedLine], bool]) -> tuple[AcceptedLine, ...]:
         """Mark the waiting lines that are wanted as leaving, and return them."""
         taken = tuple(a for a in self.waiting() if wanted(a))
         for accepted in taken:
@@ -140,7 +140,7 @@ class Inbox:
         return taken
 
 
-def find_waiting_line(lines: Sequence[Accepted], id: str) -> Accepted:
+def find_waiting_line(lines: Sequence[AcceptedLine], id: str) -> AcceptedLine:
     """Return the line with this id, ignoring case. Raise ``UserError`` if there is none."""
     wanted = id.strip()
     found = [a for a in lines if a.id == wanted] or [a for a in lines if a.id.casefold() == wanted.casefold()]

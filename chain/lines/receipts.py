@@ -14,7 +14,7 @@ from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
 from chain.journal.journal import Emit, Journal, Projected
 from chain.journal.records import Effect
-from chain.lines.accepted import NEXT, OTHERS, Accepted, Lines, adjustment_view
+from chain.lines.accepted import NEXT, OTHERS, AcceptedLine, Lines, adjustment_view
 from chain.lines.parse import Line, Urgency, problem_of
 
 MAX_REFUSED = 1_000
@@ -47,7 +47,7 @@ class Ledger:
         self._unreported: dict[str | int, Receipt] = {}
         """The receipts since the last call of ``settled``, by ids on record, and by numbers for refused lines."""
         self._unsent: list[str] = []
-        self._unsynced_done: list[Accepted] = []
+        self._unsynced_done: list[AcceptedLine] = []
         """Lines that were carried out at once and whose receipts are not synced yet."""
         journal.when_failed(self._return_unsynced)
 
@@ -82,7 +82,7 @@ class Ledger:
         iteration: int = 0,
         by_rule: bool = False,
         waiting: int = 0,
-    ) -> Accepted:
+    ) -> AcceptedLine:
         """Give the line an id, record it and return it. Raise ``JournalError``; the line is not accepted then.
 
         ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue.
@@ -118,7 +118,7 @@ class Ledger:
         self._unreported.clear()
 
     def readdress(
-        self, accepted: Accepted, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
+        self, accepted: AcceptedLine, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
     ) -> None:
         """Move a waiting line to another agent, at place ``waiting``.
 
@@ -132,7 +132,7 @@ class Ledger:
         accepted.is_leaving = False
 
     def settle(
-        self, accepted: Accepted, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
+        self, accepted: AcceptedLine, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
     ) -> None:
         """Record the line's receipt, and emit it in order.
 
@@ -142,7 +142,7 @@ class Ledger:
             raise ValueError(f"line {accepted.id} cannot go from {accepted.state} to {state}")
         self._journal.in_order(self._settle(accepted, state, iteration, point, reason).emit)
 
-    def settle_done(self, accepted: Accepted, reason: str) -> None:
+    def settle_done(self, accepted: AcceptedLine, reason: str) -> None:
         """Record that the line was carried out at once. It is returned if the disk fails before the next sync."""
         projected = self._settle(accepted, "handled", 0, None, reason)
         self._unsynced_done.append(accepted)
@@ -160,7 +160,9 @@ class Ledger:
             # The receipt ``handled`` was never emitted.
             self._journal.in_order(self._settle(accepted, "returned", 0, None, str(error)).emit)
 
-    def _settle(self, accepted: Accepted, state: State, iteration: int, point: Point | None, reason: str) -> Projected:
+    def _settle(
+        self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str
+    ) -> Projected:
         waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
@@ -204,7 +206,7 @@ class Ledger:
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))
 
 
-def _latest_receipt(accepted: Accepted) -> Receipt:
+def _latest_receipt(accepted: AcceptedLine) -> Receipt:
     if accepted.receipt is not None:
         is_same = accepted.receipt.id == accepted.id
         return accepted.receipt if is_same else replace(accepted.receipt, id=accepted.id)

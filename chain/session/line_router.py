@@ -19,7 +19,7 @@ from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
 from chain.interruption.prompt import by_rule
 from chain.journal.records import Effect
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.parse import Line
 from chain.session.runs import SessionRuns
 from chain.text.wording import STOPPED_BY_RULE
@@ -185,7 +185,7 @@ class LineRouter:
 
     def _accept_at_once(
         self, sent: IncomingLine, node: AgentNode, *, effect: Effect = "acts", by_rule: bool = False
-    ) -> Accepted:
+    ) -> AcceptedLine:
         """Accept a line that does not wait for a safe point. Raise ``JournalError``."""
         at = node.iteration
         return self._ledger.accept(

@@ -31,7 +31,7 @@ from chain.journal import records
 from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.messages import Image, with_images
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
@@ -68,7 +68,7 @@ class Resumed:
 
     past: Sequence[events.Event]
     changes: Sequence[str]
-    returned: Sequence[Accepted] = ()
+    returned: Sequence[AcceptedLine] = ()
     has_earlier: bool = False
     was_cut: bool = False
     made_up: Sequence[events.Event] = ()
@@ -135,7 +135,7 @@ class Resuming:
         self._made_up.extend(recorded)
         return recorded
 
-    def _write_missing(self) -> Sequence[Accepted]:
+    def _write_missing(self) -> Sequence[AcceptedLine]:
         """Write the missing records, and return the lines that are returned to the user."""
         state, journal = self._state, self._shared.journal
         was_running, was_ended, withdrawn = state.is_running, state.was_ended, tuple(state.withdrawn)
@@ -159,7 +159,7 @@ class Resuming:
             journal.record(records.Result("interrupted", PROGRAM_ENDED, main.iteration, main.usage, program_ended=True))
         return returned
 
-    def _settle(self, accepted: Accepted, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
+    def _settle(self, accepted: AcceptedLine, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
         """Write the missing receipts of a line. Return whether the line is returned to the user."""
         ledger, state = self._shared.ledger, self._state
         accepted.since = trio.current_time() - accepted.waited_s(time.time())

@@ -25,7 +25,7 @@ from chain.config.retries import Retries
 from chain.errors import JournalError, UserError
 from chain.journal import records
 from chain.journal.records import PlanChange
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.model import Model
 from chain.session.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.session.state import State
@@ -102,7 +102,7 @@ class SessionRuns:
         """The active run, or ``None``."""
         return self.tree.main.run
 
-    def begin(self, query: Accepted) -> None:
+    def begin(self, query: AcceptedLine) -> None:
         """Begin a run with this query. No run may be active."""
         self._activate(self._new_run(query))
 
@@ -229,7 +229,7 @@ class SessionRuns:
         codes = {LINES_LEFT: undelivered, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
         return exit_code([*self._codes, *(code for code, applies in codes.items() if applies)])
 
-    def _settle(self, run: Run, outcome: Outcome, leftover: Sequence[Accepted]) -> None:
+    def _settle(self, run: Run, outcome: Outcome, leftover: Sequence[AcceptedLine]) -> None:
         """Settle the leftover lines, and record and emit the result of the run. One step without an ``await``."""
         for accepted in sorted(leftover, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
@@ -339,7 +339,7 @@ class SessionRuns:
         run.focus, run.only_compacts = focus, True
         return run
 
-    def _new_run(self, query: Accepted | None) -> Run:
+    def _new_run(self, query: AcceptedLine | None) -> Run:
         return Run(query, delegating=Delegation(self.children, self.tree.main))
 
 

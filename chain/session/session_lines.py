@@ -6,7 +6,7 @@ from typing import Literal
 
 from chain.agent.tree import AgentTree
 from chain.events import Origin, Receipt
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import Ledger, Settled
@@ -22,7 +22,7 @@ class SessionLines:
         self._ledger = ledger
 
     @property
-    def waiting(self) -> tuple[Accepted, ...]:
+    def waiting(self) -> tuple[AcceptedLine, ...]:
         """The waiting lines of all agents, in the order of acceptance."""
         return self._tree.waiting
 
@@ -35,7 +35,7 @@ class SessionLines:
         """Return the receipts of the lines settled since the last result, or since the last call."""
         return self._ledger.settled()
 
-    def find(self, id: str) -> Accepted:
+    def find(self, id: str) -> AcceptedLine:
         """Return the waiting line with this id, ignoring case. Raise ``UserError`` if there is none."""
         return find_waiting_line(self.waiting, id)
 

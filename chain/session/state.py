@@ -41,7 +41,7 @@ from chain.agent.questions import Asked, whole_number
 from chain.events import Event, Point
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
-from chain.lines.accepted import Accepted, Lines, adjustment_view
+from chain.lines.accepted import AcceptedLine, Lines, adjustment_view
 from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
 from chain.session.exit_codes import EXIT_CODES
@@ -305,7 +305,7 @@ class State:
         self.was_ended |= record.kind == "stop" and record.agent == MAIN
         return [self._queued_event(accepted, record.waiting, at)] if record.effect == "waits" else []
 
-    def _queued_event(self, accepted: Accepted, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
+    def _queued_event(self, accepted: AcceptedLine, place: int, at: float, **more: Any) -> Event:  # noqa: ANN401
         line = accepted.record
         more |= {"id": accepted.id, "target_agent": line.agent, "origin": accepted.origin, "waiting": place}
         more |= {"urgency": accepted.line.urgency, "adjustment": adjustment_view(accepted.line)}

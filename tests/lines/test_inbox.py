@@ -17,7 +17,7 @@ from chain.errors import JournalError, UserError
 from chain.events import State
 from chain.journal import records
 from chain.journal.journal import Journal
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
 from chain.lines.receipts import Ledger, Settled
@@ -39,12 +39,12 @@ class Desk:
         self.journal.connect(self.state.apply, self.told.append)
         self.inbox = Inbox(self.ledger, agent="main", size=size)
 
-    def put(self, text: str, *, id: str = "") -> Accepted:
+    def put(self, text: str, *, id: str = "") -> AcceptedLine:
         accepted = self.inbox.put(parse_line(text), id=id)
-        assert isinstance(accepted, Accepted)
+        assert isinstance(accepted, AcceptedLine)
         return accepted
 
-    def of_earlier_process(self, record: records.Line) -> Accepted:
+    def of_earlier_process(self, record: records.Line) -> AcceptedLine:
         """A line that was accepted before another process opened the session."""
         opening = records.Session("id", "0", "model", "/")
         for each in (opening, record, opening):
@@ -81,11 +81,11 @@ async def synced(desk: Desk, nursery: trio.Nursery) -> Desk:
     return desk
 
 
-def texts(lines: tuple[Accepted, ...]) -> list[str]:
+def texts(lines: tuple[AcceptedLine, ...]) -> list[str]:
     return [a.line.text for a in lines]
 
 
-def ids(lines: tuple[Accepted, ...]) -> list[str]:
+def ids(lines: tuple[AcceptedLine, ...]) -> list[str]:
     return [a.id for a in lines]
 
 
@@ -117,7 +117,7 @@ async def test_lines_are_numbered_in_the_session_and_a_sender_may_name_its_own(d
     assert desk.put("a").id == "L1"
     assert desk.put("b", id="mine").id == "mine"
     accepted = other.put(parse_line("c"))
-    assert isinstance(accepted, Accepted)
+    assert isinstance(accepted, AcceptedLine)
     assert (accepted.id, accepted.agent) == ("L2", "explore")
     assert desk.put("d").id == "L3"
     assert list(desk.states) == ["L1", "mine", "L2", "L3"]
@@ -403,7 +403,7 @@ async def test_a_running_tool_is_told_each_adjustment_once_and_the_lines_stay(de
 LEGAL = {("queued", state) for state in FINAL} | {("delivered", "returned")}
 
 
-def settled(desk: Desk, state: State) -> Accepted:
+def settled(desk: Desk, state: State) -> AcceptedLine:
     """A line in this state."""
     accepted = desk.put("hello")
     desk.inbox.drain()
@@ -510,11 +510,11 @@ class Check:
     def __init__(self, size: int) -> None:
         self.desk = Desk(size)
         self.size = size
-        self.accepted: list[Accepted] = []
+        self.accepted: list[AcceptedLine] = []
         self.state: dict[str, str] = {}
-        self.in_hand: list[Accepted] = []
+        self.in_hand: list[AcceptedLine] = []
         """Lines that were taken and not yet settled: they are queued until they are."""
-        self.delivered: list[Accepted] = []
+        self.delivered: list[AcceptedLine] = []
         self.used: set[str] = set()
         """Ids of the lines that a tool has acted on."""
         self.refused = 0
@@ -554,8 +554,8 @@ class Check:
         room = len(self.desk.inbox) < most and not self.desk.disk.full
         good = len(line.text) <= MAX_LINE and not line.problem and id not in self.state
         put = self.desk.inbox.put(line, id=id)
-        assert isinstance(put, Accepted) == (room and good)
-        if isinstance(put, Accepted):
+        assert isinstance(put, AcceptedLine) == (room and good)
+        if isinstance(put, AcceptedLine):
             assert put.id not in self.state
             assert put.id == id or not id
             self.accepted.append(put)
@@ -563,7 +563,7 @@ class Check:
         else:
             self.refused += 1
 
-    def _drop(self, before: tuple[Accepted, ...], id: str) -> None:
+    def _drop(self, before: tuple[AcceptedLine, ...], id: str) -> None:
         held = next((a for a in before if a.id.lower() == id.lower()), None)
         try:
             dropped = self.desk.inbox.drop(id)
@@ -576,7 +576,7 @@ class Check:
             self.state[dropped.id] = "dropped"
         assert self.desk.inbox.waiting() == tuple(a for a in before if a is not dropped)
 
-    def _taken(self, taken: tuple[Accepted, ...], expected: list[Accepted], state: State, more: str) -> None:
+    def _taken(self, taken: tuple[AcceptedLine, ...], expected: list[AcceptedLine], state: State, more: str) -> None:
         assert list(taken) == expected
         for accepted in taken:
             if more == "leave":

@@ -13,7 +13,7 @@ from chain.agent.history import AgentState
 from chain.events import Event
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
-from chain.lines.accepted import Accepted
+from chain.lines.accepted import AcceptedLine
 from chain.session.restored_state import RestoredState
 from chain.session.state import State
 
@@ -40,7 +40,7 @@ def fingerprint(state: State) -> object:
     )
 
 
-def _line(line: Accepted) -> object:
+def _line(line: AcceptedLine) -> object:
     receipt = None if line.receipt is None else (line.receipt.state, line.receipt.point, line.receipt.reason)
     return line.id, line.record, line.line, line.number, receipt, line.entered, line.withdrawn, line.is_carried_out
 
