@@ -22,7 +22,7 @@ MAX_REFUSED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class LineOutcomes:
     """The last receipts of the lines settled in a part of a session, and the lines that a script or pipe never sent."""
 
     receipts: tuple[Receipt, ...] = ()
@@ -56,9 +56,9 @@ class Ledger:
         """The latest receipts of accepted lines in the order of acceptance, then those of refused lines."""
         return (*map(_latest_receipt, self.lines.on_record.values()), *self._refused)
 
-    def settled(self) -> Settled:
+    def settled(self) -> LineOutcomes:
         """Return the receipts and unsent lines since the last call."""
-        settled = Settled(tuple(self._unreported.values()), tuple(self._unsent))
+        settled = LineOutcomes(tuple(self._unreported.values()), tuple(self._unsent))
         self._unreported.clear()
         self._unsent.clear()
         return settled

@@ -9,7 +9,7 @@ from chain.events import Origin, Receipt
 from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import find_waiting_line
 from chain.lines.parse import Line, Urgency, parse_line
-from chain.lines.receipts import Ledger, Settled
+from chain.lines.receipts import Ledger, LineOutcomes
 from chain.session.line_router import IncomingLine, LineRouter, SubmitResult
 
 
@@ -31,7 +31,7 @@ class SessionLines:
         """The latest receipt of every line so far."""
         return self._ledger.receipts
 
-    def settled(self) -> Settled:
+    def settled(self) -> LineOutcomes:
         """Return the receipts of the lines settled since the last result, or since the last call."""
         return self._ledger.settled()
 

@@ -20,7 +20,7 @@ from chain.journal.journal import Journal
 from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import Inbox
 from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
-from chain.lines.receipts import Ledger, Settled
+from chain.lines.receipts import Ledger, LineOutcomes
 from chain.session.state import State as SessionState
 
 FINAL: tuple[State, ...] = ("delivered", "handled", "returned", "dropped")
@@ -465,7 +465,7 @@ async def test_a_line_that_is_never_sent_is_told_and_counted(desk: Desk) -> None
 
     (told,) = desk.of(events.Receipt)
     assert (told.id, told.text, told.state, told.reason) == ("mine", "@iteration 9 hurry", "unsent", "too late")
-    assert (desk.ledger.unsent, desk.ledger.settled()) == (1, Settled(unsent=("@iteration 9 hurry",)))
+    assert (desk.ledger.unsent, desk.ledger.settled()) == (1, LineOutcomes(unsent=("@iteration 9 hurry",)))
 
 
 async def test_a_full_disk_keeps_no_run_from_settling_its_lines(desk: Desk) -> None:
