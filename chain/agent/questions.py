@@ -25,7 +25,7 @@ from chain.agent.state import Clock
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision
 from chain.journal import records
-from chain.journal.journal import Journal, Projected
+from chain.journal.journal import Journal, RecordedEvents
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
@@ -328,7 +328,7 @@ class Questions:
         if asked is self.open:
             self.open = None
 
-    def _record_question(self, asked: PendingQuestion) -> Projected:
+    def _record_question(self, asked: PendingQuestion) -> RecordedEvents:
         """Record a question under a new id. Raise ``JournalError``."""
         question = replace(asked.question, id=f"Q{self.asked.count + 1}")
         recorded = self._journal.record(question)

@@ -22,7 +22,7 @@ from chain.config.retries import Retries
 from chain.interruption.prompt import InterruptionPrompt
 from chain.interruption.prompt_file import PromptFile
 from chain.journal import records
-from chain.journal.journal import Emit, Journal, Projected
+from chain.journal.journal import Emit, Journal, RecordedEvents
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
 from chain.messages import Message, Usage
@@ -140,19 +140,19 @@ class AgentContext:
         """The share of a window that the messages fill."""
         return self.state.history.fill
 
-    def append(self, message: Message, *, is_cut: bool = False) -> Projected:
+    def append(self, message: Message, *, is_cut: bool = False) -> RecordedEvents:
         """Commit a message to the conversation.
 
         ``is_cut``: it is the shown part of a reply that a now line cancelled.
         """
         return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
 
-    def commit(self, record: records.Message) -> Projected:
+    def commit(self, record: records.Message) -> RecordedEvents:
         """Check and record a message. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
         self.conversation.check(record.message)
         return self.shared.journal.record(record)
 
-    def compact(self, record: records.Compacted) -> Projected:
+    def compact(self, record: records.Compacted) -> RecordedEvents:
         """Check and record a compaction. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
         Conversation(messages_after(self.conversation.messages, record))
         return self.shared.journal.record(record)

@@ -39,7 +39,7 @@ from chain.agent.spec import AgentContext
 from chain.agent.state import Clock, PartialResult, Run
 from chain.errors import JournalError, ToolError
 from chain.journal import records
-from chain.journal.journal import Projected
+from chain.journal.journal import RecordedEvents
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.tools import calling
@@ -211,7 +211,7 @@ class ToolCalls:
         """
         run.step.answered[call.id] = result
         has_started = call.id in self._context.state.started
-        recorded: Projected | None = None
+        recorded: RecordedEvents | None = None
         try:
             if has_started:
                 recorded = self._record_finished(run, call, result, seconds)
@@ -224,7 +224,7 @@ class ToolCalls:
                 facts = {"is_error": is_error, "seconds": seconds, "exit_code": exit_code, "summary": summary}
                 self._shared.emit(self._event(events.ToolResult, run, call, text=text, input=shown, **facts))
 
-    def _record_finished(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> Projected:
+    def _record_finished(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> RecordedEvents:
         """Record the end of a call, with its result unless the message of all results follows at once."""
         ended = records.ToolFinished(
             call.id,

@@ -45,7 +45,7 @@ Apply: TypeAlias = Callable[[Entry], Sequence[Event]]
 
 
 @dataclass(frozen=True, slots=True)
-class Projected:
+class RecordedEvents:
     """The events of a record. The code that commits the record emits them."""
 
     events: Sequence[Event]
@@ -106,7 +106,7 @@ class Journal:
         """Set the functions that apply each new record (``apply``) and emit the events that this returns (``emit``)."""
         self._apply, self._emit = apply, emit
 
-    def record(self, record: Record | Unknown) -> Projected:
+    def record(self, record: Record | Unknown) -> RecordedEvents:
         """Append a record, apply it and return its events. Raise ``JournalError`` if it cannot be written.
 
         After an error the file is unchanged and the record is not applied.
@@ -129,18 +129,18 @@ class Journal:
                 f"the session cannot be written to {self._display_path}: {error.strerror or error}"
             ) from error
         self._note(record)
-        return Projected(self._apply(entry), self._emit)
+        return RecordedEvents(self._apply(entry), self._emit)
 
-    def record_if_possible(self, record: Record) -> Projected:
+    def record_if_possible(self, record: Record) -> RecordedEvents:
         """Append a record, apply it and return its events. If it cannot be written, apply it all the same."""
         try:
             return self.record(record)
         except JournalError:
             return self.apply_unrecorded(record)
 
-    def apply_unrecorded(self, record: Record) -> Projected:
+    def apply_unrecorded(self, record: Record) -> RecordedEvents:
         """Apply a record without writing it, and return its events. It is lost when the session is resumed."""
-        return Projected(self._apply(Entry(self.seq, time.time(), record)), self._emit)
+        return RecordedEvents(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
         """Queue ``action`` to run once all records so far are on disk. It never runs if the disk fails."""

@@ -12,7 +12,7 @@ from chain.concurrency.wakeup import Wakeup
 from chain.errors import JournalError
 from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
-from chain.journal.journal import Emit, Journal, Projected
+from chain.journal.journal import Emit, Journal, RecordedEvents
 from chain.journal.records import Effect
 from chain.lines.accepted import NEXT, OTHERS, AcceptedLine, Lines, adjustment_view
 from chain.lines.parse import Line, Urgency, problem_of
@@ -162,7 +162,7 @@ class Ledger:
 
     def _settle(
         self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str
-    ) -> Projected:
+    ) -> RecordedEvents:
         waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
