@@ -40,7 +40,7 @@ from support.users import MARKED, Acts
 from trio.testing import MockClock
 
 from chain import events
-from chain.session.resume import ReadBack, read_back
+from chain.session.resume import LoadedSession, read_back
 
 LIMIT = 8
 ENOUGH = 800
@@ -183,7 +183,7 @@ def test_wherever_a_crash_cuts_it_the_session_goes_on_with_what_was_said(
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-def words_of(read: ReadBack) -> set[str]:
+def words_of(read: LoadedSession) -> set[str]:
     """What a compaction that is on record keeps of the user's words, row by row, as far as they have marks."""
     compacted = read.state.main.history.compacted
     return set() if compacted is None else {row for row in compacted.words.splitlines() if MARKED.search(row)}

@@ -35,7 +35,7 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Task
 from chain.session.feed import Broadcaster
-from chain.session.resume import ReadBack, Resuming, record_opening
+from chain.session.resume import LoadedSession, Resuming, record_opening
 from chain.session.runs import Offers, SessionRuns, close_models, no_instructions
 from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
@@ -60,7 +60,7 @@ async def open_chain(
     model: Model | None = None,
     journal: Journal | None = None,
     plan: Iterable[Task] = (),
-    resume: str | ReadBack = "",
+    resume: str | LoadedSession = "",
     interactive: bool = False,
     traces: Path | None = None,
     whereabouts: Callable[[Path], str] | None = None,
@@ -101,7 +101,7 @@ async def open_chain(
     serve: Serve | None = None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
-        read = resume if isinstance(resume, ReadBack) else None
+        read = resume if isinstance(resume, LoadedSession) else None
         session_state = State() if read is None else read.state
         if isinstance(resume, str) and resume:
             held = await stack.enter_async_context((store or FileStore(state)).resume(resume))

@@ -24,7 +24,7 @@ from chain.redis.mailbox import Mailbox, entries
 from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connected, read_address
 from chain.redis.scripts import key
 from chain.session.listing import Summary, from_text, one_of, summary_of, to_text
-from chain.session.resume import ReadBack, read_back
+from chain.session.resume import LoadedSession, read_back
 from chain.session.state import State
 from chain.session.store import OpenSession
 
@@ -120,7 +120,7 @@ class RedisStore:
         async with kept_up(lease):
             rows = await _rows(server, id)
             files = await _files(server, id) if any(b'"type":"image"' in row for row in rows) else {}
-            read: ReadBack | None = None
+            read: LoadedSession | None = None
             if rows:
                 read = await trio.to_thread.run_sync(read_back, rows, files.get)
             seq = 0 if read is None else read.seq

@@ -43,7 +43,7 @@ MAX_PAST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBack:
+class LoadedSession:
     """The result of reading a journal: the state, the latest events, sentences about faults, and the last ``seq``.
 
     ``past`` contains one event more than is shown again if there are earlier ones.
@@ -75,13 +75,13 @@ class Resumed:
     draft: str = ""
 
 
-def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> ReadBack:
+def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> LoadedSession:
     """Read a journal and return the result. ``kept`` reads the content of images; without it images have no content."""
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
         past.extend(state.read(entry if kept is None else with_kept_images(entry, kept)))
-    return ReadBack(state, past, reading.complaints + state.complaints, reading.seq)
+    return LoadedSession(state, past, reading.complaints + state.complaints, reading.seq)
 
 
 def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
@@ -104,7 +104,7 @@ def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
 class Resuming:
     """The writer of the records that a crash prevented. It runs before any task of the chain."""
 
-    def __init__(self, read: ReadBack, session: SessionRuns, children: Children, shared: Shared) -> None:
+    def __init__(self, read: LoadedSession, session: SessionRuns, children: Children, shared: Shared) -> None:
         self._read = read
         self._state = read.state
         self._session = session
@@ -205,7 +205,7 @@ def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) ->
     journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, whereabouts))
 
 
-def changes(read: ReadBack, session: SessionRuns) -> Sequence[str]:
+def changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
     """Return sentences about faults of a resumed session and about differences to its earlier configuration."""
     known, spec, before = read.state, session.spec, read.state.session
     found = list(read.complaints)

@@ -21,7 +21,7 @@ from chain.journal.journal import Journal
 from chain.journal.lock import lock
 from chain.session import listing
 from chain.session.listing import Summary, find_journal, readable
-from chain.session.resume import ReadBack, read_back
+from chain.session.resume import LoadedSession, read_back
 from chain.session.state import State
 
 _THREADS = Threads("reading sessions")
@@ -43,7 +43,7 @@ class OpenSession:
 
     journal: Journal
     state: State
-    read: ReadBack | None = None
+    read: LoadedSession | None = None
     serve: Serve | None = None
 
 
@@ -170,7 +170,7 @@ class FileStore:
 
 
 @contextmanager
-def _open_journal(path: Path, file: DiskFile, read: ReadBack | None = None) -> Iterator[OpenSession]:
+def _open_journal(path: Path, file: DiskFile, read: LoadedSession | None = None) -> Iterator[OpenSession]:
     """Open the session of a file for the duration of the block, then save its summary and close the file."""
     state, seq = (State(), 0) if read is None else (read.state, read.seq)
     journal = Journal(file, id=path.stem, path=path, seq=seq)
@@ -183,7 +183,7 @@ def _open_journal(path: Path, file: DiskFile, read: ReadBack | None = None) -> I
         file.close()
 
 
-def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, ReadBack]:
+def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, LoadedSession]:
     """Lock and read the journal of a session. Raise ``SessionError``."""
     path = find_journal(folder, id)
     try:

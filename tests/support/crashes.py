@@ -15,13 +15,13 @@ from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
 from chain.session.restored_state import retell
-from chain.session.resume import ReadBack, read_back
+from chain.session.resume import LoadedSession, read_back
 
 from .disks import MemoryFile
 from .sessions import Session
 
 
-def left(data: bytes) -> tuple[MemoryFile, ReadBack]:
+def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
     """A journal that ends anywhere, as a file to go on with, and what it says."""
     file = MemoryFile()
     # What ``DiskFile`` writes before the next record.
@@ -44,7 +44,7 @@ def check_readable(session: Session) -> None:
         check_conversations(read_back(io.BytesIO(data[:end])))
 
 
-def check_conversations(read: ReadBack) -> None:
+def check_conversations(read: LoadedSession) -> None:
     """I2: what each agent would be asked with, once its open calls are answered."""
     for agent in read.state.agents.values():
         if agent.history.conversation.messages:

@@ -24,7 +24,7 @@ from chain.journal.journal import Journal
 from chain.model import Delta, Memory, Model, Reply, Request, Window, window_of
 from chain.plan import Task
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session.resume import ReadBack
+from chain.session.resume import LoadedSession
 from chain.tools.tool import Tool
 
 from .disks import MemoryFile
@@ -295,7 +295,7 @@ async def open_session(
     interactive: bool = False,
     file: MemoryFile | None = None,
     traces: Path | None = None,
-    resume: ReadBack | None = None,
+    resume: LoadedSession | None = None,
     plan: Iterable[Task] = (),
     servers: Sequence[ToolServer] = (),
 ) -> AsyncIterator[Session]:
