@@ -35,7 +35,7 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Task
 from chain.session.feed import Broadcaster
-from chain.session.resume import LoadedSession, Resuming, record_opening
+from chain.session.resume import LoadedSession, SessionRestorer, record_opening
 from chain.session.runs import Offers, SessionRuns, close_models, no_instructions
 from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
@@ -165,7 +165,7 @@ async def open_chain(
             session_state, tree, children, shared, interactive=interactive, reads=reads, offers=offers
         )
         try:
-            resumed = None if read is None else Resuming(read, session, children, shared).resume()
+            resumed = None if read is None else SessionRestorer(read, session, children, shared).resume()
             session_state.trace_path = lambda: None if trace is None else trace.path
             journal.connect(session_state.apply, audience.emit)
             record_opening(session, shared, whereabouts=place)

@@ -101,7 +101,7 @@ def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
             return entry
 
 
-class Resuming:
+class SessionRestorer:
     """The writer of the records that a crash prevented. It runs before any task of the chain."""
 
     def __init__(self, read: LoadedSession, session: SessionRuns, children: Children, shared: Shared) -> None:
