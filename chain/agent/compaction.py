@@ -48,7 +48,7 @@ GROWTH_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Attempted:
+class CompactionResult:
     """The outcome of a compaction, with a ``sentence`` for the user. ``cut``: a stop or a now line cancelled it."""
 
     what: Literal["done", "failed", "cut"]
@@ -99,7 +99,7 @@ class Compactor:
         grown = self._context.fill.tokens - self._tokens_after_last
         return not self._tokens_after_last or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
-    async def make_room(self, run: Run, by: CompactedBy) -> Attempted:
+    async def make_room(self, run: Run, by: CompactedBy) -> CompactionResult:
         """Compact the conversation, if possible. Return the outcome. Raise ``JournalError`` and ``BudgetSpent``."""
         before = self._context.fill.tokens
         self._emit_state(run, "started", by, before)
@@ -115,7 +115,7 @@ class Compactor:
             self._tokens_after_last = tokens if self._exceeds_limit(tokens) else 0
         return attempt
 
-    async def _attempt(self, run: Run, by: CompactedBy, before: int) -> Attempted:
+    async def _attempt(self, run: Run, by: CompactedBy, before: int) -> CompactionResult:
         """Ask for a summary and commit it. If there is none, replace results by stubs if the window requires it."""
         notice = partial(self._context.notice, run.iteration)
         focus, run.focus = run.focus or "", None
@@ -132,7 +132,7 @@ class Compactor:
                     # A compaction may be due again. A focus that the user gave meanwhile replaces the old one.
                     run.compacted_at = was_at
                     run.focus = focus if by == "user" and run.focus is None else run.focus
-                    return Attempted("cut")
+                    return CompactionResult("cut")
                 summary, why = _extract_summary(reply)
         # No await from here to the end.
         record = self._build_with_summary(run, by, summary) if summary else None
@@ -144,7 +144,7 @@ class Compactor:
             notice(f"The conversation could not be summarized: {why}.")
             record = self._build_with_stubs(run, by) if by == "service" or self._exceeds_limit(before) else None
         if record is None:
-            return Attempted("failed", f"The conversation was not compacted: {why}.")
+            return CompactionResult("failed", f"The conversation was not compacted: {why}.")
         recorded = self._context.compact(record)
         if record.left_out:
             notice(f"The compaction removed {record.left_out:,} of your earlier lines to make room.")
@@ -152,7 +152,7 @@ class Compactor:
             names = ", ".join(record.images)
             notice(f"The compaction removed these images to make room: {names}. Send those again that you still need.")
         recorded.emit()
-        return Attempted("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
+        return CompactionResult("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
 
     def too_full(self) -> str:
         """Return a sentence for the user about a conversation that is too long for the window."""
