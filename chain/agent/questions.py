@@ -21,7 +21,7 @@ from typing import TypeAlias
 import trio
 
 from chain import events
-from chain.agent.state import Clock
+from chain.agent.state import PausableDeadline
 from chain.errors import JournalError, ToolError
 from chain.events import AnsweredBy, Decision
 from chain.journal import records
@@ -60,7 +60,7 @@ class Asker(Asking):
     questions: Questions
     agent: str
     call: ToolCall
-    clocks: tuple[Clock, ...]
+    clocks: tuple[PausableDeadline, ...]
     may_ask: Callable[[], bool]
 
     async def approve(self, preview: Preview) -> Verdict:

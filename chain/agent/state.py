@@ -81,7 +81,7 @@ class Outcome:
     short: str = ""
 
 
-class Clock:
+class PausableDeadline:
     """The deadline of a cancel scope, paused while a question is open. Pauses nest."""
 
     def __init__(self, scope: trio.CancelScope) -> None:
@@ -121,7 +121,7 @@ class Step:
     cut_usage: Usage = field(default_factory=Usage)
     tools: Literal["not begun", "running", "over"] = "not begun"
     answered: dict[str, ToolResult] = field(default_factory=dict)
-    clocks: dict[str, Clock] = field(default_factory=dict)
+    clocks: dict[str, PausableDeadline] = field(default_factory=dict)
     cut_by: list[tuple[trio.CancelScope, Sequence[str]]] = field(default_factory=list)
     children_findings: dict[str, list[PartialResult]] = field(default_factory=dict)
 
@@ -175,7 +175,7 @@ class Run:
     only_compacts: bool = False
     compacted_at: int = -1
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-    clock: Clock = field(init=False)
+    clock: PausableDeadline = field(init=False)
     state: RunState = "running"
     phase_reached: Phase = "thinking"
     step: Step = field(default_factory=Step)
@@ -192,7 +192,7 @@ class Run:
     unanswered: list[Arrival] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.clock = Clock(self.scope)
+        self.clock = PausableDeadline(self.scope)
 
     def stop(self) -> None:
         """End the run at the next safe point. A streaming reply is cancelled, a running tool finishes."""
@@ -270,11 +270,11 @@ class Run:
         return self.answer or self.last_reply
 
     @property
-    def clocks(self) -> tuple[Clock, ...]:
+    def clocks(self) -> tuple[PausableDeadline, ...]:
         """The deadlines of the run and of all calls and runs above it."""
         return (self.clock,) if self.above is None else (self.clock, *self.above.clocks_of(self.call_id))
 
-    def clocks_of(self, call_id: str) -> tuple[Clock, ...]:
+    def clocks_of(self, call_id: str) -> tuple[PausableDeadline, ...]:
         """Return the deadlines of a call of this step and of all calls and runs above it.
 
         A tool may make up the id of its call. The deadlines of the run are returned then.

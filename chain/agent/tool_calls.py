@@ -36,7 +36,7 @@ import trio
 from chain import events
 from chain.agent.questions import Asker
 from chain.agent.spec import AgentContext
-from chain.agent.state import Clock, PartialResult, Run
+from chain.agent.state import PartialResult, PausableDeadline, Run
 from chain.errors import JournalError, ToolError
 from chain.journal import records
 from chain.journal.journal import RecordedEvents
@@ -156,7 +156,7 @@ class ToolCalls:
             self._finish_call(run, call, calling.failed(call, tool), 0.0, input={})
             return
         limit = trio.CancelScope()
-        run.step.clocks[call.id] = Clock(limit)
+        run.step.clocks[call.id] = PausableDeadline(limit)
         context = await self._approve(run, call, tool)
         if context is None:
             return
