@@ -163,7 +163,7 @@ class Children:
         node = AgentNode(context, parent, is_asked=kept is not None)
         node.run = run = Run(task=task, above=above, call_id=call_id, delegating=Delegation(self, node))
         parent.below.append(node)
-        self._shared.journal.in_order(started.emit)
+        self._shared.journal.emit_after_acks(started.emit)
         context.check_prompt(node.iteration)
         node.inbox.room.set()
         status: Status = "error"
@@ -212,7 +212,7 @@ class Children:
             spec.name, spec.parent_id, status, run.iteration, parent.name, run.usage, tuple(forgotten)
         )
         # A full disk must not prevent an agent from ending.
-        self._shared.journal.in_order(self._shared.journal.record_if_possible(ended).emit)
+        self._shared.journal.emit_after_acks(self._shared.journal.record_if_possible(ended).emit)
 
     def _check_limits(self, parent: AgentNode) -> None:
         """Raise ``ToolError`` if the depth or the concurrency limit allows no further child."""

@@ -82,7 +82,7 @@ class Delivery:
         run.expectation = expectation_after(
             run.expectation, situation, composed, run.unanswered, source=prompt.source, is_after_reply=is_after_reply
         )
-        self._shared.journal.in_order(entered.emit)
+        self._shared.journal.emit_after_acks(entered.emit)
         self._settle_delivered(run, lines, point, attached)
         return True
 
@@ -124,7 +124,7 @@ class Delivery:
             outcome = DONE.format(self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record))
         except PlanError as error:
             why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN_COMMAND)}: {error}"
-            self._shared.journal.in_order(partial(self._context.notice, run.iteration, why))
+            self._shared.journal.emit_after_acks(partial(self._context.notice, run.iteration, why))
             outcome = NOT_DONE.format(error)
         return outcome
 

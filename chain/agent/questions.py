@@ -294,7 +294,7 @@ class Questions:
                 asked.is_emitted = True
                 recorded.emit()
 
-        self._journal.in_order(emit)
+        self._journal.emit_after_acks(emit)
 
     def _settle_without_user(
         self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
@@ -312,7 +312,7 @@ class Questions:
         if asked.question.id:
             withdrawn = self._journal.apply_unrecorded(asked.withdrawal)
             if asked.is_emitted:
-                self._journal.in_order(withdrawn.emit)
+                self._journal.emit_after_acks(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """Fail all questions, since no answer can be recorded any more."""
@@ -362,7 +362,7 @@ class Questions:
         # Before the event: a listener may stop the run, which withdraws the open question.
         self._release(asked)
         if was_open:
-            self._journal.in_order(self._journal.record_if_possible(asked.withdrawal).emit)
+            self._journal.emit_after_acks(self._journal.record_if_possible(asked.withdrawal).emit)
 
 
 def _is_covered(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bool:

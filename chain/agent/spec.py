@@ -167,7 +167,7 @@ class AgentContext:
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
         if has_tools or without(messages, removed) is not messages:
-            self.shared.journal.in_order(self.shared.journal.record(removed).emit)
+            self.shared.journal.emit_after_acks(self.shared.journal.record(removed).emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
         """Return the current handler prompt. If its file has an error, report that and return the built-in prompt."""

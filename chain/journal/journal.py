@@ -11,7 +11,7 @@ that commits the record decides when these are emitted::
 
     journal.record(...).emit()                     at once
     journal.acknowledge(journal.record(...).emit)  once the record is on disk
-    journal.in_order(journal.record(...).emit)     after the acknowledgements queued so far
+    journal.emit_after_acks(journal.record(...).emit)     after the acknowledgements queued so far
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Journal:
         if self.failure is None:
             self._enqueue(action, self.seq)
 
-    def in_order(self, action: Action) -> None:
+    def emit_after_acks(self, action: Action) -> None:
         """Run ``action`` after the acknowledgements queued so far; at once if there are none."""
         self._enqueue(action, 0)
 
@@ -162,7 +162,7 @@ class Journal:
         """
         if self._queue:
             done = trio.Event()
-            self.in_order(done.set)
+            self.emit_after_acks(done.set)
             await done.wait()
         if self.failure is not None:
             raise JournalError(self.failure)

@@ -140,7 +140,7 @@ class Ledger:
         """
         if state not in NEXT.get(accepted.state, frozenset()):
             raise ValueError(f"line {accepted.id} cannot go from {accepted.state} to {state}")
-        self._journal.in_order(self._settle(accepted, state, iteration, point, reason).emit)
+        self._journal.emit_after_acks(self._settle(accepted, state, iteration, point, reason).emit)
 
     def settle_done(self, accepted: AcceptedLine, reason: str) -> None:
         """Record that the line was carried out at once. It is returned if the disk fails before the next sync."""
@@ -158,7 +158,7 @@ class Ledger:
         while self._unsynced_done:
             accepted = self._unsynced_done.pop(0)
             # The receipt ``handled`` was never emitted.
-            self._journal.in_order(self._settle(accepted, "returned", 0, None, str(error)).emit)
+            self._journal.emit_after_acks(self._settle(accepted, "returned", 0, None, str(error)).emit)
 
     def _settle(
         self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str

@@ -132,7 +132,7 @@ class SessionRuns:
             raise UserError("there is no conversation yet")
         focus = " ".join(focus.split())
         recorded = self._journal.record(records.CompactionAsked(self.spec.name, focus))
-        self._journal.in_order(recorded.emit)
+        self._journal.emit_after_acks(recorded.emit)
         if self.active is not None:
             self.active.focus = focus
             return
@@ -190,7 +190,7 @@ class SessionRuns:
         """Record and emit the start of a run."""
         begun = records.RunBegun("" if run.query is None else run.query.on_record, run.only_compacts)
         # The run fails by itself if the disk is still full at its first message.
-        self._journal.in_order(self._journal.record_if_possible(begun).emit)
+        self._journal.emit_after_acks(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Settle the lines of a run that ended, and begin the next run if lines ask for it.
@@ -256,7 +256,7 @@ class SessionRuns:
             receipts=settled.receipts,
             unsent=settled.unsent,
         )
-        self._journal.in_order(lambda: self._shared.emit(result))
+        self._journal.emit_after_acks(lambda: self._shared.emit(result))
 
     # ------------------------------------------------------------------------------- instructions, tools and model
 
@@ -281,7 +281,7 @@ class SessionRuns:
         """Record new instructions or server tools, and use them in the run that begins."""
         recorded = self._journal.record(read)
         self.use_context()
-        self._journal.in_order(recorded.emit)
+        self._journal.emit_after_acks(recorded.emit)
 
     def use_context(self) -> None:
         """Give the main agent the instructions and server tools of the state. No run may have taken its first step."""
@@ -308,7 +308,7 @@ class SessionRuns:
 
     def _record_plan_change(self, change: PlanChange) -> None:
         """Record and emit a change of the plan. Raise ``JournalError``, and leave the plan unchanged then."""
-        self._journal.in_order(self._journal.record(change).emit)
+        self._journal.emit_after_acks(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
         """Accept no more lines, interrupt the active run, and wait for its end."""

@@ -187,21 +187,21 @@ async def test_what_follows_from_a_line_is_told_after_the_line(nursery: trio.Nur
     disk, said = Disk(is_slow=True), list[str]()
     journal = started(nursery, disk)
 
-    journal.in_order(saying(said, "nothing waits, so at once"))
+    journal.emit_after_acks(saying(said, "nothing waits, so at once"))
     assert said == ["nothing waits, so at once"]
 
     acknowledge_record(journal, saying(said, "L1 queued"))
-    journal.in_order(saying(said, "L1 delivered"))
+    journal.emit_after_acks(saying(said, "L1 delivered"))
     await wait_all_tasks_blocked()
     acknowledge_record(journal, saying(said, "L2 queued"))
-    journal.in_order(saying(said, "L2 delivered"))
+    journal.emit_after_acks(saying(said, "L2 delivered"))
     assert said == ["nothing waits, so at once"]
 
     await disk.release()
     assert said[1:] == ["L1 queued", "L1 delivered"]
     await disk.release()
     assert said[3:] == ["L2 queued", "L2 delivered"]
-    journal.in_order(saying(said, "at once again"))
+    journal.emit_after_acks(saying(said, "at once again"))
     assert said[5:] == ["at once again"]
 
 
@@ -211,10 +211,10 @@ async def test_what_an_action_brings_up_is_told_after_what_waited_already(nurser
 
     def first() -> None:
         said.append("L1 queued")
-        journal.in_order(saying(said, "brought up by L1"))
+        journal.emit_after_acks(saying(said, "brought up by L1"))
 
     acknowledge_record(journal, first)
-    journal.in_order(saying(said, "L1 delivered"))
+    journal.emit_after_acks(saying(said, "L1 delivered"))
     await journal.flush()
 
     assert said == ["L1 queued", "L1 delivered", "brought up by L1"]
@@ -241,7 +241,7 @@ async def test_a_flush_waits_for_all_that_was_queued_before_it(nursery: trio.Nur
 async def test_a_flush_of_a_journal_that_waits_for_nothing_returns_at_once(autojump_clock: trio.abc.Clock) -> None:
     journal = Journal(Disk())
     journal.record(Unknown("line", {}))
-    journal.in_order(lambda: None)
+    journal.emit_after_acks(lambda: None)
 
     with trio.fail_after(1):
         await journal.flush()
@@ -360,7 +360,7 @@ def test_whatever_happens_in_whatever_order_the_promises_hold(steps: list[str]) 
                         acknowledged.add(n)
                         journal.acknowledge(tell(n, len(disk.data)))
                     case "event":
-                        journal.in_order(tell(n, 0))
+                        journal.emit_after_acks(tell(n, 0))
                     case _:
                         disk.sync_error = BROKEN if step == "disk fails" else disk.sync_error
                         await wait_all_tasks_blocked()
@@ -387,10 +387,10 @@ async def test_after_a_failed_sync_no_line_is_ever_acknowledged(nursery: trio.Nu
     disk.sync_error = BROKEN
     journal.record(Unknown("line", {}))
     journal.acknowledge(saying(said, "L1 queued"))
-    journal.in_order(saying(said, "L1 returned"))
+    journal.emit_after_acks(saying(said, "L1 returned"))
     await wait_all_tasks_blocked()
     journal.acknowledge(saying(said, "L2 queued"))
-    journal.in_order(saying(said, "L2 returned"))
+    journal.emit_after_acks(saying(said, "L2 returned"))
     written = disk.data
 
     await disk.release()
@@ -402,7 +402,7 @@ async def test_after_a_failed_sync_no_line_is_ever_acknowledged(nursery: trio.Nu
 
     disk.sync_error = None
     journal.acknowledge(saying(said, "L3 queued"))
-    journal.in_order(saying(said, "the run ended"))
+    journal.emit_after_acks(saying(said, "the run ended"))
     await wait_all_tasks_blocked()
     assert said == ["L1 returned", "L2 returned", "the run ended"]
     assert disk.data == written
@@ -417,11 +417,11 @@ async def test_the_order_holds_also_when_the_disk_fails(nursery: trio.Nursery) -
 
     def first() -> None:
         said.append("first")
-        journal.in_order(saying(said, "brought up by the first"))
+        journal.emit_after_acks(saying(said, "brought up by the first"))
 
     acknowledge_record(journal, lambda: None)
-    journal.in_order(first)
-    journal.in_order(saying(said, "second"))
+    journal.emit_after_acks(first)
+    journal.emit_after_acks(saying(said, "second"))
     with pytest.raises(JournalError):
         await journal.flush()
 
@@ -655,7 +655,7 @@ async def test_who_accepts_a_line_on_hearing_of_something_is_not_overtaken_by_wh
 
     journal.record(Model("one"))
     journal.acknowledge(accept)
-    journal.in_order(saying(said, "what waits"))
+    journal.emit_after_acks(saying(said, "what waits"))
     await journal.sync()
     assert said == ["heard", "accepted", "what waits"]
     await journal.sync()
