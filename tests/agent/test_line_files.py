@@ -11,7 +11,7 @@ from support.gates import Gates, begin, finish
 from support.replays import check_replays
 
 from chain import events
-from chain.agent.window import Fill, view_of
+from chain.agent.window import WindowUsage, view_of
 from chain.messages import Message, Text
 from chain.providers.scripted.scripted_model import ScriptedModel
 
@@ -82,5 +82,5 @@ async def test_a_replay_takes_from_the_record_what_went_along(workspace: Path) -
 
 def test_files_that_a_line_names_are_not_counted_as_what_the_user_said() -> None:
     line = Message("user", (Text("look at @a"), Text("[File a, 1 line]\n" + "x" * 3_484)))
-    parts = dict(view_of([line], Fill(), None, []).parts)
+    parts = dict(view_of([line], WindowUsage(), None, []).parts)
     assert (parts["user's words"], parts["named files"]) == (3, 1_001)
