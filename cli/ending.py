@@ -128,7 +128,7 @@ def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
 @asynccontextmanager
 async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[None]:
     """Inside the block, the first signal that ends the program calls ``leave``, and the second ends it at once."""
-    from chain.concurrency.nurseries import during
+    from chain.concurrency.nurseries import background_task
 
     async def receive() -> None:
         first = await anext(signals)
@@ -138,5 +138,5 @@ async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[Non
         exit_at_once(INTERRUPTED_CODE if signal.SIGINT in (first, second) else SIGTERM_CODE)
 
     with received_signals(*LEAVING) as signals:
-        async with during(receive):
+        async with background_task(receive):
             yield

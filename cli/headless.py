@@ -12,7 +12,7 @@ import trio
 
 from chain import events
 from chain.chain import Chain, SubmitResult
-from chain.concurrency.nurseries import during
+from chain.concurrency.nurseries import background_task
 from chain.errors import UserError
 from chain.lines.parse import parse_line
 from chain.session.exit_codes import WRONG_USAGE
@@ -79,7 +79,7 @@ class _Headless:
         self._problem = NO_QUERY
 
     async def run(self) -> int:
-        async with leaving_at_signal(self._leave), during(self._output.run):
+        async with leaving_at_signal(self._leave), background_task(self._output.run):
             for note in (*self._job.notes, *self._of_before()):
                 self._notify(note)
             with self._leaving:
@@ -164,7 +164,7 @@ class _Headless:
             return query
         if query is None and not self._chain.lines.waiting:
             within = math.inf  # there is nothing to begin with before it comes
-        async with during(self._chain.prepare):  # the model's client is loaded meanwhile
+        async with background_task(self._chain.prepare):  # the model's client is loaded meanwhile
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
                 query = with_piped(query, piped) if piped is not None else query or ""

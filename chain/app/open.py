@@ -22,7 +22,7 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.chain import Chain
-from chain.concurrency.nurseries import beside, during
+from chain.concurrency.nurseries import background_task, background_tasks
 from chain.config.load import Settings
 from chain.config.provider import ModelSettings
 from chain.config.servers import ToolServer
@@ -186,7 +186,7 @@ async def open_chain(
             chain.interrupt()
 
         tasks = [journal.run, session.forever, audience.watch, *([running.run] if running else [])]
-        await stack.enter_async_context(beside(*tasks, when_cancelled=interrupt))
+        await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
         # Called in reverse order, each though another fails; then the tasks end.
         stack.callback(journal.end)
         stack.callback(audience.close)
@@ -195,7 +195,7 @@ async def open_chain(
         stack.push_async_callback(lambda: close_models(kinds.models))
         stack.push_async_callback(chain.close)
         if serve is not None:
-            await stack.enter_async_context(during(partial(serve, chain)))
+            await stack.enter_async_context(background_task(partial(serve, chain)))
         yield chain
 
 

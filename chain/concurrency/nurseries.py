@@ -12,7 +12,7 @@ Task: TypeAlias = Callable[[], Awaitable[object]]
 
 
 @asynccontextmanager
-async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
+async def background_tasks(*tasks: Task, when_cancelled: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
     """Run tasks for the duration of the block, and wait for them after it.
 
     A cancellation of the block does not cancel them.
@@ -32,7 +32,7 @@ async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: No
         finally:
             when_cancelled()
 
-    async with bare_nursery() as nursery:
+    async with open_bare_nursery() as nursery:
         nursery.start_soon(wait_for_cancellation)
         for task in tasks:
             nursery.start_soon(run_shielded, task)
@@ -41,16 +41,16 @@ async def beside(*tasks: Task, when_cancelled: Callable[[], object] = lambda: No
 
 
 @asynccontextmanager
-async def during(task: Task) -> AsyncIterator[None]:
-    """Run a task for the duration of the block; cancel it on exit. Exceptions are raised as by ``bare_nursery``."""
-    async with bare_nursery() as nursery:
+async def background_task(task: Task) -> AsyncIterator[None]:
+    """Run a task for the duration of the block; cancel it on exit. Raise exceptions as ``open_bare_nursery`` does."""
+    async with open_bare_nursery() as nursery:
         nursery.start_soon(task)
         yield
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def bare_nursery() -> AsyncIterator[trio.Nursery]:
+async def open_bare_nursery() -> AsyncIterator[trio.Nursery]:
     """Open a nursery that raises a single exception without a group around it.
 
     A group that a task raised itself stays a group.
@@ -64,7 +64,7 @@ async def bare_nursery() -> AsyncIterator[trio.Nursery]:
     raise raised if len(raised.exceptions) > 1 else raised.exceptions[0]
 
 
-def unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def unwrap_group(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the exception inside nested groups of one, or the innermost group of several."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

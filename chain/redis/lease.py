@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from chain import events
-from chain.concurrency.nurseries import beside
+from chain.concurrency.nurseries import background_tasks
 from chain.concurrency.wakeup import Wakeup
 from chain.errors import SessionError
 from chain.journal.records import Receipt, Record, Unknown
@@ -270,7 +270,7 @@ async def claim(
 @asynccontextmanager
 async def kept_up(lease: Lease) -> AsyncIterator[None]:
     """Write and renew for the block, and give the session back after it, unless that was done."""
-    async with beside(lease.write, lease.renew, lease.end):
+    async with background_tasks(lease.write, lease.renew, lease.end):
         try:
             yield
         finally:

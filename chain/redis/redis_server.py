@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import trio
 
-from chain.concurrency.nurseries import beside
+from chain.concurrency.nurseries import background_tasks
 from chain.config.extras import REDIS, install_command
 from chain.errors import SessionError
 from chain.redis.scripts import LuaScript, keys
@@ -227,7 +227,7 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
             ready.set()
             await over.wait()
 
-    async with beside(keep):
+    async with background_tasks(keep):
         try:
             await ready.wait()
             server = RedisServer(address, pool)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from chain.concurrency.nurseries import unwrapped
+from chain.concurrency.nurseries import unwrap_group
 from chain.errors import SessionError
 from chain.journal.journal import Journal
 from chain.redis import scripts
@@ -350,7 +350,7 @@ def _alone(run: Callable[[], Awaitable[T]]) -> T:
     try:
         return trio.run(run)
     except BaseExceptionGroup as group:
-        raise unwrapped(group) from None
+        raise unwrap_group(group) from None
 
 
 def _sent(found: bytes) -> LineStatus:

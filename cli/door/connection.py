@@ -12,7 +12,7 @@ import trio
 
 from chain import events
 from chain.chain import Answerer
-from chain.concurrency.nurseries import during
+from chain.concurrency.nurseries import background_task
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter
@@ -47,8 +47,8 @@ class Connection:
         """Read its rows and write those for it, until it is gone or is cut off."""
         try:
             with self._scope, suppress(trio.TooSlowError):
-                async with during(self._read):
-                    async with during(self._outbox.run):  # ended before the stream is: it may get another row
+                async with background_task(self._read):
+                    async with background_task(self._outbox.run):  # ended before the stream is: it may get another row
                         await self._leaving.wait()
                         await self._outbox.wait_empty()
                     with suppress(trio.BrokenResourceError):

@@ -8,7 +8,7 @@ from functools import partial
 
 import trio
 
-from chain.concurrency.nurseries import during
+from chain.concurrency.nurseries import background_task
 from chain.concurrency.threads import Threads
 from chain.config.load import state_folder
 from chain.errors import UserError
@@ -66,7 +66,11 @@ class _EditorProcess:
 
     async def run(self) -> int:
         """Serve the editor until the end of its input, or a signal; the exit code."""
-        async with leaving_at_signal(self._leave), during(self._write_rows), during(self._write_notes):
+        async with (
+            leaving_at_signal(self._leave),
+            background_task(self._write_rows),
+            background_task(self._write_notes),
+        ):
             await self._agent.run()
             with trio.move_on_after(UPDATES_GRACE_S):
                 await self._rows.wait_empty()

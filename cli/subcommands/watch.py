@@ -66,14 +66,14 @@ def watch_remotely(
     """
     import trio
 
-    from chain.concurrency.nurseries import during
+    from chain.concurrency.nurseries import background_task
 
     async def run() -> None:
         question = ""
         is_first = True
 
         async def answer() -> None:
-            async with during(session.answer_questions):
+            async with background_task(session.answer_questions):
                 while row := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
                     if question and row.strip():
                         id, _ = await session.submit(type="answer", question=question, text=row.strip())
@@ -81,7 +81,7 @@ def watch_remotely(
                         if known.state in ("returned", "refused") and known.reason:
                             fail(known.reason)
 
-        async with reach(fail) as session, during(answer) if answers else nullcontext():
+        async with reach(fail) as session, background_task(answer) if answers else nullcontext():
             async for row in session.events():
                 match row:
                     case {"type": "question", "id": str(id)}:

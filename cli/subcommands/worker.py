@@ -10,7 +10,7 @@ import trio
 
 from chain.app.session_worker import Worker, WorkerLimits
 from chain.app.sessions import shown_address
-from chain.concurrency.nurseries import during
+from chain.concurrency.nurseries import background_task
 from chain.config.load import require_trust, state_folder
 from chain.errors import UserError
 from cli.arguments import read_settings
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     worker = Worker(settings, state_folder(os.environ), limits, fail, note=note, tools=args.tools)
 
     async def serve() -> None:
-        async with leaving_at_signal(leave), during(say_ready):
+        async with leaving_at_signal(leave), background_task(say_ready):
             await worker.run()
 
     async def say_ready() -> None:

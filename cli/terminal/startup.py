@@ -38,7 +38,7 @@ def run_at_terminal(
 
     import trio
 
-    from chain.concurrency.nurseries import unwrapped
+    from chain.concurrency.nurseries import unwrap_group
     from cli.ending import LEAVING, received_signals
 
     async def work() -> int:
@@ -62,7 +62,7 @@ def run_at_terminal(
         return trio.run(work)
     except BaseExceptionGroup as group:
         # A bug of ours, or a ``UserError``, wrapped in a group by each nursery that it came through.
-        raise unwrapped(group) from None
+        raise unwrap_group(group) from None
     finally:
         tty.restore()
 
