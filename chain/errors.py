@@ -110,7 +110,7 @@ class ConversationError(ChainError):
     """A message that the conversation does not allow next."""
 
 
-def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the most similar of ``names``, for an error message; empty if none is similar."""
     import difflib  # here, since importing it at the start would delay the prompt
 
@@ -119,5 +119,5 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str, cutoff: float = 0.6) -> str:
     """Return a hint for an unknown name: the most similar known name, or ``otherwise`` if none is similar."""
-    near = nearest(name, names, cutoff)
+    near = nearest_name(name, names, cutoff)
     return f"did you mean {near}?" if near else otherwise

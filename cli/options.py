@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
 
-from chain.errors import UserError, nearest
+from chain.errors import UserError, nearest_name
 from chain.lines.parse import nearest_word
 from chain.version import VERSION
 
@@ -315,10 +315,10 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     if name.startswith("--"):
         if begun := next((each for each in names if each.startswith(name)), ""):
             return begun
-        near = nearest(name[2:], [each[2:] for each in names])  # the dashes, which all have, make none likely
+        near = nearest_name(name[2:], [each[2:] for each in names])  # the dashes, which all have, make none likely
         return f"--{near}" if near else ""
     # With one dash it may as well be text, so it has to be nearer.
-    return nearest(f"-{name}", names, 0.8)
+    return nearest_name(f"-{name}", names, 0.8)
 
 
 def _mistake(error: argparse.ArgumentError, actions: Iterable[argparse.Action]) -> str:

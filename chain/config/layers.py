@@ -23,7 +23,7 @@ from chain.config import yamlfile
 from chain.config.provider import PROVIDER_NAMES, providers
 from chain.config.settings import BOUNDS, CHAIN_KEYS, is_kind
 from chain.config.yamlfile import Node
-from chain.errors import ConfigError, nearest
+from chain.errors import ConfigError, nearest_name
 from chain.regular_file import FLAGS, regular_file
 
 TOP_KEYS = ("models", "chains", "inbox", "notify", "instructions", "state", "tools", "agents", "mcp")
@@ -99,7 +99,7 @@ def _why_unused(root: Node) -> ConfigError | None:
     """
     top = root.entries()
     for key, node in top.items():
-        if nearest("chains", [key.strip().casefold()], _LIKENESS) and _holds_chains(node):
+        if nearest_name("chains", [key.strip().casefold()], _LIKENESS) and _holds_chains(node):
             hint = f"did you mean chains instead of {yamlfile.printable(key)}?"
             raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=node.file, line=node.line)
     keys = [definition.entries() for definition in root.entries("models", "definitions").values()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 from chain.config.values import Values
 from chain.config.yamlfile import Node, printable
-from chain.errors import ConfigError, nearest
+from chain.errors import ConfigError, nearest_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -192,7 +192,7 @@ def read_kind(values: Values, name: str, node: Node) -> KindSettings:
     _check_name(name, node)
     description = node.mapping(KIND_KEYS).get("description")
     if name not in BUILT_IN_KINDS and not values.text(description):
-        near = nearest(name, BUILT_IN_KINDS)
+        near = nearest_name(name, BUILT_IN_KINDS)
         hint = f", or did you mean {near}?" if near else ""
         place = node if description is None or description.value is None else description
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
@@ -207,7 +207,7 @@ def is_kind(node: Node) -> bool:
 
 
 def _check_name(name: str, node: Node) -> None:
-    if not isinstance(node.value, dict | None) and (near := nearest(name, BOUNDS)):
+    if not isinstance(node.value, dict | None) and (near := nearest_name(name, BOUNDS)):
         why = f"unknown key {printable(node.key)}: did you mean {near}?"
     elif name.casefold() in _TAKEN:
         taken = f"{' and '.join(_TAKEN)} are names of the program's own"

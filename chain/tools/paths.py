@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path, PurePath
 
-from chain.errors import ToolError, nearest
+from chain.errors import ToolError, nearest_name
 from chain.regular_file import FLAGS, regular_file
 
 MAX_WHOLE = 5 * 1024 * 1024
@@ -89,7 +89,7 @@ def why_missing(workspace: Path, path: PurePath) -> str:
         except (OSError, ToolError):
             return missing
         # A name that is not shown as it is would lead to nothing again.
-        near = nearest(part, sorted(name for name in names if as_text(PurePath(name)) == name))
+        near = nearest_name(part, sorted(name for name in names if as_text(PurePath(name)) == name))
         if near and near != as_text(PurePath(part)):
             return f"{missing[:-1]}; did you mean {as_text(here.joinpath(near, *path.parts[n + 1 :]))}?"
         return missing

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from chain import events
-from chain.errors import UserError, nearest
+from chain.errors import UserError, nearest_name
 from chain.lines.parse import Urgency
 from chain.text.wording import MAIN
 
@@ -131,7 +131,7 @@ def _parse(text: str) -> ScheduledLine:
         return ScheduledLine(Now(), text, text)  # the name of a file
     if name not in _USAGE:
         begun = next((known for known in _USAGE if len(name) > 2 and known.startswith(name)), "")
-        near = begun or nearest(name, _USAGE, 0.51)
+        near = begun or nearest_name(name, _USAGE, 0.51)
         hint = f"did you mean {near}?" if near else f"the moments are {', '.join(_USAGE)}"
         as_text = "a line that begins with @ as text needs a space before it"
         raise UserError(f"unknown moment {word[:40]}: {hint} ({as_text})")
