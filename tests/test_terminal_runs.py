@@ -12,7 +12,7 @@ from support.terminal import CTRL_C, Start, edits, idle, journal, left, quit, se
 
 from chain import events
 from chain.journal.reading import Reading
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 
 pytest_plugins = ["support.terminal"]
 
@@ -90,6 +90,6 @@ def test_a_window_is_filled_compacted_and_gone_on_with_after_a_kill(start: Start
     send(again, "list the files")
     again.until(lambda s: s.everything.count("long2.txt") > 1)
     quit(idle(again))
-    told = list(retell(Reading(journal(again).read_bytes().splitlines(keepends=True))))
+    told = list(events_of_journal(Reading(journal(again).read_bytes().splitlines(keepends=True))))
     assert next(e.query for e in told if isinstance(e, events.RunStarted)) == "count the lines of @long0.txt"
     assert [e.state for e in told if isinstance(e, events.Compaction)] == ["ended"]

@@ -14,7 +14,7 @@ from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.messages import Image, JsonObject, sent_form
 from chain.session.listing import Summary as Summary
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 from chain.session.store import FileStore as FileStore
 from chain.session.store import Store as Store
 
@@ -66,7 +66,7 @@ def told_again(store: Store, id: str, report: Report = lambda what: None) -> Ite
     """
     with store.rows(id) as rows:
         reading = Reading(rows)
-        yield from retell(reading)
+        yield from events_of_journal(reading)
         for what in reading.complaints:
             report(what)
 

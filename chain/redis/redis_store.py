@@ -23,7 +23,7 @@ from chain.redis.lease import LEASE_S, Lease, claim, kept_up
 from chain.redis.mailbox import Mailbox, entries
 from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connected, read_address
 from chain.redis.scripts import key
-from chain.session.listing import Summary, from_text, one_of, summary_of, to_text
+from chain.session.listing import Summary, from_text, match_id, summary_of, to_text
 from chain.session.resume import LoadedSession, read_back
 from chain.session.state import State
 from chain.session.store import OpenSession
@@ -110,7 +110,7 @@ class RedisStore:
                 yield held
             return
         async with self.connected() as server:
-            lease = await self._claim(server, one_of(await _ids(server), id))
+            lease = await self._claim(server, match_id(await _ids(server), id))
             async with self._open(lease) as held:
                 yield held
 
@@ -154,7 +154,7 @@ class RedisStore:
         """One of them."""
 
         async def read(server: RedisServer) -> Summary:
-            return await _summary(server, one_of(await _ids(server), id))
+            return await _summary(server, match_id(await _ids(server), id))
 
         return self._do(read)
 
@@ -162,7 +162,7 @@ class RedisStore:
         """The id of one in full."""
 
         async def read(server: RedisServer) -> str:
-            return one_of(await _ids(server), id)
+            return match_id(await _ids(server), id)
 
         return self._do(read)
 
@@ -171,7 +171,7 @@ class RedisStore:
         """The rows of its journal."""
 
         async def read(server: RedisServer) -> list[bytes]:
-            return await _rows(server, one_of(await _ids(server), id))
+            return await _rows(server, match_id(await _ids(server), id))
 
         yield self._do(read)
 
@@ -179,7 +179,7 @@ class RedisStore:
         """The content of a file beside its journal."""
 
         async def read(server: RedisServer) -> bytes | None:
-            whole = one_of(await _ids(server), id)
+            whole = match_id(await _ids(server), id)
             (found,) = await server.ask((b"HGET", key(whole, "files"), digest))
             return found if found is None else bytes(found)
 
@@ -189,7 +189,7 @@ class RedisStore:
         """Remove it for good."""
 
         async def remove(server: RedisServer) -> None:
-            whole = one_of(await _ids(server), id)
+            whole = match_id(await _ids(server), id)
             if (await server.run(scripts.DELETE, whole, ""))[0] == b"held":
                 raise SessionError(f"the session {whole} is open in another process; end that first")
 

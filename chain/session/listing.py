@@ -56,7 +56,7 @@ class Summary:
     """Whether a process has the session open now."""
 
 
-def summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
+def list_summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
     """Return the sessions in a folder, the most recently changed first.
 
     ``workspace`` selects the sessions that were last opened in it. ``latest`` limits their number.
@@ -146,12 +146,12 @@ def _compute_summary(journal: Path) -> Summary:
 
 
 def find_journal(folder: Path, id: str) -> Path:
-    """Return the path of the journal that an id identifies (``one_of``). Raise ``SessionError``."""
+    """Return the path of the journal that an id identifies (``match_id``). Raise ``SessionError``."""
     paths = {path.stem: path for path in _journals(folder) if path.stem.startswith(id) or path.stem.endswith(id)}
-    return paths[one_of((stem for stem, path in paths.items() if _is_journal(path)), id)]
+    return paths[match_id((stem for stem, path in paths.items() if _is_journal(path)), id)]
 
 
-def one_of(ids: Iterable[str], id: str) -> str:
+def match_id(ids: Iterable[str], id: str) -> str:
     """Return the id that begins with ``id``, or, if none does, the one that ends with it.
 
     Raise ``SessionError`` if none matches, or if several match and none is equal to ``id``.

@@ -21,7 +21,7 @@ from chain.session.state import State
 from chain.text.wording import MAIN, PROGRAM_ENDED
 
 
-def retell(entries: Iterable[Entry]) -> Iterator[Event]:
+def events_of_journal(entries: Iterable[Entry]) -> Iterator[Event]:
     """Yield the events of these records, with the times of the records."""
     state = RestoredState()
     for entry in entries:

@@ -129,7 +129,7 @@ class FileStore:
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """Return the summaries of sessions. Files that are not journals are skipped."""
-        return listing.summaries(self._folder, latest=latest, workspace=workspace)
+        return listing.list_summaries(self._folder, latest=latest, workspace=workspace)
 
     def find(self, id: str) -> Summary:
         """Return the summary of a session."""

@@ -23,7 +23,7 @@ from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Model, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 from chain.tools.tool import Tool, ToolContext, tool
 
 TWO_STEPS = """
@@ -332,7 +332,7 @@ async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(a
         retries = session.of(events.Retry)
         assert [r.attempt for r in retries] == [1, 2]
         assert all(r.delay_s > 0 for r in retries)
-        retold = retell(Reading(session.file.data.splitlines(keepends=True)))
+        retold = events_of_journal(Reading(session.file.data.splitlines(keepends=True)))
         assert [r.delay_s for r in retold if isinstance(r, events.Retry)] == [r.delay_s for r in retries]
         assert session.model.requests[0].messages == session.model.requests[2].messages
         check_invariants(session)

@@ -22,7 +22,7 @@ from chain.chain import Chain
 from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 from chain.session.store import FileStore
 from chain.tools.paths import open_below
 from chain.tools.tool import Tool, ToolContext, tool
@@ -327,7 +327,7 @@ async def test_a_change_waits_for_the_next_run_which_says_so(top: Path, tmp_path
     assert told_of(model) == [make] * 4 + [ninja] * 2 + ["You are a test."]
     kept = [
         event.message
-        for event in retell(Reading(recorded(FileStore(tmp_path), chain.session_id)))
+        for event in events_of_journal(Reading(recorded(FileStore(tmp_path), chain.session_id)))
         if event.type == "notice"
     ]
     assert kept == ["Project instructions: AGENTS.md.", *notices], "who reads the session again is told as well"

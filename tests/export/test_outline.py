@@ -24,7 +24,7 @@ from chain.export.outline import (
     outline_of,
 )
 from chain.journal.reading import Reading
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 
 
 def rows_of(story: Outline) -> list[str]:
@@ -108,7 +108,7 @@ def test_everything_stands_where_it_happened() -> None:
 
 
 def test_the_journal_tells_the_same_story() -> None:
-    told = list(retell(Reading(eventful().journal.splitlines(keepends=True))))
+    told = list(events_of_journal(Reading(eventful().journal.splitlines(keepends=True))))
     story, lived = outline_of(told), outline_of(eventful().events)
     assert rows_of(story) == rows_of(lived)
     assert waits(story) == waits(lived)

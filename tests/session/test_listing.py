@@ -60,7 +60,7 @@ def journal(folder: Path, id: str, rows: Iterable[Row], *, start: float = 1000.0
 
 
 def only(folder: Path) -> listing.Summary:
-    (found,) = listing.summaries(folder)
+    (found,) = listing.list_summaries(folder)
     return found
 
 
@@ -142,17 +142,17 @@ def test_the_last_change_decides_the_order(tmp_path: Path) -> None:
     for id, start, workspace in (("a", 3000, here), ("b", 1000, here), ("c", 2000, here), ("d", 5000, there)):
         path = journal(folder, id, [{**SESSION, "workspace": str(workspace)}, *RUN], start=start)
         os.utime(path, (1, 1))  # a copy of the files has other times
-    assert [each.id for each in listing.summaries(folder)] == ["d", "a", "c", "b"]
-    assert [each.id for each in listing.summaries(folder, latest=2, workspace=tmp_path / "link")] == ["a", "c"]
-    assert listing.summaries(folder, workspace=tmp_path) == []
+    assert [each.id for each in listing.list_summaries(folder)] == ["d", "a", "c", "b"]
+    assert [each.id for each in listing.list_summaries(folder, latest=2, workspace=tmp_path / "link")] == ["a", "c"]
+    assert listing.list_summaries(folder, workspace=tmp_path) == []
 
 
 def test_a_session_is_of_the_workspace_that_it_was_opened_in_last(tmp_path: Path) -> None:
     gone, here = tmp_path / "gone", tmp_path / "here"
     opened = [{**SESSION, "workspace": str(each)} for each in (gone, here)]
     journal(tmp_path, "a", [opened[0], *RUN, opened[1], *RUN])
-    assert [each.workspace for each in listing.summaries(tmp_path, workspace=here)] == [str(here)]
-    assert listing.summaries(tmp_path, workspace=gone) == []
+    assert [each.workspace for each in listing.list_summaries(tmp_path, workspace=here)] == [str(here)]
+    assert listing.list_summaries(tmp_path, workspace=gone) == []
 
 
 def test_the_summary_of_a_journal_is_made_once_and_again_when_the_journal_has_grown(
@@ -193,7 +193,7 @@ def test_a_list_does_not_need_its_summary_files(tmp_path: Path) -> None:
 def test_what_a_model_writes_about_sessions_opens_none(tmp_path: Path) -> None:
     says = '\n{"type":"session","seq":1,"time":1,"id":"x","version":"1","model":"m","workspace":"/tmp"}\n'
     journal(tmp_path, "a", [{**SESSION, "workspace": str(tmp_path)}, *RUN, message(says), message("x" * 40)])
-    assert [each.id for each in listing.summaries(tmp_path, workspace=tmp_path)] == ["a"]
+    assert [each.id for each in listing.list_summaries(tmp_path, workspace=tmp_path)] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import SessionError
 from chain.journal.reading import Reading
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 from chain.session.resume import MAX_PAST, read_back
 
 RULES = """
@@ -409,7 +409,7 @@ async def test_a_record_that_is_lost_or_doubled_is_named_and_costs_only_itself(
 async def test_where_a_record_is_lost_no_call_is_told_as_running_for_ever() -> None:
     rows = (await compacted()).splitlines(keepends=True)
     for n in range(1, len(rows) - 1):
-        told = list(retell(Reading([*rows[:n], *rows[n + 1 :]])))
+        told = list(events_of_journal(Reading([*rows[:n], *rows[n + 1 :]])))
         begun = {event.id for event in told if isinstance(event, events.ToolCall)}
         assert begun <= {event.id for event in told if isinstance(event, events.ToolResult)}
 
@@ -435,7 +435,7 @@ async def test_a_journal_tells_the_end_of_a_run_that_has_no_record_of_it() -> No
     entered = {"type": "message", "seq": len(rows) + 1, "time": 1.0, "message": message, "agent": "main"}
     entered |= {"parent_id": "root", "line_ids": ["L2"], "point": "N", "iteration": 2}
     again = [*rows, json.dumps(entered).encode() + b"\n", session_row(len(rows) + 2)]
-    told = list(retell(Reading(again)))
+    told = list(events_of_journal(Reading(again)))
     assert [(each.iteration, each.max_iterations) for each in told if isinstance(each, events.IterationStarted)] == [
         (1, 20)
     ]

@@ -21,7 +21,7 @@ from chain.journal.records import Entry
 from chain.messages import TOO_LONG, Message, Text, Usage
 from chain.model import Delta, Reply, Request, Window
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 from chain.tools.tool import ToolContext, tool
 
 OK = "rules: [{text: ok}]"
@@ -169,5 +169,5 @@ def test_the_usage_of_a_reply_that_was_cut_names_the_window() -> None:
     reply = records.RequestSent("main", 1, "", "", window=30_000)
     cut = records.Interrupted("main", 1, "answering", "line", Usage(10, 1))
     entries = [Entry(n, 0.0, record) for n, record in enumerate((reply, cut), 1)]
-    (usage,) = (event for event in retell(entries) if isinstance(event, events.UsageReport))
+    (usage,) = (event for event in events_of_journal(entries) if isinstance(event, events.UsageReport))
     assert usage.context_window == 30_000

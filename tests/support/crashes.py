@@ -14,7 +14,7 @@ from chain import events
 from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
-from chain.session.restored_state import retell
+from chain.session.restored_state import events_of_journal
 from chain.session.resume import LoadedSession, read_back
 
 from .disks import MemoryFile
@@ -104,7 +104,7 @@ _NEVER_RECORDED = ("refused", "unsent", "started", "failed")
 
 def check_retold(session: Session) -> None:
     """What the journal tells is what was heard, for each agent and type in the same order."""
-    told = _by_agent(retell(Reading(io.BytesIO(session.file.data))))
+    told = _by_agent(events_of_journal(Reading(io.BytesIO(session.file.data))))
     heard = _by_agent(session.events)
     for key in told.keys() | heard.keys():
         mine, theirs = told.get(key, []), heard.get(key, [])
