@@ -20,12 +20,12 @@ from chain.agent.window import (
     WORDS_SHARE,
     CompactionRules,
     WindowView,
+    count_latest_fitting,
     first_message,
-    latest_that_fit,
     length_of,
     messages_after,
     oldest_results,
-    shrunk,
+    shrink,
     view_of,
 )
 from chain.errors import ModelError
@@ -182,7 +182,7 @@ class Compactor:
         ask = user_text(prompt)
         if window is not None:
             needed = fill.tokens + fill.estimate(length_of(ask)) + self._rules.room_for_reply(window)
-            messages = shrunk(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * fill.ratio))
+            messages = shrink(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * fill.ratio))
         for _ in range(SUMMARY_ATTEMPTS - 1):
             reply = await self._model.reply(run, [*messages, ask], compacts=True)
             if reply is None or reply.stop_reason != TOO_LONG:
@@ -191,7 +191,7 @@ class Compactor:
             ratio = (chars + length_of(ask) + fill.beside) / reply.asked_tokens if reply.asked_tokens else fill.ratio
             over = int((reply.asked_tokens - self._limit) * ratio)
             in_results = sum(len(result.text) for message in messages for result in message.results)
-            fewer = shrunk(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
+            fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
             if sum(map(length_of, fewer)) >= chars:
                 return reply
             self._model.record_end(run, reply, is_kept=False)
@@ -209,7 +209,7 @@ class Compactor:
         share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
         room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))
         messages = self._model.without_refused(context.conversation.messages)
-        kept = latest_that_fit(messages, int(min(share, room)))
+        kept = count_latest_fitting(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
         return self._measure(replace(record, kept=kept, images=tuple(images)))
 

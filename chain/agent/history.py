@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from chain.agent.conversation import Conversation
-from chain.agent.refusals import without
+from chain.agent.refusals import apply_removal
 from chain.agent.window import UserTexts, WindowUsage, first_message, messages_after
 from chain.journal.records import Compacted, Removed, ToolFinished
 from chain.messages import Message, ToolCall, ToolResult, Usage
@@ -53,7 +53,7 @@ class History:
 
     def remove(self, removed: Removed) -> None:
         """Replace content that the service refuses with stubs."""
-        self.conversation.begin_anew(without(self.conversation.messages, removed), is_summarized=False)
+        self.conversation.begin_anew(apply_removal(self.conversation.messages, removed), is_summarized=False)
         self.fill.begin_anew(self.conversation.messages)
 
 

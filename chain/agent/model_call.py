@@ -14,7 +14,7 @@ from functools import reduce
 import trio
 
 from chain import events
-from chain.agent.refusals import over_limit, removal, without
+from chain.agent.refusals import apply_removal, remove_excess_images, suspected_removal
 from chain.agent.spec import AgentContext, tools_text
 from chain.agent.state import Run
 from chain.config.retries import Retries
@@ -79,7 +79,7 @@ class ModelCalls:
         attempt, and ``BudgetSpent`` if no budget is left for another one.
         """
         self.use_spec()
-        self._removals = over_limit(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
+        self._removals = remove_excess_images(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None
@@ -124,15 +124,15 @@ class ModelCalls:
 
     def without_refused(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return the messages without the content that the current call omits."""
-        return reduce(without, self._removals, messages)
+        return reduce(apply_removal, self._removals, messages)
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
         """Return the content to omit from the next request, or ``None``. ``failed`` counts the retryable failures."""
         if not error.refused or (error.retryable and failed < DOUBTED_AFTER):
             return None
-        found = removal(self._spec.name, run.iteration, sent, error, self._removals)
+        found = suspected_removal(self._spec.name, run.iteration, sent, error, self._removals)
         is_tool = found.what == "tools" and not self._omitted_tools.issuperset(found.names)
-        return found if is_tool or without(sent, found) is not sent else None
+        return found if is_tool or apply_removal(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
         """Make and record one call, and return the reply.

@@ -22,7 +22,7 @@ OVER_LIMIT = f"the images of one request may have {MAX_REQUEST_IMAGE_BYTES // 10
 TOO_MANY_IMAGES = "the service accepts no more images in one request"
 
 
-def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
+def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
     """Return the messages with stubs for the removed content, or the same object if they do not contain it.
 
     If a digest is named n times, its first n blocks are replaced. The messages from the first changed one on are new
@@ -53,7 +53,7 @@ def without(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
     return messages if is_same else changed
 
 
-def over_limit(agent: str, iteration: int, messages: Sequence[Message], image_bytes: int) -> list[Removed]:
+def remove_excess_images(agent: str, iteration: int, messages: Sequence[Message], image_bytes: int) -> list[Removed]:
     """Return the removal of the oldest images that exceed the limit of a request: a list of one, or an empty list.
 
     ``image_bytes`` is the size of all images of the conversation. It is usually below the limit, which saves a search
@@ -66,7 +66,7 @@ def over_limit(agent: str, iteration: int, messages: Sequence[Message], image_by
     return [_removal_of(agent, iteration, images[: len(images) - kept], OVER_LIMIT)] if kept < len(images) else []
 
 
-def removal(
+def suspected_removal(
     agent: str, iteration: int, messages: Sequence[Message], error: ModelError, removals: Iterable[Removed]
 ) -> Removed:
     """Return the content to omit after a refused request. ``removals`` are those of the refusals before it."""

@@ -16,7 +16,7 @@ from chain import events
 from chain.agent.conversation import CallIds, Conversation
 from chain.agent.history import AgentState
 from chain.agent.questions import Questions
-from chain.agent.refusals import without
+from chain.agent.refusals import apply_removal
 from chain.agent.window import CompactionRules, WindowUsage, messages_after
 from chain.config.retries import Retries
 from chain.interruption.prompt import InterruptionPrompt
@@ -166,7 +166,7 @@ class AgentContext:
         """Record the removal of content, unless the conversation does not contain it. Raise ``JournalError``."""
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
-        if has_tools or without(messages, removed) is not messages:
+        if has_tools or apply_removal(messages, removed) is not messages:
             self.shared.journal.emit_after_acks(self.shared.journal.record(removed).emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:

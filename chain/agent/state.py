@@ -248,7 +248,9 @@ class Run:
                 results = tuple(each.text for each in self.found)
                 return Outcome("interrupted", INTERRUPTED_TEXT, self.phase_reached, results)
             case "stop asked":
-                return stopped(self.phase_reached, self.found, self.skipped, "".join(self.step.shown), self.earlier)
+                return stop_outcome(
+                    self.phase_reached, self.found, self.skipped, "".join(self.step.shown), self.earlier
+                )
             case _:
                 late = f"Stopped after {timeout_s:g} s, the time limit, without an answer."
                 return own or Outcome("limit_reached", self.result or late)
@@ -313,7 +315,9 @@ class Run:
         return is_own or (self.above is not None and self.above.is_timed_out)
 
 
-def stopped(phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0) -> Outcome:
+def stop_outcome(
+    phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0
+) -> Outcome:
     """Return the outcome of a stop.
 
     ``streamed`` is the text of the last reply, ``earlier`` counts results not in ``found``.

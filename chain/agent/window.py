@@ -236,7 +236,7 @@ def length_of(message: Message) -> int:
     return chars
 
 
-def latest_that_fit(messages: Sequence[Message], chars: int) -> int:
+def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
     """Return how many of the latest messages fit. The first of them has no results, as their calls would be missing."""
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
@@ -261,7 +261,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
+def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
     """Return the messages with a stub for each of these results."""
     names = {call.id: call.name for message in messages for call in message.calls}
 
@@ -278,7 +278,7 @@ def with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Messag
     ]
 
 
-def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
+def shrink(messages: Sequence[Message], chars: int) -> Sequence[Message]:
     """Return the messages with this number of characters less, as far as possible.
 
     First the oldest results become stubs. Then the user's newest texts are removed, which no summary has to repeat, and
@@ -286,7 +286,7 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
     """
     if chars <= 0:
         return messages
-    fewer = with_stubs(messages, oldest_results(messages, chars))
+    fewer = replace_with_stubs(messages, oldest_results(messages, chars))
     over = chars - sum(map(length_of, messages)) + sum(map(length_of, fewer))
     while over > 0 and fewer[-1].role == "user" and not fewer[-1].results and len(fewer) > 1:
         over -= length_of(fewer.pop())
@@ -306,7 +306,7 @@ def shrunk(messages: Sequence[Message], chars: int) -> Sequence[Message]:
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
     """Return the messages of a conversation after a compaction."""
     if not record.summary:
-        return with_stubs(messages, record.stubbed)
+        return replace_with_stubs(messages, record.stubbed)
     kept = messages[max(len(messages) - record.kept, 0) :]
     return [first_message(record), *kept]
 

@@ -154,7 +154,7 @@ class Composed:
     resume: str | None
 
 
-def by_rule(prompt: InterruptionPrompt, line: Line) -> Line:
+def apply_rule(prompt: InterruptionPrompt, line: Line) -> Line:
     """Return the line changed by the action of its rule: unchanged, urgent, or a stop."""
     rule = prompt.rule_for(line)
     match rule.action if rule is not None else "deliver":

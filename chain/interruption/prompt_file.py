@@ -37,7 +37,7 @@ from chain.interruption.prompt import (
     Action,
     InterruptionPrompt,
     Rule,
-    by_rule,
+    apply_rule,
 )
 from chain.messages import Overrides
 from chain.text.search import BadPattern, Expressions
@@ -88,7 +88,7 @@ class PromptFile:
         If the search of the rules takes too long, the line is unchanged, and the prompt is the built-in one.
         """
         prompt, mistake = self.current()
-        line = by_rule(prompt, line)
+        line = apply_rule(prompt, line)
         return (line, prompt, mistake) if prompt.mistake is None else (line, *self.current())
 
     def _read_state(self) -> _FileState:

@@ -17,7 +17,7 @@ from chain.agent.spec import Shared
 from chain.agent.tree import AgentNode
 from chain.errors import JournalError, PlanError, UserError
 from chain.events import Origin
-from chain.interruption.prompt import by_rule
+from chain.interruption.prompt import apply_rule
 from chain.journal.records import Effect
 from chain.lines.accepted import AcceptedLine
 from chain.lines.parse import Line
@@ -161,7 +161,7 @@ class LineRouter:
         if node.agent.spec.prompts.path is None or self._ledger.problem(sent.line, sent.id):
             return sent.line
         prompt = node.agent.current_prompt(node.iteration)
-        line = by_rule(prompt, sent.line)
+        line = apply_rule(prompt, sent.line)
         if prompt.mistake is not None:
             node.agent.current_prompt(node.iteration)  # reports a rule that was too slow
         return line

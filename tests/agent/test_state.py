@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from chain.agent.state import MOST_CHARS, MOST_FOUND, Outcome, PartialResult, Run, keeps_lines, stopped
+from chain.agent.state import MOST_CHARS, MOST_FOUND, Outcome, PartialResult, Run, keeps_lines, stop_outcome
 from chain.events import Phase, Status
 from chain.session.exit_codes import EXIT_CODES, exit_code
 
@@ -81,27 +81,27 @@ def test_without_any_run_all_is_well() -> None:
     ],
 )
 def test_a_stop_before_any_result_says_so(phase: Phase, text: str) -> None:
-    ending = stopped(phase, [], 3, "")
+    ending = stop_outcome(phase, [], 3, "")
 
     assert (ending.status, ending.result) == ("cancelled", text)
 
 
 @pytest.mark.parametrize("phase", ["thinking", "tools"])
 def test_a_stop_shows_what_was_found_so_far(phase: Phase) -> None:
-    ending = stopped(phase, FOUND, 3, "Let me look.")
+    ending = stop_outcome(phase, FOUND, 3, "Let me look.")
 
     assert ending.status == "cancelled_with_partial"
     assert ending.result == f"{LIST}\n\n{QUESTION}"
 
 
 def test_a_stop_in_the_answer_keeps_the_text_so_far() -> None:
-    ending = stopped("answering", [], 0, "The answer is\n")
+    ending = stop_outcome("answering", [], 0, "The answer is\n")
 
     assert (ending.status, ending.result) == ("cancelled", f"The answer is\n\n{QUESTION}")
 
 
 def test_a_stop_in_the_answer_shows_the_text_so_far_what_was_found_and_a_note() -> None:
-    ending = stopped("answering", FOUND, 3, "The answer is")
+    ending = stop_outcome("answering", FOUND, 3, "The answer is")
 
     assert ending.status == "cancelled_during_synthesis"
     assert ending.result.startswith(f"The answer is\n\n{LIST}\n\n{NOTE}")
@@ -111,13 +111,13 @@ def test_a_stop_in_the_answer_shows_the_text_so_far_what_was_found_and_a_note() 
 
 @pytest.mark.parametrize("blank", ["", " \n"])
 def test_a_stop_in_an_answer_without_text_leaves_no_gap(blank: str) -> None:
-    assert stopped("answering", [], 0, blank).result == f"Cancelled. {QUESTION}"
-    assert stopped("answering", FOUND, 3, blank).result.startswith(LIST)
+    assert stop_outcome("answering", [], 0, blank).result == f"Cancelled. {QUESTION}"
+    assert stop_outcome("answering", FOUND, 3, blank).result.startswith(LIST)
 
 
 @pytest.mark.parametrize(("done", "skipped"), [(1, 0), (2, 3), (12, 1)])
 def test_the_list_counts_what_was_done_and_what_was_skipped(done: int, skipped: int) -> None:
-    rows = stopped(
+    rows = stop_outcome(
         "tools", [PartialResult("shell", f"result {n}") for n in range(done)], skipped, ""
     ).result.splitlines()
 
@@ -126,7 +126,7 @@ def test_the_list_counts_what_was_done_and_what_was_skipped(done: int, skipped: 
 
 
 def test_a_long_result_is_recognised_by_its_beginning() -> None:
-    row = stopped("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
+    row = stop_outcome("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
 
     assert row.startswith("• shell: xxxx")
     assert row.endswith("…")
@@ -134,7 +134,7 @@ def test_a_long_result_is_recognised_by_its_beginning() -> None:
 
 
 def test_a_result_without_text_still_has_its_row() -> None:
-    rows = stopped("tools", [PartialResult("shell", " \n")], 0, "").result.splitlines()
+    rows = stop_outcome("tools", [PartialResult("shell", " \n")], 0, "").result.splitlines()
 
     assert rows[1].strip() == "• shell:"
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from chain.agent.window import CompactionRules, UserTexts, WindowUsage, length_of, oldest_results, view_of, with_stubs
+from chain.agent.window import (
+    CompactionRules,
+    UserTexts,
+    WindowUsage,
+    length_of,
+    oldest_results,
+    replace_with_stubs,
+    view_of,
+)
 from chain.messages import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, user_text
 
 ASKED, REPLY = user_text("x" * 350), assistant([Text("y" * 700)])
@@ -13,7 +21,7 @@ def test_a_stub_has_no_pictures_and_says_how_many_there_were() -> None:
     result = ToolResult("c1", "short", images=pictures)
     messages = [Message("assistant", (ToolCall("c1", "look", {}),)), Message("user", (result,))]
     assert oldest_results(messages, 1) == ("c1",)
-    stubbed = with_stubs(messages, {"c1"})[1]
+    stubbed = replace_with_stubs(messages, {"c1"})[1]
     assert stubbed.results == (ToolResult("c1", "[look: 5 characters and 2 images removed to make room]"),)
     assert length_of(stubbed) < 100
 

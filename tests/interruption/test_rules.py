@@ -25,7 +25,7 @@ from chain.interruption.prompt import (
     Arrival,
     Composed,
     Situation,
-    by_rule,
+    apply_rule,
     compose,
 )
 from chain.interruption.prompt_file import parse_prompt
@@ -48,7 +48,7 @@ def told(handler: str, *texts: str) -> Composed:
 
 def ruled(rules: str, text: str) -> Line:
     """What rules make of a line."""
-    return by_rule(parse_prompt(f"rules: {rules}", "h.yaml"), parse_line(text))
+    return apply_rule(parse_prompt(f"rules: {rules}", "h.yaml"), parse_line(text))
 
 
 # ------------------------------------------------------------------------------------------------ which rule decides
@@ -272,8 +272,8 @@ def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> Non
     before, mark, rules = shipped.partition("\n#rules:\n")
     used = before + mark.replace("#", "") + "\n".join(row.removeprefix("#") for row in rules.splitlines())
     assert parse_prompt(shipped, "h.yaml").rules == ()
-    assert by_rule(parse_prompt(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
-    assert by_rule(parse_prompt(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
+    assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
+    assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
     assert told(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
 
 
@@ -289,12 +289,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_a_rule_that_was_too_slow_matches_nothing_more_and_is_the_files_mistake() -> None:
     prompt = parse_prompt(f"rules: [\n{{match: b}},\n{{match: {HANGS}, action: stop}},\n{{match: nor}}]", "h.yaml")
-    assert by_rule(prompt, parse_line(BAIT)).kind == "redirect"
+    assert apply_rule(prompt, parse_line(BAIT)).kind == "redirect"
 
     assert prompt.mistake is prompt.rules[1].too_slow
     assert (prompt.mistake.file, prompt.mistake.line) == ("h.yaml", 3)
     assert prompt.mistake.message.startswith("rules[1].match: took more than 0.1 s")
-    assert by_rule(prompt, parse_line("aa")).kind == "redirect"
+    assert apply_rule(prompt, parse_line("aa")).kind == "redirect"
 
 
 # ------------------------------------------------------------------------------------------------------- in a chain

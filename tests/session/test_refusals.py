@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from chain import events
 from chain.agent import refusals
-from chain.agent.refusals import OVER_LIMIT, over_limit, without
+from chain.agent.refusals import OVER_LIMIT, apply_removal, remove_excess_images
 from chain.agent.window import length_of
 from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
@@ -206,9 +206,9 @@ async def test_the_oldest_images_make_room_before_a_request_is_sent(
 def test_one_picture_that_was_sent_often_makes_room_for_itself() -> None:
     one = Image("image/png", "d", "d.png", "AAAA", 9_000_000)
     messages = [Message("user", (Text("see"), one))] * 3
-    (removed,) = over_limit("main", 1, messages, 27_000_000)
+    (removed,) = remove_excess_images("main", 1, messages, 27_000_000)
     assert removed.digests == ("d",)
-    assert [len(m.images) for m in without(messages, removed)] == [0, 1, 1]
+    assert [len(m.images) for m in apply_removal(messages, removed)] == [0, 1, 1]
 
 
 async def test_the_request_for_a_summary_is_made_without_images_too(workspace: Path) -> None:
@@ -243,7 +243,7 @@ async def test_thinking_that_the_service_refuses_is_not_sent_again() -> None:
 
 def test_a_reply_of_refused_thinking_alone_keeps_a_place_in_the_conversation() -> None:
     messages = [user_text("Hello"), assistant([Thinking("Hm.", "signed")]), user_text("Go on")]
-    (_, reply, _) = without(messages, Removed("main", 1, "thinking"))
+    (_, reply, _) = apply_removal(messages, Removed("main", 1, "thinking"))
     assert reply.blocks == (Text(f"[thinking removed: {REFUSED}]"),)
 
 
@@ -295,11 +295,11 @@ STUBS: dict[str, tuple[Block, str, Block]] = {
 def test_what_stands_for_content_that_was_removed(block: Block, digest: str, stub: Block) -> None:
     messages = [user_text("before"), Message("user", (block,)), user_text("after")]
     removed = Removed("main", 1, "content", (digest,), why="no")
-    changed = without(messages, removed)
+    changed = apply_removal(messages, removed)
     assert [m.blocks for m in changed] == [messages[0].blocks, (stub,), messages[2].blocks]
     assert changed[0] is messages[0]
     assert changed[2] is not messages[2]
-    assert without(changed, removed) is changed
+    assert apply_removal(changed, removed) is changed
 
 
 async def test_a_result_that_the_service_names_stays_out_after_a_resume() -> None:
