@@ -202,7 +202,7 @@ class Compactor:
         """Return the record of a compaction with this summary, and with the latest messages that fit."""
         context, fill = self._context, self._context.fill
         chars, plan = self._window.tokens * fill.ratio, context.shared.plan
-        words, left_out = context.state.history.words.kept(int(chars * WORDS_SHARE))
+        words, left_out = context.state.history.words.select_rows(int(chars * WORDS_SHARE))
         record = Compacted(context.name, run.iteration, by, summary, words, left_out)
         record = replace(record, plan=plan.render() if plan.tasks else "")
         # If the conversation is far from full, fewer messages are kept, otherwise nothing would be gained.

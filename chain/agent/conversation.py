@@ -61,7 +61,7 @@ class CallIds:
         self.used: set[str] = set()
         self._number = 0
 
-    def claimed(self, message: Message) -> Message:
+    def claim(self, message: Message) -> Message:
         """Return a reply whose call ids are valid and unused. They count as used once the reply is recorded.
 
         Raise ``ConversationError`` if two of its calls have the same id, because their results would be ambiguous.
@@ -78,7 +78,7 @@ class CallIds:
         return replace(message, blocks=tuple(blocks))
 
     def _claim_id(self, id: str, claimed: set[str]) -> str:
-        """Return ``id``, or a generated one if it is used or invalid, and add it to ``claimed``."""
+        """Return ``id``, or a generated one if it is used or invalid, and add it to ``claim``."""
         while id in self.used or id in claimed or len(id) > MAX_CALL_ID or not _ID.fullmatch(id):
             self._number += 1
             id = f"call_{self._number}"
@@ -179,7 +179,7 @@ class Conversation:
         self._open = message.calls
         self._ids.update(call.id for call in message.calls)
 
-    def fitted(self, message: Message) -> tuple[Message, ...]:
+    def fit(self, message: Message) -> tuple[Message, ...]:
         """Return the messages to append for a message of a journal that has lost earlier records.
 
         Lost tool results and user messages are replaced by stubs. Results of lost calls are dropped.
@@ -206,7 +206,7 @@ class Conversation:
         other = Conversation()
         for message in messages:
             # Copies, because providers recognise the messages that they have encoded by identity.
-            for each in other.fitted(replace(message)):
+            for each in other.fit(replace(message)):
                 other.append(each)
         self._messages, self._state = other._messages, other._state
         self._ids, self._open = other._ids, other._open

@@ -28,7 +28,7 @@ class History:
         self.conversation.append(message)
         self.fill.add(message)
         if message.role == "assistant" and not message.calls:
-            self.words.answered()
+            self.words.mark_answered()
 
     def compact(self, record: Compacted) -> None:
         """Apply a recorded compaction.
@@ -40,7 +40,7 @@ class History:
         self.fill.begin_anew(messages)
         if record.summary:
             self.compacted = record
-            self.words.compacted(record.left_out)
+            self.words.mark_compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
         """Remove the messages since the last answer. Remove these lines from the words that a compaction kept."""

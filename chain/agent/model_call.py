@@ -224,7 +224,7 @@ class ModelCalls:
         if reply.stop_reason in _NOT_APPENDED or not reply.message.blocks:
             return reply
         try:
-            message = self._shared.call_ids.claimed(reply.message)
+            message = self._shared.call_ids.claim(reply.message)
             self._conversation.check(message)
         except ConversationError as error:
             raise ModelError(f"the model sent a reply that cannot be used: {error}", retryable=True) from None

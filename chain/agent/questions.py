@@ -186,7 +186,7 @@ class Questions:
         """Ask, wait until the answer is on disk and emitted, and return the answer. Raise ``JournalError``."""
         self._waiting.append(asked)
         for clock in asked.asker.clocks:
-            clock.hold()
+            clock.pause()
         try:
             self._open_next()
             await asked.done.wait()
@@ -201,7 +201,7 @@ class Questions:
                 self._withdraw(asked)
                 self._open_next()
             for clock in asked.asker.clocks:
-                clock.release()
+                clock.resume()
 
     def answering(self, agent: str = "") -> Answerer:
         """Return a promise to answer the questions of all agents, or of one ``agent``."""

@@ -89,14 +89,14 @@ class PausableDeadline:
         self._pauses = 0
         self._remaining_s = 0.0
 
-    def hold(self) -> None:
-        """Pause the deadline until ``release``. Pauses nest."""
+    def pause(self) -> None:
+        """Pause the deadline until ``resume``. Pauses nest."""
         if self._pauses == 0:
             self._remaining_s = self._scope.deadline - trio.current_time()
             self._scope.deadline = float("inf")
         self._pauses += 1
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """End a pause. The deadline continues after the last pause."""
         self._pauses -= 1
         if self._pauses == 0:

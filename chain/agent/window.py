@@ -188,11 +188,11 @@ class UserTexts:
         """Add a text that was delivered in this run."""
         self._texts.append(UserText(text, self.run, iteration, line_id))
 
-    def answered(self) -> None:
+    def mark_answered(self) -> None:
         """Note a reply without tool calls: the texts before it can no longer be removed."""
         self._answered_count = len(self._texts)
 
-    def compacted(self, left_out: int) -> None:
+    def mark_compacted(self, left_out: int) -> None:
         """Note a compaction that has removed this number of the earliest texts."""
         self._kept = self._texts[left_out:]
 
@@ -206,7 +206,7 @@ class UserTexts:
         self._kept = [text for text in self._kept if id(text) not in removed]
         return "\n".join(text.row for text in self._kept)
 
-    def kept(self, chars: int) -> tuple[str, int]:
+    def select_rows(self, chars: int) -> tuple[str, int]:
         """Return the rows of this run with the latest earlier ones that fit, and the number of texts left out."""
         rows: list[str] = []
         for text in reversed(self._texts):

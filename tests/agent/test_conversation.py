@@ -172,7 +172,7 @@ def test_an_id_is_used_once_in_a_reply() -> None:
 def test_ten_thousand_calls_hold_nobody_up() -> None:
     ids = [f"t{n}" for n in range(10_000)]
     begun = time.process_time()
-    reply = CallIds().claimed(asking(*ids))
+    reply = CallIds().claim(asking(*ids))
     Conversation([HELLO]).append(reply)
     assert time.process_time() - begun < 1  # it was five
 

@@ -47,8 +47,8 @@ def test_of_earlier_runs_the_latest_words_are_kept_that_fit_and_all_of_this_run(
     for words.run, text in ((1, "first"), (2, "second"), (3, "third" * 100)):
         words.add(text)
     kept = "[run 2, task] second\n[run 3, task] " + "third" * 100
-    assert words.kept(len("[run 2, task] second\n")) == (kept, 1)
-    assert words.kept(0) == (kept.partition("\n")[2], 2)
+    assert words.select_rows(len("[run 2, task] second\n")) == (kept, 1)
+    assert words.select_rows(0) == (kept.partition("\n")[2], 2)
 
 
 def test_a_summary_is_asked_for_with_what_matters_to_the_user_if_that_was_said() -> None:

@@ -54,7 +54,7 @@ def _agent(agent: AgentState) -> object:
         (tuple(agent.since_answer), agent.news.known, agent.news.sent),
         (len(conversation.messages), conversation.messages[-1:], conversation.state, conversation.open_calls),
         (fill._known_tokens, fill._chars_since, fill._chars, fill._counts_reply, fill._counted),
-        (history.words.run, history.words.kept(2_000), history.compacted),
+        (history.words.run, history.words.select_rows(2_000), history.compacted),
     )
 
 
