@@ -14,7 +14,7 @@ from functools import reduce
 import trio
 
 from chain import events
-from chain.agent.refusals import apply_removal, remove_excess_images, suspected_removal
+from chain.agent.refusals import apply_removal, removal_of_excess_images, suspected_removal
 from chain.agent.spec import AgentContext, tools_text
 from chain.agent.state import Run
 from chain.config.retries import Retries
@@ -79,7 +79,9 @@ class ModelCalls:
         attempt, and ``BudgetSpent`` if no budget is left for another one.
         """
         self.use_spec()
-        self._removals = remove_excess_images(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
+        self._removals = removal_of_excess_images(
+            self._spec.name, run.iteration, messages, self._context.fill.image_bytes
+        )
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
         reply: Reply | None = None

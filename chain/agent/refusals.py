@@ -53,7 +53,9 @@ def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Mes
     return messages if is_same else changed
 
 
-def remove_excess_images(agent: str, iteration: int, messages: Sequence[Message], image_bytes: int) -> list[Removed]:
+def removal_of_excess_images(
+    agent: str, iteration: int, messages: Sequence[Message], image_bytes: int
+) -> list[Removed]:
     """Return the removal of the oldest images that exceed the limit of a request: a list of one, or an empty list.
 
     ``image_bytes`` is the size of all images of the conversation. It is usually below the limit, which saves a search

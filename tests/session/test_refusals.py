@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from chain import events
 from chain.agent import refusals
-from chain.agent.refusals import OVER_LIMIT, apply_removal, remove_excess_images
+from chain.agent.refusals import OVER_LIMIT, apply_removal, removal_of_excess_images
 from chain.agent.window import length_of
 from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
@@ -206,7 +206,7 @@ async def test_the_oldest_images_make_room_before_a_request_is_sent(
 def test_one_picture_that_was_sent_often_makes_room_for_itself() -> None:
     one = Image("image/png", "d", "d.png", "AAAA", 9_000_000)
     messages = [Message("user", (Text("see"), one))] * 3
-    (removed,) = remove_excess_images("main", 1, messages, 27_000_000)
+    (removed,) = removal_of_excess_images("main", 1, messages, 27_000_000)
     assert removed.digests == ("d",)
     assert [len(m.images) for m in apply_removal(messages, removed)] == [0, 1, 1]
 
