@@ -74,7 +74,7 @@ class Compactor:
             return None
         if run.focus is not None:
             return "user"
-        is_due = self._rules.at is not None and self._exceeds_limit(self._context.fill.tokens)
+        is_due = self._rules.at is not None and self._exceeds_limit(self._context.window_usage.tokens)
         return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
 
     def may_help(self, run: Run, reply: Reply) -> bool:
@@ -84,7 +84,7 @@ class Compactor:
         """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
-        tokens, window = self._context.fill.tokens, self._model.window
+        tokens, window = self._context.window_usage.tokens, self._model.window
         is_believed = bool(reply.asked_tokens) or window is None or tokens * MOST_WRONG >= window.tokens
         return is_believed and self.has_past
 
@@ -96,12 +96,12 @@ class Compactor:
     @property
     def _has_grown(self) -> bool:
         """Whether the conversation has grown enough since a compaction that gained too little."""
-        grown = self._context.fill.tokens - self._tokens_after_last
+        grown = self._context.window_usage.tokens - self._tokens_after_last
         return not self._tokens_after_last or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
     async def make_room(self, run: Run, by: CompactedBy) -> CompactionResult:
         """Compact the conversation, if possible. Return the outcome. Raise ``JournalError`` and ``BudgetSpent``."""
-        before = self._context.fill.tokens
+        before = self._context.window_usage.tokens
         self._emit_state(run, "started", by, before)
         is_done = False
         try:
@@ -111,7 +111,7 @@ class Compactor:
             if not is_done:
                 self._emit_state(run, "failed", by, before)
         if attempt.what != "cut":
-            tokens = self._context.fill.tokens
+            tokens = self._context.window_usage.tokens
             self._tokens_after_last = tokens if self._exceeds_limit(tokens) else 0
         return attempt
 
@@ -164,31 +164,39 @@ class Compactor:
     def is_hopeless(self) -> bool:
         """Return whether the next request does not fit the window, by our estimate."""
         window = self._model.window
-        return window is not None and self._context.fill.tokens > window.tokens
+        return window is not None and self._context.window_usage.tokens > window.tokens
 
     def view(self) -> WindowView:
         """Return the content of the window."""
-        spec, fill, history = self._context.spec, self._context.fill, self._context.state.history
-        tools = max(fill.beside - len(spec.whole_system), 0)
+        spec, window_usage, history = self._context.spec, self._context.window_usage, self._context.state.history
+        tools = max(window_usage.beside - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
-        return view_of(history.conversation.messages, fill, self._model.window, beside, history.compacted)
+        return view_of(history.conversation.messages, window_usage, self._model.window, beside, history.compacted)
 
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
         """Return the reply to a request for a summary, or ``None`` if it was cancelled.
 
         While the service finds the request too long, shorten the conversation and ask again.
         """
-        fill, window, messages = self._context.fill, self._model.window, self._context.conversation.messages
+        window_usage, window, messages = (
+            self._context.window_usage,
+            self._model.window,
+            self._context.conversation.messages,
+        )
         ask = user_text(prompt)
         if window is not None:
-            needed = fill.tokens + fill.estimate(length_of(ask)) + self._rules.room_for_reply(window)
-            messages = shrink(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * fill.ratio))
+            needed = window_usage.tokens + window_usage.estimate(length_of(ask)) + self._rules.room_for_reply(window)
+            messages = shrink(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * window_usage.ratio))
         for _ in range(SUMMARY_ATTEMPTS - 1):
             reply = await self._model.reply(run, [*messages, ask], compacts=True)
             if reply is None or reply.stop_reason != TOO_LONG:
                 return reply
             chars = sum(map(length_of, messages))
-            ratio = (chars + length_of(ask) + fill.beside) / reply.asked_tokens if reply.asked_tokens else fill.ratio
+            ratio = (
+                (chars + length_of(ask) + window_usage.beside) / reply.asked_tokens
+                if reply.asked_tokens
+                else window_usage.ratio
+            )
             over = int((reply.asked_tokens - self._limit) * ratio)
             in_results = sum(len(result.text) for message in messages for result in message.results)
             fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
@@ -200,14 +208,14 @@ class Compactor:
 
     def _build_with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
         """Return the record of a compaction with this summary, and with the latest messages that fit."""
-        context, fill = self._context, self._context.fill
-        chars, plan = self._window.tokens * fill.ratio, context.shared.plan
+        context, window_usage = self._context, self._context.window_usage
+        chars, plan = self._window.tokens * window_usage.ratio, context.shared.plan
         words, left_out = context.state.history.words.select_rows(int(chars * WORDS_SHARE))
         record = Compacted(context.name, run.iteration, by, summary, words, left_out)
         record = replace(record, plan=plan.render() if plan.tasks else "")
         # If the conversation is far from full, fewer messages are kept, otherwise nothing would be gained.
-        share = min(chars, fill.tokens * fill.ratio) * self._rules.keep
-        room = self._limit * fill.ratio - fill.beside - length_of(first_message(record))
+        share = min(chars, window_usage.tokens * window_usage.ratio) * self._rules.keep
+        room = self._limit * window_usage.ratio - window_usage.beside - length_of(first_message(record))
         messages = self._model.without_refused(context.conversation.messages)
         kept = count_latest_fitting(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
@@ -215,23 +223,23 @@ class Compactor:
 
     def _build_with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
         """Return a compaction that only replaces results by stubs, or ``None`` if there are no results to replace."""
-        context, fill, messages = self._context, self._context.fill, self._context.conversation.messages
-        over = fill.tokens - self._limit
+        context, window_usage, messages = self._context, self._context.window_usage, self._context.conversation.messages
+        over = window_usage.tokens - self._limit
         if by == "service":
-            over = max(over, int(fill.tokens * STUBBED_SHARE))
-        ids = oldest_results(messages, int(over * fill.ratio))
+            over = max(over, int(window_usage.tokens * STUBBED_SHARE))
+        ids = oldest_results(messages, int(over * window_usage.ratio))
         return self._measure(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
 
     def _measure(self, record: Compacted) -> Compacted:
         """Return the record with the tokens before and after the compaction."""
-        fill, messages = self._context.fill, messages_after(self._context.conversation.messages, record)
-        chars = sum(map(length_of, messages)) + fill.beside
-        return replace(record, tokens_before=fill.tokens, tokens_after=fill.estimate(chars))
+        window_usage, messages = self._context.window_usage, messages_after(self._context.conversation.messages, record)
+        chars = sum(map(length_of, messages)) + window_usage.beside
+        return replace(record, tokens_before=window_usage.tokens, tokens_after=window_usage.estimate(chars))
 
     @property
     def _window(self) -> Window:
         """The window of the model. If it is unknown, the current size of the conversation."""
-        return self._model.window or Window(self._context.fill.tokens)
+        return self._model.window or Window(self._context.window_usage.tokens)
 
     @property
     def _limit(self) -> int:

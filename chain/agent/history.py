@@ -19,14 +19,14 @@ class History:
     """A conversation, its share of the window, the user's words in it, and the compaction that it starts with."""
 
     conversation: Conversation = field(default_factory=Conversation)
-    fill: WindowUsage = field(default_factory=WindowUsage)
+    window_usage: WindowUsage = field(default_factory=WindowUsage)
     words: UserTexts = field(default_factory=UserTexts)
     compacted: Compacted | None = None
 
     def append(self, message: Message) -> None:
         """Append a message. Raise ``ConversationError``, and change nothing, if it is not allowed next."""
         self.conversation.append(message)
-        self.fill.add(message)
+        self.window_usage.add(message)
         if message.role == "assistant" and not message.calls:
             self.words.mark_answered()
 
@@ -37,7 +37,7 @@ class History:
         """
         messages = messages_after(self.conversation.messages, record)
         self.conversation.begin_anew(messages, is_summarized=bool(record.summary))
-        self.fill.begin_anew(messages)
+        self.window_usage.begin_anew(messages)
         if record.summary:
             self.compacted = record
             self.words.mark_compacted(record.left_out)
@@ -49,12 +49,12 @@ class History:
             self.compacted = replace(self.compacted, words=kept)
             first = first_message(self.compacted)
         self.conversation.withdraw(first)
-        self.fill.begin_anew(self.conversation.messages)
+        self.window_usage.begin_anew(self.conversation.messages)
 
     def remove(self, removed: Removed) -> None:
         """Replace content that the service refuses with stubs."""
         self.conversation.begin_anew(apply_removal(self.conversation.messages, removed), is_summarized=False)
-        self.fill.begin_anew(self.conversation.messages)
+        self.window_usage.begin_anew(self.conversation.messages)
 
 
 @dataclass(eq=False, slots=True)

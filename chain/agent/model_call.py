@@ -68,7 +68,7 @@ class ModelCalls:
         self._tools = spec.offered_tools(omitted)
         tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
-        self._context.fill.beside = len(self._system) + len(tools)
+        self._context.window_usage.beside = len(self._system) + len(tools)
 
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
@@ -80,7 +80,7 @@ class ModelCalls:
         """
         self.use_spec()
         self._removals = removal_of_excess_images(
-            self._spec.name, run.iteration, messages, self._context.fill.image_bytes
+            self._spec.name, run.iteration, messages, self._context.window_usage.image_bytes
         )
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
@@ -145,7 +145,7 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        window, beside = self._window_tokens, self._context.fill.beside
+        window, beside = self._window_tokens, self._context.window_usage.beside
         journal.record(
             records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
         )

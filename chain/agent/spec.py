@@ -136,9 +136,9 @@ class AgentContext:
         return self.state.history.conversation
 
     @property
-    def fill(self) -> WindowUsage:
+    def window_usage(self) -> WindowUsage:
         """The share of a window that the messages fill."""
-        return self.state.history.fill
+        return self.state.history.window_usage
 
     def append(self, message: Message, *, is_cut: bool = False) -> RecordedEvents:
         """Commit a message to the conversation.

@@ -337,7 +337,7 @@ class WindowView:
 
 def view_of(
     messages: Sequence[Message],
-    fill: WindowUsage,
+    window_usage: WindowUsage,
     window: Window | None,
     beside: Sequence[tuple[str, int]],
     compacted: Compacted | None = None,
@@ -361,5 +361,5 @@ def view_of(
             chars["named files"] += length_of(message) - words
         for result in message.results:
             chars[f"results of {names.get(result.id, 'tools')}"] += len(result.text) + IMAGE_CHARS * len(result.images)
-    parts = tuple((name, fill.estimate(n)) for name, n in chars.items())
-    return WindowView(0 if window is None else window.tokens, fill.tokens, parts)
+    parts = tuple((name, window_usage.estimate(n)) for name, n in chars.items())
+    return WindowView(0 if window is None else window.tokens, window_usage.tokens, parts)

@@ -122,7 +122,7 @@ class State:
             case records.RequestSent():
                 agent = self.agent(record.agent)
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
-                agent.history.fill.beside, agent.window = record.beside, record.window
+                agent.history.window_usage.beside, agent.window = record.beside, record.window
                 if record.attempt == 1 and not record.compacts:
                     agent.news.send(self.plan, agent.name)
             case records.RequestEnded():
@@ -288,7 +288,7 @@ class State:
         self._add_usage(agent, record.usage)
         if not (agent.is_summarizing or record.error):
             too_long = record.stop_reason == TOO_LONG
-            agent.history.fill.update(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
+            agent.history.window_usage.update(record.usage, record.asked_tokens, record.window, is_too_long=too_long)
 
     def _apply_instructions(self, record: records.InstructionsRead, at: float) -> list[Event]:
         before, self.instructions = self.instructions, record

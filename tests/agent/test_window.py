@@ -27,14 +27,14 @@ def test_a_stub_has_no_pictures_and_says_how_many_there_were() -> None:
 
 
 def test_a_reply_that_the_service_has_counted_is_not_counted_again() -> None:
-    fill = WindowUsage()
-    fill.add(ASKED)
-    fill.update(Usage(100, 200), 0, 0, is_too_long=False)
-    fill.add(REPLY)
-    assert fill.tokens == 300
-    fill.add(REPLY)
-    fill.add(ASKED)
-    assert fill.tokens == 600, "what comes after it is estimated"
+    window_usage = WindowUsage()
+    window_usage.add(ASKED)
+    window_usage.update(Usage(100, 200), 0, 0, is_too_long=False)
+    window_usage.add(REPLY)
+    assert window_usage.tokens == 300
+    window_usage.add(REPLY)
+    window_usage.add(ASKED)
+    assert window_usage.tokens == 600, "what comes after it is estimated"
 
 
 def test_what_fills_a_window_is_listed_with_the_largest_first() -> None:

@@ -47,13 +47,19 @@ def _line(line: AcceptedLine) -> object:
 
 def _agent(agent: AgentState) -> object:
     history, conversation = agent.history, agent.history.conversation
-    fill = history.fill
+    window_usage = history.window_usage
     return (
         (agent.name, agent.kind, agent.parent, agent.parent_id, agent.task, agent.is_at_work, agent.iteration),
         (agent.usage, agent.is_summarizing, set(agent.started), dict(agent.results), set(agent.finished)),
         (tuple(agent.since_answer), agent.news.known, agent.news.sent),
         (len(conversation.messages), conversation.messages[-1:], conversation.state, conversation.open_calls),
-        (fill._known_tokens, fill._chars_since, fill._chars, fill._counts_reply, fill._counted),
+        (
+            window_usage._known_tokens,
+            window_usage._chars_since,
+            window_usage._chars,
+            window_usage._counts_reply,
+            window_usage._counted,
+        ),
         (history.words.run, history.words.select_rows(2_000), history.compacted),
     )
 
