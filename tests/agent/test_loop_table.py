@@ -308,11 +308,11 @@ async def test_an_error_of_the_disk_stands_whatever_the_user_does_in_its_step(ac
     disk = FullDisk()
     async with open_session(ANSWER, file=disk) as session:
 
-        def window_usage() -> None:
+        def fill() -> None:
             session.interrupt() if act == "interrupt" else session.chain.submit("stop")
             disk.full = True
 
-        at(session, events.UsageReport, window_usage)
+        at(session, events.UsageReport, fill)
         result = await session.run("Do the task")
         assert result.status == "error"
         assert "No space left" in result.result
@@ -405,11 +405,11 @@ async def test_the_note_that_a_full_disk_has_no_room_for_is_made_by_the_next_run
     disk = FullDisk()
     async with open_session(SLOW, file=disk) as session:
 
-        def window_usage() -> None:
+        def fill() -> None:
             disk.full = True
             session.interrupt()
 
-        at(session, events.TextDelta, window_usage)
+        at(session, events.TextDelta, fill)
         assert (await session.run("Do the task")).status == "interrupted"
         disk.full = False
         for _ in range(2):
