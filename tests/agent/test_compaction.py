@@ -470,7 +470,8 @@ async def test_what_was_answered_to_a_question_is_kept_word_for_word_and_after_a
     assert "(asked: Which year?) the year before that" in session.model.requests[-1].messages[0].text
     restored = read_back(file.data.splitlines(keepends=True)).state.main.history
     assert (
-        restored.words.select_rows(10_000)[0] == session.chain.runs.executor.context.state.history.words.kept(10_000)[0]
+        restored.words.select_rows(10_000)[0]
+        == session.chain.runs.executor.context.state.history.words.select_rows(10_000)[0]
     )
     assert restored.conversation.messages == session.chain.runs.executor.context.conversation.messages
 
