@@ -1,8 +1,8 @@
 """The interface of a session for front ends: lines in, events out.
 
 ``submit`` routes a line in one synchronous step in the trio thread. It answers blank lines, commands, and a stop when
-nothing runs; ``session.line_router`` handles all other lines. So a line that races with the end of a run interrupts that
-run or starts a new one, and is never lost.
+nothing runs; ``session.line_router`` handles all other lines. So a line that races with the end of a run interrupts
+that run or starts a new one, and is never lost.
 """
 
 from __future__ import annotations

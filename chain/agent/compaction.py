@@ -168,35 +168,27 @@ class Compactor:
 
     def view(self) -> WindowView:
         """Return the content of the window."""
-        spec, window_usage, history = self._context.spec, self._context.window_usage, self._context.state.history
-        tools = max(window_usage.beside - len(spec.whole_system), 0)
+        spec, usage, history = self._context.spec, self._context.window_usage, self._context.state.history
+        tools = max(usage.beside - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
-        return view_of(history.conversation.messages, window_usage, self._model.window, beside, history.compacted)
+        return view_of(history.conversation.messages, usage, self._model.window, beside, history.compacted)
 
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
         """Return the reply to a request for a summary, or ``None`` if it was cancelled.
 
         While the service finds the request too long, shorten the conversation and ask again.
         """
-        window_usage, window, messages = (
-            self._context.window_usage,
-            self._model.window,
-            self._context.conversation.messages,
-        )
+        usage, window, messages = self._context.window_usage, self._model.window, self._context.conversation.messages
         ask = user_text(prompt)
         if window is not None:
-            needed = window_usage.tokens + window_usage.estimate(length_of(ask)) + self._rules.room_for_reply(window)
-            messages = shrink(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * window_usage.ratio))
+            needed = usage.tokens + usage.estimate(length_of(ask)) + self._rules.room_for_reply(window)
+            messages = shrink(messages, int((needed - window.tokens * (1 - SPARE_SHARE)) * usage.ratio))
         for _ in range(SUMMARY_ATTEMPTS - 1):
             reply = await self._model.reply(run, [*messages, ask], compacts=True)
             if reply is None or reply.stop_reason != TOO_LONG:
                 return reply
             chars = sum(map(length_of, messages))
-            ratio = (
-                (chars + length_of(ask) + window_usage.beside) / reply.asked_tokens
-                if reply.asked_tokens
-                else window_usage.ratio
-            )
+            ratio = (chars + length_of(ask) + usage.beside) / reply.asked_tokens if reply.asked_tokens else usage.ratio
             over = int((reply.asked_tokens - self._limit) * ratio)
             in_results = sum(len(result.text) for message in messages for result in message.results)
             fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
@@ -208,14 +200,14 @@ class Compactor:
 
     def _build_with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
         """Return the record of a compaction with this summary, and with the latest messages that fit."""
-        context, window_usage = self._context, self._context.window_usage
-        chars, plan = self._window.tokens * window_usage.ratio, context.shared.plan
+        context, usage = self._context, self._context.window_usage
+        chars, plan = self._window.tokens * usage.ratio, context.shared.plan
         words, left_out = context.state.history.words.select_rows(int(chars * WORDS_SHARE))
         record = Compacted(context.name, run.iteration, by, summary, words, left_out)
         record = replace(record, plan=plan.render() if plan.tasks else "")
         # If the conversation is far from full, fewer messages are kept, otherwise nothing would be gained.
-        share = min(chars, window_usage.tokens * window_usage.ratio) * self._rules.keep
-        room = self._limit * window_usage.ratio - window_usage.beside - length_of(first_message(record))
+        share = min(chars, usage.tokens * usage.ratio) * self._rules.keep
+        room = self._limit * usage.ratio - usage.beside - length_of(first_message(record))
         messages = self._model.without_refused(context.conversation.messages)
         kept = count_latest_fitting(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
@@ -223,18 +215,18 @@ class Compactor:
 
     def _build_with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
         """Return a compaction that only replaces results by stubs, or ``None`` if there are no results to replace."""
-        context, window_usage, messages = self._context, self._context.window_usage, self._context.conversation.messages
-        over = window_usage.tokens - self._limit
+        context, usage, messages = self._context, self._context.window_usage, self._context.conversation.messages
+        over = usage.tokens - self._limit
         if by == "service":
-            over = max(over, int(window_usage.tokens * STUBBED_SHARE))
-        ids = oldest_results(messages, int(over * window_usage.ratio))
+            over = max(over, int(usage.tokens * STUBBED_SHARE))
+        ids = oldest_results(messages, int(over * usage.ratio))
         return self._measure(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
 
     def _measure(self, record: Compacted) -> Compacted:
         """Return the record with the tokens before and after the compaction."""
-        window_usage, messages = self._context.window_usage, messages_after(self._context.conversation.messages, record)
-        chars = sum(map(length_of, messages)) + window_usage.beside
-        return replace(record, tokens_before=window_usage.tokens, tokens_after=window_usage.estimate(chars))
+        usage, messages = self._context.window_usage, messages_after(self._context.conversation.messages, record)
+        chars = sum(map(length_of, messages)) + usage.beside
+        return replace(record, tokens_before=usage.tokens, tokens_after=usage.estimate(chars))
 
     @property
     def _window(self) -> Window:

@@ -205,13 +205,13 @@ class Questions:
 
     def answering(self, agent: str = "") -> Answerer:
         """Return a promise to answer the questions of all agents, or of one ``agent``."""
-        answerer, whose = Answerer(), agent.casefold()
-        self._answerers[whose] += 1
-        answerer.callback(self._stop_answering, whose)
+        answerer, name = Answerer(), agent.casefold()
+        self._answerers[name] += 1
+        answerer.callback(self._stop_answering, name)
         return answerer
 
-    def _stop_answering(self, whose: str) -> None:
-        self._answerers[whose] -= 1
+    def _stop_answering(self, name: str) -> None:
+        self._answerers[name] -= 1
         self._open_next()  # decides at once the questions that no one can answer any more
 
     def answer(self, id: str, text: str) -> str:
@@ -219,8 +219,8 @@ class Questions:
         asked = self.open
         if asked is None or asked.question.id != id:
             number = id.removeprefix("Q")
-            was = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked.count
-            return f"{id:.20} is no longer open" if was else f"there is no question {id:.20}"
+            was_asked = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked.count
+            return f"{id:.20} is no longer open" if was_asked else f"there is no question {id:.20}"
         text = text.encode(errors="replace").decode().strip()
         if not text:
             return f"{id} waits for {'y, a, n or a reason' if asked.question.kind == 'approval' else 'an answer'}"
@@ -278,7 +278,7 @@ class Questions:
                 self._open_one(asked)
 
     def _has_answerer(self, asked: PendingQuestion) -> bool:
-        return any(self._answerers[whose] > 0 for whose in ("", asked.question.agent.casefold()))
+        return any(self._answerers[name] > 0 for name in ("", asked.question.agent.casefold()))
 
     def _open_one(self, asked: PendingQuestion) -> None:
         """Record a question and make it the open one."""

@@ -42,7 +42,7 @@ async def background_tasks(*tasks: Task, when_cancelled: Callable[[], object] = 
 
 @asynccontextmanager
 async def background_task(task: Task) -> AsyncIterator[None]:
-    """Run a task for the duration of the block and cancel it on exit. Raises as ``open_bare_nursery`` does."""
+    """Run a task for the duration of the block; cancel it on exit. Raise exceptions as ``open_bare_nursery`` does."""
     async with open_bare_nursery() as nursery:
         nursery.start_soon(task)
         yield

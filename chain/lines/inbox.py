@@ -76,11 +76,11 @@ class Inbox:
 
     def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
         """Move all lines to another inbox and return them. Includes lines that were taken but not delivered."""
-        left = self.everything()
-        merged = sorted((*to.waiting(), *left), key=attrgetter("number"))
-        for accepted in left:
+        lines = self.everything()
+        merged = sorted((*to.waiting(), *lines), key=attrgetter("number"))
+        for accepted in lines:
             self._ledger.readdress(accepted, to.agent, waiting=merged.index(accepted) + 1, iteration=iteration)
-        return left
+        return lines
 
     def waiting(self) -> tuple[AcceptedLine, ...]:
         """Return the waiting lines in the order of acceptance."""
