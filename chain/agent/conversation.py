@@ -214,13 +214,13 @@ class Conversation:
 
     def snapshot(self) -> tuple[Messages, int]:
         """Return the messages so far, for ``restore``."""
-        return Messages(self._messages, len(self._messages)), self._fixed
+        return Messages(self._messages, len(self._messages)), self._fixed_count
 
     def restore(self, snapshot: tuple[Messages, int]) -> None:
         """Replace all messages by those of a snapshot of this conversation."""
         messages, fixed = snapshot
         self.begin_anew(messages, is_summarized=False)
-        self._fixed = fixed
+        self._fixed_count = fixed
 
     @property
     def withdrawable(self) -> int:

@@ -212,12 +212,12 @@ class UserTexts:
 
     def snapshot(self) -> WordsSnapshot:
         """Return the words so far, for ``restore``. Lists of words only grow or are replaced."""
-        return self._words, len(self._words), self._answered, self._kept
+        return self._texts, len(self._texts), self._answered_count, self._kept
 
     def restore(self, snapshot: WordsSnapshot) -> None:
         """Return to a snapshot. The number of the run stays, since it counts the runs of the session."""
-        words, count, self._answered, self._kept = snapshot
-        self._words = words[:count]
+        words, count, self._answered_count, self._kept = snapshot
+        self._texts = words[:count]
 
     def select_rows(self, chars: int) -> tuple[str, int]:
         """Return the rows of this run with the latest earlier ones that fit, and the number of texts left out."""
