@@ -15,7 +15,6 @@ from cli.show.child_agents import MOST_ROWS
 from cli.show.event_context import Context
 from cli.show.place import RowPlace
 from cli.show.renderer import Renderer, progress_rows
-from cli.show.replies import StreamedReplies
 from cli.show.rows import rows
 from cli.show.spacing import ANSWER, COMMAND, THINKING, WORK, Part, Spacing
 from cli.show.text_rows import flat
@@ -69,7 +68,6 @@ class UpdatingRenderer(Renderer):
     def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
         super().__init__(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         self.shows_thinking = False
-        self._replies = StreamedReplies(counts=True)
         self._spacing = Spacing()
         self._now = 0.0
         """When the last event happened."""
