@@ -48,9 +48,6 @@ FRAME_S = 0.033
 ESCAPE_S = 0.05
 """How long an Esc may still turn out to be the beginning of another key."""
 
-ANSWER_KEY_PAUSE_S = 0.5
-"""How long a key that answers a question may still turn out to begin a text. Most people type a key in 0.25 s."""
-
 EDITOR_CLOSE_S = 1.0
 """How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
 
@@ -118,7 +115,7 @@ class _Terminal:
         self._buffer = self._session.default_buffer
         self._session.layout.current_window.height = self._height
         self._app = app = self._session.app
-        app.ttimeoutlen, app.timeoutlen, app._default_bindings = ESCAPE_S, ANSWER_KEY_PAUSE_S, KeyBindings()
+        app.ttimeoutlen, app._default_bindings = ESCAPE_S, KeyBindings()
         app.terminal_size_polling_interval = None
         self._page.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)
