@@ -46,7 +46,7 @@ OFFLINE = "offline"
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
 DOUBLE_PRESS_S = 2.0
-"""A Ctrl-C within this many seconds of the hint that it exits does so; and of an interrupt it shows that hint."""
+"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint."""
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
@@ -123,7 +123,7 @@ class _Program:
         self._has_finished = False
         self._was_signalled = False
         self._interrupted_at = self._hinted_at = -math.inf
-        """When a key interrupted a run, and when the hint was shown that Ctrl-C exits."""
+        """When a Ctrl-C interrupted a run, and when the hint was shown that Ctrl-C exits."""
         self._never_sent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
@@ -172,8 +172,7 @@ class _Program:
             await self._ready.wait()
 
     def escape(self) -> None:
-        if self._session.chain.interrupt():
-            self._interrupted_at = trio.current_time()
+        self._session.chain.interrupt()
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else say that the next one exits; exit if that was said."""
