@@ -441,3 +441,16 @@ def test_a_call_that_starts_two_agents_tells_a_stop_once_and_shows_a_good_result
     assert sum("stopped" in row for row in rows) == 1
     for both in ([*first, *second], [*second, *first]):
         assert any("pair" in row for row in shown(call("pair"), *both, good)[0])
+
+
+@pytest.mark.parametrize(
+    ("width", "rows"),
+    [
+        (100, ["y allow once · a allow every shell until you leave · n refuse · or say why not (a space first)"]),
+        (60, ["y allow once · a allow every shell until you leave", "n refuse · or say why not (a space first)"]),
+        (40, ["y allow once", "a allow every shell until you leave", "n refuse", "or say why not (a space first)"]),
+        (24, ["y allow once", "a allow every shell", "until you leave", "n refuse", "or say why not (a", "space first)"]),
+    ],
+)
+def test_the_ways_to_answer_stay_whole_where_they_fit(width: int, rows: list[str]) -> None:
+    assert Renderer(color=False, ascii=False, width=width).hint(question()) == [f"  {row}" for row in rows]
