@@ -31,6 +31,13 @@ def chosen(typed: str, sessions: Sequence[kept.Summary]) -> str:
     return sessions[int(typed) - 1].id if is_number else typed
 
 
+def resumption_rows(id: str, width: int) -> list[str]:
+    """Return how a session is gone on with, with the command whole on one row."""
+    first, second = f"Session {id};", f"chain -r {id} goes on with it."
+    row = f"{first} {second}"
+    return [row] if columns(row) <= width else [first, second]
+
+
 def session_rows(
     sessions: Sequence[kept.Summary],
     width: int,

@@ -31,6 +31,7 @@ from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Choice, Screen
+from cli.show.session_list import resumption_rows
 from cli.show.text_rows import in_rows
 from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
@@ -323,8 +324,8 @@ class _Program:
         self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 
     @property
-    def _farewell(self) -> tuple[str, ...]:
+    def _farewell(self) -> list[str]:
         """How the sessions can be gone on with, if they are kept, the last one last."""
         if (tour := self._invocation.tour) is not None:
-            return tuple(in_rows(tour.farewell, self._screen.width))
-        return tuple(f"Session {id}; chain -r {id} goes on with it." for id in self._used)
+            return in_rows(tour.farewell, self._screen.width)
+        return [row for id in self._used for row in resumption_rows(id, self._screen.width)]

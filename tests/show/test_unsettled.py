@@ -449,7 +449,10 @@ def test_a_call_that_starts_two_agents_tells_a_stop_once_and_shows_a_good_result
         (100, ["y allow once · a allow every shell until you leave · n refuse · or say why not (a space first)"]),
         (60, ["y allow once · a allow every shell until you leave", "n refuse · or say why not (a space first)"]),
         (40, ["y allow once", "a allow every shell until you leave", "n refuse", "or say why not (a space first)"]),
-        (24, ["y allow once", "a allow every shell", "until you leave", "n refuse", "or say why not (a", "space first)"]),
+        (
+            24,
+            ["y allow once", "a allow every shell", "until you leave", "n refuse", "or say why not (a", "space first)"],
+        ),
     ],
 )
 def test_the_ways_to_answer_stay_whole_where_they_fit(width: int, rows: list[str]) -> None:
