@@ -121,11 +121,6 @@ class Renderer:
         return self.tail
 
     @property
-    def is_timed(self) -> bool:
-        """Whether ``tail_at`` changes as time passes."""
-        return self._thinks_since is not None
-
-    @property
     def drawn_tail(self) -> str:
         """The same where it can be erased again."""
         return self.tail.lstrip("\n") if self.shows_answers and self.place.color else ""

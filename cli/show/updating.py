@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from chain import events
 from chain.events import Event
 from chain.text import phrases
-from chain.text.phrases import duration
 from chain.text.wording import MAIN
 from cli.show import call_rows, unsettled, user_lines
 from cli.show.child_agents import MOST_ROWS
@@ -121,21 +120,12 @@ class UpdatingRenderer(Renderer):
         waiting += unsettled.waiting_lines(list(self._lines.values()), self.place, most)
         most = MOST_ROWS - len(waiting)
         running = self._running(now, max(most - len(self._contexts.working), most // 2))
-        thinking = []
-        if self._thinks_since is not None:
-            thinking = self._dim([f"thinking {duration(now - self._thinks_since, whole=True)}"])
         return self._spacing.preview(
             [
                 (ANSWER if self._thought is None else THINKING, unfinished.split("\n") if unfinished else []),
-                (THINKING, thinking),
                 (WORK, [*self._hint[1], *self._working(most, running), *waiting]),
             ]
         )
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether ``tail_at`` changes as time passes."""
-        return super().is_timed or bool(self._calls or self._retries)
 
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
         """Show in the tail how to answer a question that is open. Return the question's rows."""

@@ -86,6 +86,8 @@ class TerminalSession:
         self._answerer = chain.answering()
         self._run_began = Signal()
         self._all_shown = trio.Event()
+        self._now = time.time()
+        """The time that the rows and the toolbar show: when they were drawn last."""
         self._is_at_limit = False
         """Whether the last run has used its iterations."""
         self._refused = ("", "")
@@ -157,7 +159,7 @@ class TerminalSession:
                 rows += self._renderer.lines(event)
             if not self.chain.is_running:
                 self._toolbar.tokens = self.chain.state.usage.total_tokens
-        self._screen.show(rows, self._renderer.tail_at(time.time()))
+        self._show(rows)
         self._update_queue()
 
     def _what_waits(self) -> list[str]:
@@ -238,7 +240,7 @@ class TerminalSession:
             case "stopping":
                 agent = self.chain.lines.target(to=to) if to else MAIN
                 with self._lock:
-                    stopping = self._toolbar.stopping(time.time(), agent)
+                    stopping = self._toolbar.stopping(self._now, agent)
                 self.print(stopping)
             case "handled":
                 self._answered.add(answer.id)
@@ -279,7 +281,12 @@ class TerminalSession:
         """Show what was typed, a text and rows, after all events that came before; nothing without text and rows."""
         if text.strip() or rows:
             self.show_rest()
-            self._screen.show(self._renderer.answer(command, text, rows), self._renderer.tail_at(time.time()))
+            self._show(self._renderer.answer(command, text, rows))
+
+    def _show(self, rows: Sequence[str] = ()) -> None:
+        """Show rows, and what is not settled as it is now; the toolbar has the same time."""
+        self._now = time.time()
+        self._screen.show(rows, self._renderer.tail_at(self._now))
 
     def show_rest(self) -> None:
         """Show what has happened and is not shown yet; for the terminal's width as it is now."""
@@ -304,7 +311,7 @@ class TerminalSession:
         with self._lock:
             return self._toolbar.row(
                 width=width,
-                now=time.time(),
+                now=self._now,
                 to=to,
                 waiting=self._recipients.waiting,
                 at=at,
@@ -348,7 +355,7 @@ class TerminalSession:
                 self._screen.alert(alert.title, rings=alert.rings)
             if tour is not None:
                 rows += self._renderer.beside(tour.comments(event))
-        self._screen.show(rows, self._renderer.tail_at(time.time()))
+        self._show(rows)
         self._screen.ask(None if question is None else question.id, question_rows.answer_keys(question))
         self._update_queue()
         for event in batch:
@@ -375,7 +382,4 @@ class TerminalSession:
             await self._run_began.wait()
             while self._toolbar.is_running:
                 await trio.sleep(1)
-                if self._renderer.is_timed:
-                    self._screen.show((), self._renderer.tail_at(time.time()))
-                else:
-                    self._screen.refresh()
+                self._show()
