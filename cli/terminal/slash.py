@@ -126,7 +126,7 @@ class Commands:
         self._has_keys = has_keys
         self._origin = origin
         self._width = WIDTH
-        self._files = FileNames(chain.workspace)
+        self.files = FileNames(chain.workspace)
         self._listed: list[kept.Summary] = []
         """The sessions that ``/resume`` has shown last, which a number chooses from."""
 
@@ -208,7 +208,7 @@ class Commands:
     def menu(self, text: str) -> list[Choice]:
         """The commands, or the files, that ``text`` can be completed to; any thread may call it."""
         if not is_command(text):
-            before, names = self._files.begun(text)
+            before, names = self.files.begun(text)
             found = [Choice(before + name, name) for name in names]
         else:
             offered = [(name, self._commands[name]) for name in self._offered() if name.startswith(text.casefold())]
@@ -240,7 +240,7 @@ class Commands:
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
-        if not is_command(text) and (files := self._files.completions(text)):
+        if not is_command(text) and (files := self.files.completions(text)):
             return files
         if not text.strip() or "\n" in text:
             return []

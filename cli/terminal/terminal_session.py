@@ -27,6 +27,7 @@ from cli.show import question_rows
 from cli.show.aliases import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.rows import painted_preview
+from cli.show.text_rows import flat
 from cli.show.toolbar import Toolbar, ToolbarPart, answers_question
 from cli.show.transcripts import Transcripts
 from cli.terminal.display import Display
@@ -249,6 +250,9 @@ class TerminalSession:
                 self.print(answer.message if status is None else status.text, command=text)
             case "nothing" | "returned" if answer.message:
                 self.print(answer.message, command=text)
+            case "started" | "queued" if missing := self.commands.files.missing(text):
+                named = ", ".join(f"@{flat(name)}" for name in missing)
+                self.print(f"There is no file {named}; it is sent as text.")
             case _:
                 pass
         return True
