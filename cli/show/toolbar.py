@@ -6,13 +6,13 @@ one by one, the least important first; the right end stays, since the user is ab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from chain import events
-from chain.events import Event
+from chain.events import Event, TaskState
 from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
@@ -37,6 +37,13 @@ _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context"
 def answers_question(text: str) -> bool:
     """Whether a text that was begun at a question answers it; a line with a meaning of its own keeps that."""
     return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
+
+
+def plan_progress(tasks: Iterable[TaskState]) -> str:
+    """Return how many tasks of a plan are closed, of how many, and how many of them have failed."""
+    states = [*tasks]
+    failed = states.count("FAILED")
+    return f"{len(states) - states.count('PENDING')}/{len(states)}{f', {failed} failed' if failed else ''}"
 
 
 class _Signs(NamedTuple):
@@ -77,8 +84,8 @@ class Toolbar:
     It has no lock: a caller that draws in one thread and updates in another needs one.
     """
 
-    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: tuple[int, int] = (0, 0)) -> None:
-        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has so many closed tasks of so many."""
+    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: Sequence[TaskState] = ()) -> None:
+        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has the states of its tasks."""
         self._ascii = ascii
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
         self._signs = _ASCII if ascii else _UNICODE
@@ -89,7 +96,7 @@ class Toolbar:
         self._context = ""
         """How full the main agent's conversation is."""
         self._is_nearly_full = False
-        self._plan = plan
+        self._plan: Sequence[TaskState] = plan
         self.is_running = False
         """Whether a run has begun whose result has not come yet."""
         self._is_stopping = False
@@ -110,8 +117,7 @@ class Toolbar:
                 if event.agent == MAIN:
                     self._fill(event.context_tokens, event.context_window)
             case events.PlanChanged():
-                closed = sum(task.state != "PENDING" for task in event.tasks)
-                self._plan = closed, len(event.tasks)
+                self._plan = [task.state for task in event.tasks]
             case events.Question():
                 self.asked = event
             case events.Answer() if self.asked is not None and event.id == self.asked.id:
@@ -241,8 +247,7 @@ class Toolbar:
         tokens = counted(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
-        closed, tasks = self._plan
-        plan = f"plan {closed}/{tasks}" if tasks else ""
+        plan = f"plan {plan_progress(self._plan)}" if self._plan else ""
         if not self.is_running:
             yield from (("idle", queue, plan, self._context, tokens)[:count] for count in range(5, -1, -1))
             return

@@ -14,6 +14,7 @@ from cli.show import call_rows, user_lines
 from cli.show.place import RowPlace
 from cli.show.rows import task_rows
 from cli.show.text_rows import columns, flat
+from cli.show.toolbar import plan_progress
 
 MOST_LINES = 4
 """Rows of the lines that wait; the others are counted."""
@@ -106,9 +107,9 @@ def stopped_agent(event: events.AgentEnded, place: RowPlace) -> str:
 
 def changed_task(event: events.PlanChanged, task: events.TaskView, place: RowPlace) -> str:
     """Return the row of a plan of which one task has changed: the others stand further up."""
-    closed = sum(task.state != "PENDING" for task in event.tasks)
+    progress = plan_progress(each.state for each in event.tasks)
     by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
-    return place.one_row(f"Plan {closed}/{len(event.tasks)}{by}: {task_rows([task], place)[0].strip()}")
+    return place.one_row(f"Plan {progress}{by}: {task_rows([task], place)[0].strip()}")
 
 
 def _cause(event: events.Retry) -> str:

@@ -76,7 +76,7 @@ class TerminalSession:
             ascii=display.looks.ascii,
             inbox_size=chain.inbox_size,
             has_esc=display.screen.has_keys,
-            plan=chain.plan.counts,
+            plan=[task.state for task in chain.plan.tasks],
         )
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""

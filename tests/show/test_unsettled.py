@@ -286,6 +286,9 @@ def test_of_a_plan_one_changed_task_is_one_row() -> None:
     changed = (tasks[0], TaskView(2, "task 2", "DONE"), tasks[2])
     rows, _ = shown(events.PlanChanged(tasks=tasks, by="main"), events.PlanChanged(tasks=changed, by="main"))
     assert rows[4:] == ["Plan 1/3: [✓] 2. task 2"]
+    failed = (tasks[0], TaskView(2, "task 2", "FAILED"), tasks[2])
+    rows, _ = shown(events.PlanChanged(tasks=tasks, by="main"), events.PlanChanged(tasks=failed, by="main"))
+    assert rows[4:] == ["Plan 1/3, 1 failed: [✗] 2. task 2"]
 
 
 def test_an_agent_that_was_stopped_is_one_row() -> None:
