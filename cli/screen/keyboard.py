@@ -273,6 +273,8 @@ class Keyboard:
             self._set_text(typed.text[found.end() :])
             if not self._buffer.text:
                 return
+        if not (typed.text or self.is_ready.is_set()):
+            return  # it would send lines of a resumed session that nobody has seen yet
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
             self._newline()

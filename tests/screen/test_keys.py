@@ -281,6 +281,14 @@ async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
     assert list(editor.buffer.history.get_strings()) == ["use B"]
 
 
+async def test_enter_before_anything_is_shown_does_not_send_what_waits_from_before() -> None:
+    editor = Editor()
+    editor.keyboard.is_ready.clear()
+    await editor.press("\r")
+    editor.keyboard.is_ready.set()
+    assert await editor.press("x\r") == ("", ["line x"])
+
+
 @pytest.mark.parametrize("key", ["\x1bP", "\x1b]", "\x1bO", "\x1b["])
 async def test_what_is_typed_a_while_after_alt_and_a_key_is_text(key: str) -> None:
     editor = Editor()
