@@ -52,10 +52,19 @@ class Blocks:
         """What ends the unfinished part, where only that does."""
         self._holds_blank_lines = False
 
-    @property
-    def rest(self) -> str:
-        """The unfinished part."""
-        return "".join([*self._lines, self._partial])
+    def last(self, count: int) -> str:
+        """Return the end of the unfinished part: between ``count`` and twice as many characters, or all.
+
+        The place where it begins is the same until ``count`` characters are added.
+        """
+        start = max((self._size + len(self._partial)) // count - 1, 0) * count
+        begin, parts = self._size, [self._partial]
+        for line in reversed(self._lines):
+            if begin <= start:
+                break
+            begin -= len(line)
+            parts.append(line)
+        return "".join(reversed(parts))[start - begin :]
 
     @property
     def is_open(self) -> bool:

@@ -103,8 +103,11 @@ def test_a_text_is_split_where_the_parser_begins_a_block(text: str) -> None:
 def test_a_block_is_given_when_nothing_can_belong_to_it_any_more(text: str, completed: str) -> None:
     blocks = Blocks()
     assert "".join(blocks.add(text)) == completed
-    assert blocks.rest == text.removeprefix(completed)
-    assert blocks.is_open is bool(blocks.rest.strip())
+    rest = text.removeprefix(completed)
+    assert blocks.is_open is bool(rest.strip())
+    for count in range(1, len(rest) + 2):
+        assert rest.endswith(last := blocks.last(count))
+        assert min(count, len(rest)) <= len(last) < 2 * count
 
 
 def test_what_has_begun_is_open() -> None:
