@@ -71,7 +71,7 @@ class TerminalSession:
         self._display = display
         self._screen = display.screen
         self._renderer = display.renderer()
-        self._transcripts = Transcripts()
+        self._transcripts = Transcripts(color=display.looks.color, ascii=display.looks.ascii)
         self._toolbar = Toolbar(
             ascii=display.looks.ascii,
             inbox_size=chain.inbox_size,
@@ -156,7 +156,7 @@ class TerminalSession:
                 if is_told or isinstance(event, events.Init):
                     continue
                 self._update(event)
-                self._transcripts.update(event)
+                self._transcripts.update(event, self._screen.width)
                 rows += self._renderer.lines(event)
             if not self.chain.is_running:
                 self._toolbar.tokens = self.chain.state.usage.total_tokens
@@ -268,8 +268,7 @@ class TerminalSession:
         asked = answer.question
         rows = [] if asked is None else painted_preview(asked, self._renderer.place, whole=True)
         if answer.agent not in ("", MAIN):
-            looks = self._display.looks
-            rows += self._transcripts.rows(answer.agent, self._screen.width, color=looks.color, ascii=looks.ascii)
+            rows += self._transcripts.rows(answer.agent)
         if answer.opening is None:
             self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
@@ -350,7 +349,7 @@ class TerminalSession:
                 isinstance(event, events.LineQueued) and event.text == self._refused[0]
             ):
                 self._refused = ("", "")
-            self._transcripts.update(event)
+            self._transcripts.update(event, self._screen.width)
             rows += self._renderer.lines(event)
             is_settled = isinstance(event, events.Question) and event.id in settled
             if isinstance(event, events.Question) and not is_settled:
