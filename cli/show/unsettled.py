@@ -97,14 +97,6 @@ def ended_retries(last: events.Retry, count: int, ended: str, took: float, place
     return place.line("↻", f"{_cause(last)}{often}, {ended} after {duration(took, whole=True)}", "dim")
 
 
-def stopped_agent(event: events.AgentEnded, place: RowPlace) -> str:
-    """Return the row of an agent that was stopped."""
-    word = "interrupted" if event.status == "interrupted" else "stopped"
-    sign, name = place.sign("⏹"), place.name(event.name)
-    text = f"{sign} {name}" if sign.startswith(word) else f"{sign} {name} {word}"
-    return place.paint("yellow", place.cut(text))
-
-
 def changed_task(event: events.PlanChanged, task: events.TaskView, place: RowPlace) -> str:
     """Return the row of a plan of which one task has changed: the others stand further up."""
     progress = plan_progress(each.state for each in event.tasks)

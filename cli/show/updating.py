@@ -197,11 +197,8 @@ class UpdatingRenderer(Renderer):
                     call.agent = event.name
             case events.AgentEnded():
                 self._retries.pop(event.name, None)
-                was_stopped = phrases.was_stopped(event.status)
                 if (call := self._calls.get(event.parent_id)) is not None:
-                    call.agent, call.was_stopped = "", call.was_stopped or was_stopped
-                if was_stopped:
-                    return [unsettled.stopped_agent(event, place)]
+                    call.agent, call.was_stopped = "", call.was_stopped or phrases.was_stopped(event.status)
             case events.LineQueued():
                 self._lines[event.id] = event
                 return []
