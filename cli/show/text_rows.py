@@ -20,6 +20,9 @@ NARROWEST = 20
 LONGEST_SHOWN = 20
 """Rows of the longest pasted text that is shown as it is."""
 
+_NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
+"""Signs that do not begin a row, though a row may end after any wide character."""
+
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -77,6 +80,37 @@ def fitting(text: str, width: int) -> int:
         if filled > width:
             return max(n, 1)
     return len(text)
+
+
+def word_places(text: str, width: int) -> list[tuple[int, int]]:
+    """Return where the rows of a text begin and end that is cut between words, or wide characters, where possible."""
+    places, begin = [], 0
+    while True:
+        full = begin + fitting(text[begin : begin + 2 * width], width)
+        end = full if full >= len(text) else _break(text, begin, full)
+        places.append((begin, begin + len(text[begin:end].rstrip(" "))))
+        while text[end : end + 1] == " ":
+            end += 1
+        if end >= len(text):
+            return places
+        begin = end
+
+
+def _break(text: str, begin: int, full: int) -> int:
+    """Return the last place up to ``full`` where the text may be cut, or ``full``."""
+    if text[full] == " ":
+        return full
+    for at in range(full, begin, -1):
+        if text[at - 1] == " " or (not text[at - 1 : at + 1].isascii() and _is_between_wide(text, at)):
+            return at
+    return full
+
+
+def _is_between_wide(text: str, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    if before == "\u200d" or after in _NOT_FIRST or columns(after) == 0:
+        return False
+    return columns(before) == 2 or columns(after) == 2
 
 
 def row_starts(text: str, width: int) -> list[int]:
@@ -190,10 +224,5 @@ class Flow:
     def _cut(self, line: str) -> list[str]:
         """The line in parts that fit; the last may be empty."""
         line = line.expandtabs(TAB)
-        parts = []
-        while (end := fitting(line, self.width)) < len(line):
-            if line[end] != " ":
-                end = line.rfind(" ", 1, end) + 1 or end
-            parts.append(line[:end])
-            line = line[end:].removeprefix(" ")
-        return [*parts, line]
+        starts = [begin for begin, _ in word_places(line, self.width)]
+        return [line[begin:end] for begin, end in pairwise([*starts, len(line)])]
