@@ -19,12 +19,12 @@ TRUST_INDENT, DEEPER = "  ", "      "
 
 DANGER = "With these it could send your keys, and all that the chain reads, to somebody else, or run commands unasked."
 CHOICES = "y trusts the file for as long as it says the same; n or Enter goes on without it."
-TRUST_QUESTION = "Trust it? [y/N] "
+TRUST_QUESTION = "Trust it? [y/N]"
 
 LOCAL = "It is a program that can do all that you can, from its start on and whenever a tool of it is called."
 REMOTE = "It gets what the chain hands to its tools, and the headers above, if there are any."
 SERVER_CHOICES = "y starts it here, n never, for as long as its entry says the same; Enter goes on without it for now."
-STARTING = "Start it? [y/N] "
+STARTING = "Start it? [y/N]"
 
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
