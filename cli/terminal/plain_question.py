@@ -37,7 +37,7 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
         try:
             return store.whole_id(chosen(answer, found))
         except SessionError as error:
-            _show([str(error)], ascii=ascii)
+            _show(in_rows(str(error), max(tty.size()[0], NARROWEST)), ascii=ascii)
     return None
 
 
@@ -79,8 +79,7 @@ def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
 
 
 def _show(rows: Sequence[str], *, ascii: bool) -> None:
-    width = max(tty.size()[0], NARROWEST)
-    text = "".join(f"{part}\n" for row in rows for part in in_rows(row, width) or [""])
+    text = "".join(f"{row}\n" for row in rows)
     try_to_write(1, text.encode("ascii", "backslashreplace").decode() if ascii else text)
 
 
