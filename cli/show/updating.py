@@ -64,10 +64,11 @@ class UpdatingRenderer(Renderer):
 
     _holds_progress = True
 
-    def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
+    def __init__(self, *, color: bool, ascii: bool, width: int = 80, spacing: Spacing | None = None) -> None:
+        """``spacing`` is that of the terminal, if rows of another session stand above."""
         super().__init__(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         self.shows_thinking = False
-        self._spacing = Spacing()
+        self._spacing = Spacing() if spacing is None else spacing
         self._now = 0.0
         """When the last event happened."""
         self._hint: tuple[str, list[str]] = ("", [])

@@ -12,6 +12,7 @@ from support import open_session
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
+from chain import events
 from cli.terminal.display import Display
 from cli.terminal.invocation import Looks
 from cli.terminal.slash import CommandAnswer, Commands
@@ -92,3 +93,11 @@ async def test_the_toolbar_and_the_rows_above_it_show_the_same_time(monkeypatch:
         toolbar = "".join(text for _, text in terminal.toolbar(80, "", "", 0, ""))
         assert screen.tail.endswith("→ wait · 4 s")
         assert "wait 4 s" in toolbar
+
+
+async def test_a_blank_row_parts_two_sessions_of_one_terminal() -> None:
+    display = Display(Shown(), Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
+    rows = display.renderer().answer("/resume", "There is no other session here.")
+    init = events.Init(session="S1", version="1", model="m", workspace="/w")
+    assert rows[0] == "» /resume"
+    assert display.renderer().lines(init) == ["", "chain 1 · m · S1"]
