@@ -76,7 +76,7 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
         # word that does not fit into the first row.
         before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
         room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
-        return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}")
+        return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", 2)
     failed = has_failed(event)
     sign, style = ("✗", "red") if failed else ("✓", "green")
     before = f"{place.sign(sign)} {place.who}"

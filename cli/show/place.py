@@ -74,10 +74,10 @@ class RowPlace:
         text = f"{self.sign(sign)} {self.who}{text}"
         return [self.paint(style, row) for row in (in_rows(text, self.room) if self._cuts else [text])]
 
-    def refusal(self, text: str) -> list[str]:
-        """Why a call failed, on two rows at most, the second of which is cut."""
-        first, *others = in_rows(text, self.room)
-        rows = [first, " ".join(others)] if others else [first]
+    def refusal(self, text: str, most: int) -> list[str]:
+        """Return at most so many rows that say why a call failed. The last one is cut."""
+        rows = in_rows(text, self.room)
+        rows[most - 1 :] = filter(None, [" ".join(rows[most - 1 :])])
         return [self.paint("red", self.cut(row)) for row in rows]
 
     def spans(self, spans: Sequence[Span]) -> list[str]:

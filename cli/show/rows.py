@@ -21,6 +21,9 @@ from cli.show.place import ROW_INDENT, RowPlace, hanging, rows_of
 from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
+MOST_OF_REFUSAL = 4
+"""Rows of why a call failed, where nobody could be asked."""
+
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
 
@@ -131,7 +134,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     if not event.is_error:
         return [place.line("✓", text, "green")]
     # The reason of a refusal ends with what would allow the call.
-    return place.refusal(f"{place.sign('✗')} {place.who}{flat(text)}")
+    return place.refusal(f"{place.sign('✗')} {place.who}{flat(text)}", MOST_OF_REFUSAL)
 
 
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:

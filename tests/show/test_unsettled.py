@@ -321,8 +321,9 @@ def test_a_refused_command_keeps_what_would_allow_it(command: str) -> None:
     rows, _ = shown(call("shell", command=command), refused)
     assert len(rows) == 2
     assert " ".join(rows).endswith(WAY_OUT)
-    headless = Renderer(color=False, ascii=False).lines(refused)
-    assert " ".join(headless).endswith(WAY_OUT)
+    for width in (80, 50):
+        headless = Renderer(color=False, ascii=False, width=width).lines(refused)
+        assert " ".join(headless).endswith(WAY_OUT)
 
 
 def test_a_command_that_ran_too_long_says_so_in_one_row() -> None:
