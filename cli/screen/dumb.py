@@ -47,7 +47,9 @@ class _Plain:
 
     def __init__(self, tasks: trio.Nursery, typed: bytes) -> None:
         self._tasks = tasks
-        self._lines = Lines(0, begun=typed.replace(b"\r", b"\n"))
+        self._typed = typed
+        self._lines: Lines
+        """Set by ``listen``."""
         self._listener: Listener | None = None
         self._unwritten: list[str] = []
         self._prompt = ""
@@ -117,6 +119,10 @@ class _Plain:
 
     def listen(self, listener: Listener) -> None:
         self._listener = listener
+        typed = (self._typed + b"".join(iter(tty.typed_ahead, b""))).replace(b"\r", b"\n")
+        # A blank line would send lines of a resumed session that nobody has seen yet.
+        begun = b"".join(line for line in typed.splitlines(keepends=True) if line.strip())
+        self._lines = Lines(0, begun=begun)
         self._tasks.start_soon(self._read, listener)
         self._news.set()
 

@@ -53,7 +53,7 @@ def enter_raw_mode() -> bytes:
             _before, _reset = settings, _RESET
             atexit.register(restore)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
-    return _typed_ahead()
+    return typed_ahead()
 
 
 def note_settings() -> None:
@@ -152,7 +152,7 @@ def quiet() -> Iterator[Callable[[], bytes]]:
         settings = termios.tcgetattr(0)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON))
     try:
-        yield _typed_ahead
+        yield typed_ahead
     finally:
         with suppress(termios.error):
             if settings is not None:
@@ -163,8 +163,8 @@ def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
     return [settings[0] & ~input, *settings[1:3], settings[3] & ~local, *settings[4:]]
 
 
-def _typed_ahead() -> bytes:
-    """What was typed and not read; nothing is held back where line editing is off."""
+def typed_ahead() -> bytes:
+    """Return what was typed and not read: at most one line where line editing is on; empty if there is nothing."""
     with suppress(OSError):
         if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
             return os.read(0, waiting).replace(b"\n", b"\r")
