@@ -30,7 +30,7 @@ LAST_ROWS_S = 1.0
 
 @asynccontextmanager
 async def open_plain(typed: bytes) -> AsyncIterator[Screen]:
-    """A terminal without colours and history, whose lines wait for ``listen``; ``typed`` was read before."""
+    """Yield a terminal without colours and history, whose lines wait for ``listen``; ``typed`` was read before."""
     async with trio.open_nursery() as nursery:
         plain = _Plain(nursery, typed)
         nursery.start_soon(plain.write)
@@ -137,7 +137,7 @@ class _Plain:
             self._news.set()
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """From the rows shown so far on, the next line answers this question."""
+        """Let the next line answer this question, from the rows shown so far on."""
         self._next_question = question or ""
         self._news.set()
 

@@ -65,7 +65,7 @@ _STYLE = Style(
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str) -> AsyncIterator[Screen]:
-    """A prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
+    """Yield a prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
     terminal = _Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)

@@ -92,7 +92,7 @@ class Keyboard:
         app.key_processor.before_key_press += lambda _: self._cancel_next()
 
     def ask(self, question: Callable[[Listener], T]) -> T | None:
-        """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
+        """Return the listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
 
         No key is read meanwhile, so Ctrl-C is a signal: trio's thread may not answer, as on a disk that hangs.
         """
@@ -417,7 +417,7 @@ class Keyboard:
 
 
 def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
-    """The place one row above or below the place ``at`` of a text; ``None`` if that is in its first or last row.
+    """Return the place one row above or below the place ``at`` of a text; ``None`` beyond its first or last row.
 
     Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
     """

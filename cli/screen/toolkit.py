@@ -87,7 +87,7 @@ class HeldOutput(Vt100_Output):
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def get_rows_below_cursor_position(self) -> int:
-        """One, enough for a toolbar. The terminal is not asked: its answer would come late, among the keys."""
+        """Return one, enough for a toolbar. The terminal's own answer would come late, among the keys."""
         return 1
 
 
@@ -206,7 +206,7 @@ class FileHistory(History):
         self._path = path
 
     def load_history_strings(self) -> Iterable[str]:
-        """The latest entries, the newest first."""
+        """Return the latest entries, the newest first."""
         try:
             with self._path.open("rb") as file:
                 file.seek(max(0, self._path.stat().st_size - MAX_HISTORY_BYTES))
@@ -229,6 +229,6 @@ class FileHistory(History):
 
 
 def screen_size() -> Size:
-    """The terminal's size."""
+    """Return the terminal's size."""
     columns, rows = tty.size()
     return Size(rows=rows, columns=columns)

@@ -36,7 +36,7 @@ def painted_row(line: Line) -> str:
 
 
 def safe_row(text: str) -> str:
-    """A text of somebody else, on one row: what the parser decoded may hold what a terminal obeys."""
+    """Return a text of somebody else on one row: what the parser decoded may hold what a terminal obeys."""
     return sanitize(text).replace("\n", " ").replace("\t", " " * TAB)
 
 

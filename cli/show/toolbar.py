@@ -35,7 +35,7 @@ _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context"
 
 
 def answers_question(text: str) -> bool:
-    """Whether a text that was begun at a question answers it; a line with a meaning of its own keeps that."""
+    """Return whether a text begun at a question answers it; a line with a meaning of its own keeps that."""
     return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
 
 
@@ -175,11 +175,11 @@ class Toolbar:
             self._context, self._is_nearly_full = f"ctx {tokens:,}", False
 
     def target(self, agent: str) -> str:
-        """An agent as the prompt shows it; empty for the main one, and for none."""
+        """Return an agent as the prompt shows it; empty for the main one, and for none."""
         return "" if agent in ("", MAIN) else self._name(agent)
 
     def stopping(self, now: float, of: str = MAIN) -> str:
-        """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
+        """Return what a requested stop of an agent waits for; that of the main agent is the whole run's."""
         tool = self._tool()
         if of != MAIN or tool is None:
             return f"{self._signs.stop}Stopping{'' if of == MAIN else f' {self._name(of)}'}"
@@ -200,7 +200,7 @@ class Toolbar:
         holds_rows: bool = False,
         keys: str = "",
     ) -> list[ToolbarPart]:
-        """The row, at most ``width`` columns of it.
+        """Return the row, at most ``width`` columns of it.
 
         ``to`` is who what is in the editor goes to, ``waiting`` how many lines wait for whichever agent, ``at`` the
         question at which the text was begun. ``others`` are lines in the editor that Enter sends before it.
@@ -229,7 +229,7 @@ class Toolbar:
         return [("", cut(right, width, self._signs.cut))]
 
     def _joined(self, texts: Iterable[str]) -> list[ToolbarPart]:
-        """The parts of a left side, with dots between them."""
+        """Return the parts of a left side, with dots between them."""
         parts: list[ToolbarPart] = []
         for text in filter(None, texts):
             dot = self._signs.dot if parts else ""
@@ -238,12 +238,12 @@ class Toolbar:
         return parts
 
     def _queue(self, waiting: int, own: int) -> str:
-        """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""
+        """Return how many lines wait for the agent that the next one goes to, of how many; and for others."""
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
     def _lefts(self, now: float, queue: str, holds_rows: bool) -> Iterator[tuple[str, ...]]:
-        """The possible left sides, the longest first."""
+        """Yield the left side in every length, the longest first."""
         tokens = counted(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
@@ -258,7 +258,7 @@ class Toolbar:
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _step_in_hand(self, now: float) -> tuple[str, str]:
-        """The step in hand with its seconds, and without them."""
+        """Return the step in hand with its seconds, and without them."""
         step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
@@ -273,7 +273,7 @@ class Toolbar:
         return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
-        """The agent, the name and the start of the running tool that started last, with the number of its tools beside.
+        """Return the agent, the name and the start of the latest running tool, with the number of those beside it.
 
         A call that a child works for is shown only if no other tool runs: what the child does says more.
         """
@@ -290,7 +290,7 @@ class Toolbar:
         return "" if agent == MAIN else f"{self._name(agent)}: "
 
     def _right(self, to: Recipient) -> str:
-        """What Enter would do; with nothing typed, the agent that the next line goes to."""
+        """Return what Enter would do; with nothing typed, the agent that the next line goes to."""
         signs, typed = self._signs, to.text
         agent = self._name(to.agent) or MAIN
         if not typed.strip():
