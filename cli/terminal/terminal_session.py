@@ -370,6 +370,7 @@ class TerminalSession:
             self._run_began.set()
 
     def _update(self, event: events.Event) -> None:
+        self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows are
         self._toolbar.update(event)
         if isinstance(event, events.RunStarted | events.Result):
             self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"

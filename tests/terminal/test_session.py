@@ -87,6 +87,7 @@ async def test_the_toolbar_and_the_rows_above_it_show_the_same_time(monkeypatch:
         terminal.accept("Do the task")
         await gate.started.wait()
         await wait_all_tasks_blocked()
+        assert "wait 0 s" in "".join(text for _, text in terminal.toolbar(80, "", "", 0, ""))
         now += 4.9
         terminal.print("An answer.")
         now += 0.2  # then a key is pressed, at which the toolbar is drawn and the rows are not
