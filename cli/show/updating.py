@@ -71,8 +71,8 @@ class UpdatingRenderer(Renderer):
         self._spacing = Spacing() if spacing is None else spacing
         self._now = 0.0
         """When the last event happened."""
-        self._hint: tuple[str, list[str]] = ("", [])
-        """The question that is open, and how it is answered, which is of use until the answer."""
+        self._asked: tuple[events.Question, bool] | None = None
+        """The question that is open, and whether one key answers it."""
         self._calls: dict[str, _RunningCall] = {}
         """The main agent's calls that run."""
         self._lines: dict[str, events.LineQueued] = {}
@@ -121,16 +121,17 @@ class UpdatingRenderer(Renderer):
         waiting += unsettled.waiting_lines(list(self._lines.values()), self.place, most)
         most = MOST_ROWS - len(waiting)
         running = self._running(now, max(most - len(self._contexts.working), most // 2))
+        hint = [] if self._asked is None else super().hint(self._asked[0], by_key=self._asked[1])
         return self._spacing.preview(
             [
                 (ANSWER if self._thought is None else THINKING, unfinished.split("\n") if unfinished else []),
-                (WORK, [*self._hint[1], *self._working(most, running), *waiting]),
+                (WORK, [*hint, *self._working(most, running), *waiting]),
             ]
         )
 
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
         """Show in the tail how to answer a question that is open. Return the question's rows."""
-        self._hint = (event.id, super().hint(event, by_key=by_key))
+        self._asked = event, by_key
         return self._shown(self._unheld())
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
@@ -170,8 +171,8 @@ class UpdatingRenderer(Renderer):
         return [unsettled.ended_retries(done.last, done.count, ended, took, place)]
 
     def _parts(self, event: Event, context: Context) -> list[Part]:
-        if isinstance(event, events.Answer) and event.id == self._hint[0]:
-            self._hint = ("", [])
+        if isinstance(event, events.Answer) and self._asked is not None and event.id == self._asked[0].id:
+            self._asked = None
         place = self.place.below(context.depth, context.agent)
         question = self._unheld(event)
         retries = self._work(self._ended_retries(event, place), place)

@@ -310,6 +310,16 @@ def test_what_a_stop_found_is_shown() -> None:
     assert rows[:5] == text.split("\n")
 
 
+def test_how_to_answer_is_cut_for_the_width_that_the_terminal_has_now() -> None:
+    renderer = UpdatingRenderer(color=False, ascii=False, width=100)
+    renderer.lines(question())
+    renderer.hint(question())
+    assert len(renderer.tail.split("\n")) == 1
+    renderer.resize(60)
+    rows = ["y allow once · a allow every shell until you leave", "n refuse · or say why not (a space first)"]
+    assert renderer.tail.split("\n") == [f"  {row}" for row in rows]
+
+
 COMMAND = "make test && git push origin main"
 WAY_OUT = f"allow it with --allow 'shell({COMMAND})'."
 
