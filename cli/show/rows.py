@@ -82,7 +82,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             did = context.child
             sign, style = _outcome(event.status)
             took = "" if did is None else f"{did.summary(event)}, {duration(event.time - did.since)}"
-            return [place.line(sign, took, style)] if took else []
+            return place.note(sign, took, style) if took else []
         case events.Retry():
             waiting = f"Asking again in {duration(event.delay_s)} (attempt {event.attempt})"
             return place.note("↻", f"{waiting}: {flat(event.reason)}", "yellow")
