@@ -37,7 +37,7 @@ from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Choice, Listener, Screen
 from cli.screen.shown_text import ShownText
-from cli.screen.toolkit import FileHistory, HeldOutput, KeyParser, WholeTextCompleter, screen_size
+from cli.screen.toolkit import HeldOutput, KeyParser, SafeHistory, WholeTextCompleter, screen_size
 from cli.show.text_rows import row_count
 
 _THREADS = Threads("editor")
@@ -101,7 +101,7 @@ class _Terminal:
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
-            history=InMemoryHistory() if history is None else FileHistory(history),
+            history=InMemoryHistory() if history is None else SafeHistory(history),
             search_ignore_case=True,
             completer=WholeTextCompleter(self._menu, self._completions),
             complete_while_typing=Condition(self._has_menu),
