@@ -23,6 +23,7 @@ from chain.text.plain import sanitize
 from cli.event_rows import json_row, pieces_of_row
 from cli.screen import tty
 from cli.show.renderer import Renderer
+from cli.show.session_list import resumption_rows
 from cli.show.text_rows import columns, unpainted
 from cli.writing import write_text
 
@@ -122,7 +123,8 @@ class HeadlessOutput:
             for piece in pieces_of_row(replace(last, exit_code=exit_code), **more):
                 await self._write(self._stdout, piece)
         if session and self._format == "text":
-            await self._write(self._stderr, f"Session {session}; chain -r {session} goes on with it.\n")
+            rows = resumption_rows(session, tty.size(self._stderr)[0])
+            await self._write(self._stderr, "".join(f"{row}\n" for row in rows))
         if self.failure:
             await self._write(self._stderr, f"chain: {self.failure}\n")
 

@@ -167,8 +167,8 @@ def test_a_stop_ends_the_run_and_gives_waiting_lines_back(screen: Screen) -> Non
     send(screen, "later", "Never mind!")
     screen.until(lambda s: re.search(r"^⏹ Stopping after gate \(\d+ s\); Esc kills it$", s.everything, re.M))
     screen.open_gate("a", "this much")
-    screen.until("✓ gate a · this much").until("[1 done, 1 skipped]").until("What would you like")
-    assert "Here's what I found" not in screen.everything, "the rows of the calls stand just above"
+    screen.until("✓ gate a · this much").until("Here's what I found before you cancelled:\n• gate: this much\n")
+    screen.until("[1 done, 1 skipped]").until("What would you like")
     screen.until("⏹ cancelled with partial").until(edits("later\n"))
     screen.type(CTRL_C)
 
@@ -292,6 +292,16 @@ def test_ctrl_c_clears_the_line_or_interrupts_the_run_and_exits_only_after_its_h
 
     left(screen, 130)
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
+
+
+def test_ctrl_c_after_esc_clears_the_text(screen: Screen) -> None:
+    busy(screen, "hang", "hang").type("half")
+    screen.until(edits("half")).type(ESC)
+    screen.until("⏹ interrupted").until(lambda s: "idle" in s.toolbar).type(CTRL_C)
+
+    screen.until(edits(""))
+    assert "again to exit" not in screen.everything
+    quit(idle(screen))
 
 
 def test_sigterm_closes_the_session_and_shows_what_was_not_sent(screen: Screen) -> None:

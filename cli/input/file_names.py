@@ -34,6 +34,11 @@ LEAST_MISTYPED = 3
 """Letters of a name of which one may be mistyped: of fewer it could be any."""
 
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
+_NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
+_BEHIND_NAME = re.compile(r"""(:L?\d+(-L?\d+)?)?[.,;:!?…)\]}>'`*|]*\Z""")
+"""The lines of a file that are meant, and signs that end a sentence."""
+MAX_NAMED = 20
+"""Names of one line that are looked up."""
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
 
 
@@ -66,6 +71,19 @@ class FileNames:
         """The whole texts that a text can be completed to."""
         before, names = self.begun(text)
         return [line for name in names if (line := before + name) != text]
+
+    def missing(self, text: str) -> list[str]:
+        """Return the names after an ``@`` that name nothing, of a text of one row."""
+        words = [] if "\n" in text else [quoted or word for quoted, word in _NAMED.findall(text)[:MAX_NAMED]]
+        found: list[str] = []
+
+        def look() -> None:
+            for word in words:
+                names = (word, _BEHIND_NAME.sub("", word))
+                if not any(os.path.lexists(self._workspace / os.path.expanduser(name)) for name in names):
+                    found.append(names[1])
+
+        return found if words and run_with_timeout(look, KEY_PATIENCE_S) else []
 
     def _names(self, folder: str) -> tuple[str, ...]:
         before, at, names = self._read

@@ -34,7 +34,7 @@ class Draft:
         return self.question if self._begun_at is None else self._begun_at
 
     def lines(self, text: str) -> list[str]:
-        """The lines that came back or were refused, and the rest."""
+        """Return the lines that came back or were refused, and the rest."""
         lines = []
         for line in (*self._came_back, *self._refused):
             if not text.startswith(f"{line}\n"):
@@ -44,7 +44,7 @@ class Draft:
         return [*lines, text]
 
     def offered(self, text: str) -> list[str]:
-        """The lines to send, in order. Whatever else came back or was refused was changed, and is one text now."""
+        """Return the lines to send, in order. A line that was changed is a part of the last text from now on."""
         *above, rest = self.lines(text)
         count = len(self._came_back)
         self._came_back, self._refused = above[:count], above[count:]
@@ -56,7 +56,7 @@ class Draft:
             del (self._came_back or self._refused)[:1]
 
     def changed(self, text: str) -> str | None:
-        """The text was changed. Returns the text to have instead, where a new line has to begin after a refused one."""
+        """Follow a change of the text. Return the text to have instead, where a new line begins after a refused one."""
         behind, self._behind = self._behind, ""
         if behind and text == behind:
             self._behind = behind
@@ -73,12 +73,12 @@ class Draft:
         return None
 
     def cleared(self) -> None:
-        """The text was emptied."""
+        """Forget all lines: the text was emptied."""
         self._came_back, self._refused, self._behind = [], [], ""
         self._begun_at = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """The lines with one that came back: below others that came back before, above all else."""
+        """Add a line that came back: below others that came back before, above all else. Return all lines."""
         lines = self.lines(text)
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]
@@ -92,7 +92,7 @@ class Draft:
         self._begun_at = question
 
     def left(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
-        """The lines to show when the first of these was not accepted."""
+        """Return the lines to show when the first of these was not accepted."""
         if answer == "gone":
             self.begin_at("")
         if answer in ("keep", "replace", "gone") and len(lines) == 1:
@@ -107,7 +107,7 @@ class Draft:
         return left
 
     def passing(self, text: str) -> tuple[str, str] | None:
-        """A typed text that is sent ahead of what stands before it, and that: a stop works behind whatever is there."""
+        """Return a typed text that passes by what stands before it, such as a stop, and that; else ``None``."""
         *above, typed = self.lines(text)
         if above and overtakes(typed):
             return typed, text.removesuffix(typed)

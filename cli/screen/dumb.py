@@ -30,7 +30,7 @@ LAST_ROWS_S = 1.0
 
 @asynccontextmanager
 async def open_plain(typed: bytes) -> AsyncIterator[Screen]:
-    """A terminal without colours and history, whose lines wait for ``listen``; ``typed`` was read before."""
+    """Yield a terminal without colours and history, whose lines wait for ``listen``; ``typed`` was read before."""
     async with trio.open_nursery() as nursery:
         plain = _Plain(nursery, typed)
         nursery.start_soon(plain.write)
@@ -47,7 +47,9 @@ class _Plain:
 
     def __init__(self, tasks: trio.Nursery, typed: bytes) -> None:
         self._tasks = tasks
-        self._lines = Lines(0, begun=typed.replace(b"\r", b"\n"))
+        self._typed = typed
+        self._lines: Lines
+        """Set by ``listen``."""
         self._listener: Listener | None = None
         self._unwritten: list[str] = []
         self._prompt = ""
@@ -117,6 +119,10 @@ class _Plain:
 
     def listen(self, listener: Listener) -> None:
         self._listener = listener
+        typed = (self._typed + b"".join(iter(tty.typed_ahead, b""))).replace(b"\r", b"\n")
+        # A blank line would send lines of a resumed session that nobody has seen yet.
+        begun = b"".join(line for line in typed.splitlines(keepends=True) if line.strip())
+        self._lines = Lines(0, begun=begun)
         self._tasks.start_soon(self._read, listener)
         self._news.set()
 
@@ -131,7 +137,7 @@ class _Plain:
             self._news.set()
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """From the rows shown so far on, the next line answers this question."""
+        """Let the next line answer this question, from the rows shown so far on."""
         self._next_question = question or ""
         self._news.set()
 

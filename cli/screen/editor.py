@@ -37,7 +37,7 @@ from cli.screen.keyboard import Keyboard
 from cli.screen.page import Page
 from cli.screen.protocol import Choice, Listener, Screen
 from cli.screen.shown_text import ShownText
-from cli.screen.toolkit import FileHistory, HeldOutput, KeyParser, WholeTextCompleter, screen_size
+from cli.screen.toolkit import HeldOutput, KeyParser, SafeHistory, WholeTextCompleter, screen_size
 from cli.show.text_rows import row_count
 
 _THREADS = Threads("editor")
@@ -47,9 +47,6 @@ FRAME_S = 0.033
 
 ESCAPE_S = 0.05
 """How long an Esc may still turn out to be the beginning of another key."""
-
-ANSWER_KEY_PAUSE_S = 0.5
-"""How long a key that answers a question may still turn out to begin a text. Most people type a key in 0.25 s."""
 
 EDITOR_CLOSE_S = 1.0
 """How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
@@ -68,7 +65,7 @@ _STYLE = Style(
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str) -> AsyncIterator[Screen]:
-    """A prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
+    """Yield a prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
     terminal = _Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
@@ -104,7 +101,7 @@ class _Terminal:
             bottom_toolbar=self._toolbar,
             style=_STYLE,
             color_depth=None if color else ColorDepth.DEPTH_1_BIT,
-            history=InMemoryHistory() if history is None else FileHistory(history),
+            history=InMemoryHistory() if history is None else SafeHistory(history),
             search_ignore_case=True,
             completer=WholeTextCompleter(self._menu, self._completions),
             complete_while_typing=Condition(self._has_menu),
@@ -118,7 +115,7 @@ class _Terminal:
         self._buffer = self._session.default_buffer
         self._session.layout.current_window.height = self._height
         self._app = app = self._session.app
-        app.ttimeoutlen, app.timeoutlen, app._default_bindings = ESCAPE_S, ANSWER_KEY_PAUSE_S, KeyBindings()
+        app.ttimeoutlen, app._default_bindings = ESCAPE_S, KeyBindings()
         app.terminal_size_polling_interval = None
         self._page.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)

@@ -5,6 +5,7 @@ All of it runs in the editor's thread.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import threading
@@ -53,8 +54,14 @@ _OF_A_SHELL = {
 MAX_UNFOLDED = 10_000
 """Characters of an edited text that is shown as it is."""
 
+ANSWER_KEY_PAUSE_S = 0.3
+"""How long a key that answers a question may still turn out to begin a text: "you should not" must allow nothing."""
+
 _REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
 """What follows a key that answers where its word is typed in full."""
+
+REST_OF_WORD_S = 2.0
+"""How long after the answer the rest of its word may begin."""
 
 
 class Keyboard:
@@ -72,9 +79,9 @@ class Keyboard:
         self.pastes = Pastes()
         self.outside = OutsideEditor(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
-        """What is typed up to Enter and means nothing, since its first letter was an answer."""
-        self._asked = self._answer_keys = ""
-        """The question that was on the screen when a key was pressed, which may take effect later, and its keys."""
+        """The rest of the word whose first letter was an answer: it is ignored."""
+        self._next: asyncio.TimerHandle | None = None
+        """What the text does if no key follows: it answers, or is removed as the rest of an answer's word."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its text, which are made with the keys."""
@@ -82,10 +89,10 @@ class Keyboard:
         # Without this handler prompt_toolkit would end the application where a key of its own accepts the text.
         buffer.accept_handler = lambda _: self._submit()
         buffer.on_text_changed += self._on_change
-        app.key_processor.before_key_press += self._before_key
+        app.key_processor.before_key_press += lambda _: self._cancel_next()
 
     def ask(self, question: Callable[[Listener], T]) -> T | None:
-        """The listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
+        """Return the listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
 
         No key is read meanwhile, so Ctrl-C is a signal: trio's thread may not answer, as on a disk that hangs.
         """
@@ -129,8 +136,16 @@ class Keyboard:
         self._buffer.document = Document(above + lines[-1], len(above) + column)
 
     def _on_change(self, buffer: Buffer) -> None:
+        self._cancel_next()
         if (separated := self._draft.changed(buffer.text)) is not None:
             self._set_text(separated)
+        elif self._rest_of_word and buffer.text.casefold() == self._rest_of_word:
+            self._next = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._set_text, "")
+
+    def _cancel_next(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
 
     def _submit(self) -> bool:
         """Submit the lines in order until one is not accepted. Return true, so that the rest stays in the editor."""
@@ -214,16 +229,14 @@ class Keyboard:
         is_empty = Condition(lambda: not self._buffer.text)
 
         def answers(key: str) -> Filter:
-            return editing & Condition(lambda: key in self._answer_keys)
+            return editing & is_empty & Condition(lambda: key in self._page.answer_keys)
 
         def bind(*sequence: Keys | str, to: Callable[[KeyPressEvent], Any], when: Filter = editing) -> None:
             keys.add(*sequence, filter=when)(to)
 
         bind("enter", to=lambda _: self._enter())
         for key in "yan":
-            bind(key, to=self._press_answer, when=answers(key))
-            # The editor waits whether another key follows: "you should not" must not allow anything.
-            bind(key, Keys.Any, to=self._press_answer, when=answers(key))
+            bind(key, to=lambda event: self._press_answer(event.data), when=answers(key))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
@@ -260,22 +273,28 @@ class Keyboard:
             self._set_text(typed.text[found.end() :])
             if not self._buffer.text:
                 return
+        if not (typed.text or self.is_ready.is_set()):
+            return  # it would send lines of a resumed session that nobody has seen yet
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
             self._newline()
         else:
             self._submit()
 
-    def _press_answer(self, event: KeyPressEvent) -> None:
-        """Answer the question at which a key was pressed, or begin a text if another key has followed it."""
-        key, *others = event.key_sequence
-        self._buffer.insert_text(key.data)
-        self._draft.begin_at(self._asked)
-        if others:
-            event.key_processor.feed(others[0], first=True)
-        elif self._buffer.text == key.data:  # else a line came back meanwhile
-            self._submit()
-            self._rest_of_word = "" if self._buffer.text else _REST_OF_WORD[key.data]
+    def _press_answer(self, key: str) -> None:
+        """Type a key that answers the question on the screen, if no other key follows."""
+        self._buffer.insert_text(key)
+        self._next = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._answer_by, key)
+
+    def _answer_by(self, key: str) -> None:
+        self._submit()
+        if not self._buffer.text:
+            self._rest_of_word = _REST_OF_WORD[key]
+            asyncio.get_running_loop().call_later(REST_OF_WORD_S, self._forget_rest)
+
+    def _forget_rest(self) -> None:
+        if not self._buffer.text:
+            self._rest_of_word = ""
 
     def _newline(self) -> None:
         self._buffer.newline(copy_margin=False)
@@ -286,11 +305,6 @@ class Keyboard:
             self._buffer.cancel_completion()
         else:
             self.ask(lambda listener: listener.escape())
-
-    def _before_key(self, _: object) -> None:
-        if not self._app.key_processor.key_buffer:  # a key that waits for another one keeps its question
-            self._asked = self._draft.question
-            self._answer_keys = "" if self._buffer.text else self._page.answer_keys
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
@@ -403,7 +417,7 @@ class Keyboard:
 
 
 def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
-    """The place one row above or below the place ``at`` of a text; ``None`` if that is in its first or last row.
+    """Return the place one row above or below the place ``at`` of a text; ``None`` beyond its first or last row.
 
     Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
     """

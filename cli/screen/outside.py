@@ -30,7 +30,7 @@ class OutsideEditor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def edit(self, text: str, environ: Mapping[str, str]) -> str:
-        """What the user made of the text. Raises ``UserError`` where there is no editor, or where it failed."""
+        """Return what the user made of the text. Raise ``UserError`` where there is no editor, or where it failed."""
         command = editor_command(environ)
         name = Path(command[0]).name
         with TemporaryDirectory(prefix="chain-") as folder:
@@ -62,7 +62,7 @@ class OutsideEditor:
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
-    """The editor that the environment names, else a usual one that is installed. Raises ``UserError`` without any."""
+    """Return the editor that the environment names, else an installed one. Raise ``UserError`` without any."""
     named = environ.get("VISUAL", "").strip() or environ.get("EDITOR", "").strip()
     try:
         found = shlex.split(named)

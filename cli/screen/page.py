@@ -84,7 +84,7 @@ class Page:
             return self._is_to_be_scheduled()
 
     def ask(self, question: str, keys: str) -> bool:
-        """What is begun after the next drawing answers this question; whether a drawing has to be scheduled."""
+        """Let what is begun after the next drawing answer this question. Return whether to schedule a drawing."""
         with self._lock:
             if self._next_question == question:
                 return False
@@ -92,7 +92,7 @@ class Page:
             return self._is_to_be_scheduled()
 
     def is_answered(self, question: str) -> None:
-        """What is typed from now on does not answer this question, whenever the next rows are drawn."""
+        """Let what is typed from now on not answer this question, whenever the next rows are drawn."""
         with self._lock:
             if self._next_question == question:
                 self._next_question = ""
@@ -116,7 +116,7 @@ class Page:
         return [(f"nobold {part[0]}", part[1]) for part in tail]
 
     def drain(self) -> list[str]:
-        """The rows that are left when the prompt is gone."""
+        """Return the rows that are left when the prompt is gone."""
         with self._lock:
             rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
         return rows
@@ -206,7 +206,7 @@ class Page:
             asyncio.get_running_loop().call_later(MOMENT_S, app.invalidate)
 
     def is_due_again(self) -> bool:
-        """Whether something came since the last drawing; if not, the next row has to schedule one."""
+        """Return whether something came since the last drawing; if not, the next row has to schedule one."""
         with self._lock:
             is_due = bool(self._rows) or self._next_tail != self.tail or self._next_question != self._draft.question
             self._is_scheduled = is_due
@@ -249,5 +249,5 @@ def _filled(row: Mapping[int, Char]) -> int:
 
 
 def _wraps_again(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal wraps its rows anew when its width changes; the few that do not cut them off."""
+    """Return whether the terminal wraps its rows anew when its width changes; a few cut them off."""
     return "TMUX" in environ or not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM") == "linux")

@@ -18,7 +18,7 @@ it was to answer has gone, and a line from now on."""
 
 
 def sign(question: str, target: str = "") -> str:
-    """What stands before what is typed: the question that it answers, or the prompt with the agent that it is for."""
+    """Return what stands before the text: the question that it answers, or the prompt with the agent it is for."""
     if question:
         return f"{question}? "
     return f"{target} > " if target else "> "
@@ -68,10 +68,10 @@ class Listener(Protocol):
         """Return the commands or files among these, which are offered while the user types."""
 
     def target(self, typed: str) -> str:
-        """The agent that the line would go to; empty for the main one."""
+        """Return the agent that the line would go to; empty for the main one."""
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        """The row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``.
+        """Return the row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``.
 
         ``keys`` answer the question ``at`` which it was begun, without Enter.
         """
@@ -94,7 +94,7 @@ class Screen(Protocol):
         """Show whole rows above the prompt, and below them the unfinished ones. Never blocks."""
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """From the rows shown so far on, what is begun in an empty editor answers this question, or one of the keys."""
+        """Let what is begun in an empty editor from now on answer this question, or one of the keys do."""
 
     async def shown(self) -> None:
         """Wait until all rows are on the screen."""

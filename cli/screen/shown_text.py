@@ -33,7 +33,7 @@ class Pastes:
         """Kept for good: undo, and Ctrl-Y after Ctrl-U, may bring any of them back."""
 
     def folded(self, text: str) -> str:
-        """A text to put into the editor: one sign if it is long. Signs that already mean another text are replaced."""
+        """Return a text for the editor: one sign if it is long. Signs that already mean another text are replaced."""
         text = "".join("\ufffd" if char in self._whole else char for char in text) if self.has_any(text) else text
         if row_count(text, screen_size().columns) <= LONGEST_SHOWN or FIRST_SIGN + len(self._whole) > LAST_SIGN:
             return text
@@ -43,23 +43,23 @@ class Pastes:
         return sign
 
     def folded_again(self, text: str) -> str:
-        """A whole text with the signs in it that stand for parts of it."""
+        """Return a whole text with the signs in it that stand for parts of it."""
         for sign, whole in self._whole.items():
             text = text.replace(whole, sign)
         return text
 
     def whole(self, text: str) -> str:
-        """The text with what its signs stand for."""
+        """Return the text with what its signs stand for."""
         if not self.has_any(text):
             return text
         return "".join(self._whole.get(char, char) for char in text)
 
     def has_any(self, text: str) -> bool:
-        """Whether there are such signs in the text."""
+        """Return whether there are such signs in the text."""
         return bool(self._whole) and not text.isascii() and any(char in self._whole for char in text)
 
     def shown(self, char: str) -> str:
-        """How one character is shown."""
+        """Return how one character is shown."""
         if char in self._whole:
             return f"[pasted {amount(self._whole[char])}]"
         return char.translate(_NOT_SHOWN)

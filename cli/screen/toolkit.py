@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
-from prompt_toolkit.history import History
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress, KeyPressEvent
@@ -27,8 +28,8 @@ from cli.screen.sequences import ESC, KEY, LATE
 from cli.show.text_rows import cluster_beside
 from cli.writing import write_all
 
-MAX_HISTORY_BYTES = 256 * 1024
-"""Bytes that are read from the end of the history: some thousand lines, in a few milliseconds."""
+MAX_ENTRIES = 2_000
+"""Entries of the history: prompt_toolkit goes through all of them after each line."""
 
 MAX_ENTRY = 10_000
 """Characters of the longest entry that is stored; nobody searches the history for a pasted file."""
@@ -87,7 +88,7 @@ class HeldOutput(Vt100_Output):
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def get_rows_below_cursor_position(self) -> int:
-        """One, enough for a toolbar. The terminal is not asked: its answer would come late, among the keys."""
+        """Return one, enough for a toolbar. The terminal's own answer would come late, among the keys."""
         return 1
 
 
@@ -194,41 +195,27 @@ class WholeTextCompleter(Completer):
         return [Completion(whole, -len(text), label, about) for whole, label, about in choices]
 
 
-class FileHistory(History):
-    """The history in a file that only its user may read. A file that cannot be used is ignored.
-
-    The format is that of prompt_toolkit's own history. Its reader and writer are not used: the reader reads the whole
-    file at the start, however long it is, and the writer raises when the disk is full.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._path = path
+class SafeHistory(FileHistory):
+    """The history in a file that only its user may read. A file that cannot be used is ignored."""
 
     def load_history_strings(self) -> Iterable[str]:
-        """The latest entries, the newest first."""
+        """Return the latest entries, the newest first."""
         try:
-            with self._path.open("rb") as file:
-                file.seek(max(0, self._path.stat().st_size - MAX_HISTORY_BYTES))
-                # What comes before the first mark may be half an entry.
-                entries = file.read().decode(errors="replace").split("\n# ")[1:]
+            return islice(super().load_history_strings(), MAX_ENTRIES)
         except OSError:
-            return []
-        rows = [[row[1:] for row in entry.split("\n") if row.startswith("+")] for entry in entries]
-        return ["\n".join(found) for found in reversed(rows) if found]
+            return ()
 
     def store_string(self, string: str) -> None:
         """Append an entry, unless it is too long or the file cannot be written."""
-        if len(string) > MAX_ENTRY:
-            return
-        rows = "".join(f"+{row}\n" for row in string.split("\n"))
-        with suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self._path, "ab", buffering=0, opener=partial(os.open, mode=0o600)) as file:
-                file.write(f"\n# {time.strftime('%Y-%m-%d %H:%M:%S')}\n{rows}".encode(errors="replace"))
+        path = Path(os.fsdecode(self.filename))
+        if len(string) <= MAX_ENTRY:
+            with suppress(OSError):
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.touch(mode=0o600)
+                super().store_string(string)
 
 
 def screen_size() -> Size:
-    """The terminal's size."""
+    """Return the terminal's size."""
     columns, rows = tty.size()
     return Size(rows=rows, columns=columns)

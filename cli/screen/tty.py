@@ -53,7 +53,7 @@ def enter_raw_mode() -> bytes:
             _before, _reset = settings, _RESET
             atexit.register(restore)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
-    return _typed_ahead()
+    return typed_ahead()
 
 
 def note_settings() -> None:
@@ -152,7 +152,7 @@ def quiet() -> Iterator[Callable[[], bytes]]:
         settings = termios.tcgetattr(0)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON))
     try:
-        yield _typed_ahead
+        yield typed_ahead
     finally:
         with suppress(termios.error):
             if settings is not None:
@@ -163,8 +163,8 @@ def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
     return [settings[0] & ~input, *settings[1:3], settings[3] & ~local, *settings[4:]]
 
 
-def _typed_ahead() -> bytes:
-    """What was typed and not read; nothing is held back where line editing is off."""
+def typed_ahead() -> bytes:
+    """Return what was typed and not read: at most one line where line editing is on; empty if there is nothing."""
     with suppress(OSError):
         if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
             return os.read(0, waiting).replace(b"\n", b"\r")
@@ -184,14 +184,14 @@ def restore() -> None:
 
 
 def keep_title() -> str:
-    """The sequence by which a terminal keeps the title of its window, which ``restore`` brings back."""
+    """Return the sequence by which a terminal keeps the title of its window, which ``restore`` brings back."""
     global _reset
     _reset += b"\x1b[23;2t"
     return "\x1b[22;2t"
 
 
 def _is_in_background(fd: int) -> bool:
-    """Whether the shell has the terminal, and has set it as it wants it."""
+    """Return whether the shell has the terminal, and has set it as it wants it."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
@@ -199,7 +199,7 @@ def _is_in_background(fd: int) -> bool:
 
 
 def is_shared(fd: int) -> bool:
-    """Whether the shell has the terminal, or has had it since ``hidden_typing``, which does not hold any more."""
+    """Return whether the shell has the terminal, or has had it since ``hidden_typing``, which is void then."""
     if _is_in_background(fd):
         return True
     try:
@@ -285,7 +285,7 @@ def write_briefly(data: bytes) -> None:
 
 
 def size(fd: int = 1) -> tuple[int, int]:
-    """Columns and rows of the terminal; 80 and 24 if they are unknown."""
+    """Return columns and rows of the terminal; 80 and 24 if they are unknown."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:
@@ -294,17 +294,17 @@ def size(fd: int = 1) -> tuple[int, int]:
 
 
 def is_one_terminal(one: int, other: int) -> bool:
-    """Whether two descriptors are the same terminal, so that what is written to either is seen in one place."""
+    """Return whether two descriptors are one terminal, so that what is written to either is in one place."""
     return os.isatty(one) and os.isatty(other) and os.path.samestat(os.fstat(one), os.fstat(other))
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal can only show rows."""
+    """Return whether the terminal can only show rows."""
     return environ.get("TERM", "").lower() in ("", "dumb", "unknown")
 
 
 def is_utf8(environ: Mapping[str, str]) -> bool:
-    """Whether the terminal shows UTF-8, according to its locale; without one it is assumed to."""
+    """Return whether the terminal shows UTF-8, according to its locale; without one it is assumed to."""
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "UTF-8")
     if not environ.get("LC_ALL") and locale in _COERCED:
         locale = environ.get("LANG") or locale

@@ -43,10 +43,10 @@ AS_TEXT = "With a space before it, it is sent as it is."
 
 
 def bare_command(text: str) -> str:
-    """The command that a word alone on a line means; empty for any other text."""
+    """Return the command that a word alone on a line means; empty for any other text."""
     return BARE.get(text.rstrip().casefold(), "")
 
 
 def interrupts_nothing(text: str) -> bool:
-    """Whether a line that is to interrupt would start a run where none is active."""
+    """Return whether a line that is to interrupt would start a run where none is active."""
     return text.startswith("!") and parse_line(text).kind not in ("stop", "todo")

@@ -33,7 +33,7 @@ _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 
 def status_rows(chain: Chain, width: int) -> list[str]:
-    """``/status``: what is going on, and what was used."""
+    """Return the rows of ``/status``: what is going on, and what was used."""
     used = chain.state.usage
     tokens = (
         f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
@@ -46,7 +46,7 @@ def status_rows(chain: Chain, width: int) -> list[str]:
 
 
 def context_rows(chain: Chain, width: int) -> list[str]:
-    """``/context``: what fills the window."""
+    """Return the rows of ``/context``: what fills the window."""
     view = chain.window
     rows = [(name, f"{tokens:,}") for name, tokens in view.parts if tokens]
     of = ", of an unknown window"
@@ -57,7 +57,7 @@ def context_rows(chain: Chain, width: int) -> list[str]:
 
 
 def queue_rows(chain: Chain, width: int) -> list[str]:
-    """``/queue``: the lines that wait."""
+    """Return the rows of ``/queue``: the lines that wait."""
     rows = []
     for accepted in chain.lines.waiting:
         line = accepted.line
@@ -69,7 +69,7 @@ def queue_rows(chain: Chain, width: int) -> list[str]:
 
 
 def plan_rows(chain: Chain) -> list[str]:
-    """``/todo``: the plan, and the changes of it that wait."""
+    """Return the rows of ``/todo``: the plan, and the changes of it that wait."""
     rows = [chain.plan.render()]
     for accepted in chain.lines.waiting:
         match accepted.line.command:
@@ -88,7 +88,7 @@ def plan_rows(chain: Chain) -> list[str]:
 
 
 def tool_rows(chain: Chain, width: int) -> list[str]:
-    """``/tools``: what the model may use, and which calls are asked about."""
+    """Return the rows of ``/tools``: what the model may use, and which calls are asked about."""
     rows = []
     for tool in chain.tools:
         permission = "read-only" if tool.read_only else ""
@@ -99,7 +99,7 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
 
 
 def server_rows(chain: Chain, name: str, width: int) -> list[str]:
-    """``/mcp``: the servers of tools, or all about the one of this name."""
+    """Return the rows of ``/mcp``: the servers of tools, or all about the one of this name."""
     views = [view for view in chain.servers if name in ("", view.name)]
     rows = [(view.name, view.state, counted(len(view.tools), "tool"), flat(view.error)) for view in views]
     found = table(rows, width)
@@ -112,13 +112,13 @@ def server_rows(chain: Chain, name: str, width: int) -> list[str]:
 
 
 def model_rows(chain: Chain, settings: Settings, asked: str, width: int) -> list[str]:
-    """``/model``: the models, with a sign before the one that is ``asked``."""
+    """Return the rows of ``/model``: the models, with a sign before the one that is ``asked``."""
     rows = [("*" if can_ask and name == asked else " ", name, about) for name, can_ask, about in models(settings)]
     return [f"Model: {chain.init.model}", *table(rows, width, indent="")]
 
 
 def models(settings: Settings) -> list[tuple[str, bool, str]]:
-    """The models: whether each can be asked, and what people know it by or why it cannot."""
+    """Return for each model its name, whether it can be asked, and what people know it by or why it cannot."""
     found = []
     for name in settings.model_names:
         try:
@@ -131,7 +131,7 @@ def models(settings: Settings) -> list[tuple[str, bool, str]]:
 
 
 def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
-    """``/debug``: where this session's files are."""
+    """Return the rows of ``/debug``: where this session's files are."""
     rows = (
         ("session", chain.session_id),
         ("journal", str(chain.journal_path or "none")),
@@ -144,7 +144,7 @@ def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
 
 
 def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
-    """``/agents``: a row for each agent at work, and one for each that can be asked again.
+    """Return the rows of ``/agents``: a row for each agent at work, and one for each that can be asked again.
 
     Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
     """

@@ -2,7 +2,7 @@
 
 A part of the text is parsed once, when it is complete. It may end late, with several blocks in it, but does not end
 where the parser would let a block go on. Exceptions are rare: text in a list that is indented, but not enough for its
-item, and lists and code blocks inside HTML that ends at a blank line.
+item, and HTML with blank lines, headings, lists or code in it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,6 @@ INDENTED = re.compile(r" {4}| {0,3}\t")
 """How each line of an indented code block begins."""
 _HEADING = re.compile(r"#{1,6}[ \t\n]")
 _FENCE = re.compile(r"( {0,3})(?:(`{3,}+)(?!.*`)|(~{3,}))")
-_HTML = re.compile(r"( {0,3})<(!--|\?|(?:pre|script|style|textarea)[ \t>\n])", re.IGNORECASE)
-"""HTML that ends at a mark and not at a blank line."""
-_HTML_ENDS = {"!--": r".*-->", "?": r".*\?>"}
-_END_OF_TAG = r".*</(?:pre|script|style|textarea)>"
 
 
 def is_blank(line: str) -> bool:
@@ -40,8 +36,6 @@ class Blocks:
     """
 
     def __init__(self) -> None:
-        self.is_fenced = False
-        """Whether the unfinished block is a fenced code block."""
         self._lines: list[str] = []
         """The whole lines of the unfinished part; the first is not blank."""
         self._size = 0
@@ -49,13 +43,27 @@ class Blocks:
         self._partial = ""
         """The unfinished line."""
         self._end: re.Pattern[str] | None = None
-        """What ends the unfinished part, where only that does."""
+        """What ends the unfinished part, if it is a fenced code block."""
         self._holds_blank_lines = False
 
     @property
-    def rest(self) -> str:
-        """The unfinished part."""
-        return "".join([*self._lines, self._partial])
+    def is_fenced(self) -> bool:
+        """Whether the unfinished block is a fenced code block."""
+        return self._end is not None
+
+    def last(self, count: int) -> str:
+        """Return the end of the unfinished part: between ``count`` and twice as many characters, or all.
+
+        The place where it begins is the same until ``count`` characters are added.
+        """
+        start = max((self._size + len(self._partial)) // count - 1, 0) * count
+        begin, parts = self._size, [self._partial]
+        for line in reversed(self._lines):
+            if begin <= start:
+                break
+            begin -= len(line)
+            parts.append(line)
+        return "".join(reversed(parts))[start - begin :]
 
     @property
     def is_open(self) -> bool:
@@ -77,17 +85,11 @@ class Blocks:
         parts = [self._cut()] if self._is_left_by(line) or self._is_followed_by(line) else []
         if not self._lines and (fence := _FENCE.match(line)) is not None:
             mark = fence[2] or fence[3]
-            self.is_fenced, self._end = True, re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*\n")
-        elif not self._lines and (html := _HTML.match(line)) is not None:
-            self._end = re.compile(_HTML_ENDS.get(html[2], _END_OF_TAG), re.IGNORECASE)
+            self._end = re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*\n")
         self._holds_blank_lines = self._holds_blank_lines or _HOLDS_BLANK_LINES.match(line) is not None
         self._lines.append(line)
         self._size += len(line)
         return [*parts, self._cut()] if self._is_ended_by(line) else parts
-
-    @property
-    def _may_be_html(self) -> bool:
-        return self._lines[0].lstrip().startswith("<")
 
     def _is_left_by(self, line: str) -> bool:
         """Return whether the line ends a list or indented code: it follows a blank line, and is not indented."""
@@ -99,17 +101,17 @@ class Blocks:
             return False
         if INDENTED.match(self._lines[0]) is not None and not is_blank(line) and INDENTED.match(line) is None:
             return True
-        opening = _FENCE.match(line) or _HTML.match(line)
+        opening = _FENCE.match(line)
         if opening is not None and (not opening[1] or not self._holds_blank_lines):
             return True
         is_next = _ITEM.match(self._lines[0]) is not None and _ITEM.match(line) is not None
-        return is_next or (_FIRST_ITEM.match(line) is not None and not self._may_be_html)
+        return is_next or _FIRST_ITEM.match(line) is not None
 
     def _is_ended_by(self, line: str) -> bool:
         """Return whether no further line can belong to the unfinished block."""
         if self._end is not None:
-            return self._end.match(line) is not None and not (self.is_fenced and len(self._lines) == 1)
-        is_heading = _HEADING.match(line) is not None and not self._may_be_html
+            return self._end.match(line) is not None and len(self._lines) > 1
+        is_heading = _HEADING.match(line) is not None
         is_too_long = self._size > MAX_UNFINISHED and INDENTED.match(self._lines[0]) is None
         return is_heading or is_too_long or (is_blank(line) and not self._holds_blank_lines)
 
@@ -117,5 +119,5 @@ class Blocks:
         part = "".join(self._lines)
         self._lines.clear()
         self._size, self._end = 0, None
-        self.is_fenced = self._holds_blank_lines = False
+        self._holds_blank_lines = False
         return part

@@ -29,7 +29,7 @@ _OPENINGS = frozenset("{[")
 
 
 def subject(name: str, input: Mapping[str, Any]) -> str:
-    """What a call is about, as people say it: its path, command, pattern, or else its first text."""
+    """Return what a call is about, as people say it: its path, command, pattern, or else its first text."""
     texts = {key: value for key, value in input.items() if isinstance(value, str) and value.strip()}
     if not texts and name == LISTING:
         return "."
@@ -42,7 +42,7 @@ def subject(name: str, input: Mapping[str, Any]) -> str:
 
 
 def head(name: str, about: str) -> str:
-    """A call's name and what it is about. A command has words of its own, so it stands apart."""
+    """Return a call's name and what it is about. A command has words of its own, so it stands apart."""
     return f"{flat(name)}{'  ' if name == COMMAND_TOOL and about else ' ' if about else ''}{about}"
 
 
@@ -57,17 +57,17 @@ def facts(event: events.ToolResult) -> list[str]:
 
 
 def has_failed(event: events.ToolResult) -> bool:
-    """Whether a call failed, as people see it: a command that ends with an error gives the model a result."""
+    """Return whether a call failed, as people see it: a command that ends with an error gives a result."""
     return event.is_error or event.exit_code not in (None, 0)
 
 
 def is_refusal(event: events.ToolResult) -> bool:
-    """Whether a call failed with a text that says why, and has no summary of what it did."""
+    """Return whether a call failed with a text that says why, and has no summary of what it did."""
     return event.is_error and not event.summary
 
 
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
-    """The row of a call that has ended, two at most of an error; ``more`` is what else there is to say of it."""
+    """Return the row of a call that has ended, at most two of an error; ``more`` is what else there is to say."""
     dot = f" {place.sign('·')} "
     did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in facts(event)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
@@ -76,7 +76,7 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
         # word that does not fit into the first row.
         before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
         room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
-        return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}")
+        return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", 2)
     failed = has_failed(event)
     sign, style = ("✗", "red") if failed else ("✓", "green")
     before = f"{place.sign(sign)} {place.who}"

@@ -79,7 +79,7 @@ class Child:
         self.step, self._written, self._cleaner = step, "", Cleaner()
 
     def doing(self, width: int, mark: str) -> str:
-        """What it does now, in at most ``width`` columns: the end of the row that it writes, else a name."""
+        """Return what the agent does now, in at most ``width`` columns: the end of what it writes, else a name."""
         if self.question:
             return cut(f"{flat(self.question)} waits", width, mark)
         if self._tools:
@@ -89,7 +89,7 @@ class Child:
         return cut_start(flat(written), width, mark) or cut(self.step, width, mark)
 
     def summary(self, ended: events.AgentEnded) -> str:
-        """What it did, when it has ended."""
+        """Return what the agent did, when it has ended."""
         parts = [] if ended.status == "done" else [phrases.outcome(ended.status)]
         parts += [counted(self.iteration, "iteration"), counted(self.tool_calls, "tool call")]
         return ", ".join([*parts, counted(self.tokens, "token")])
@@ -100,13 +100,13 @@ Working: TypeAlias = dict[str, Child]
 
 
 def depth_of(working: Working, name: str) -> int:
-    """How far below the main agent one stands; one that is not at work is taken for its child."""
+    """Return how far below the main agent one stands; one that is not at work counts as its child."""
     child = working.get(name)
     return int(name != MAIN) if child is None else child.depth
 
 
 def with_parents(working: Working, name: str) -> Iterator[Child]:
-    """One at work, the one that started it, and so on; without the main agent."""
+    """Yield an agent at work, the one that started it, and so on; without the main agent."""
     child, depth = working.get(name), sys.maxsize
     # Only upwards: strange events could make a circle.
     while child is not None and child.depth < depth:
@@ -116,7 +116,7 @@ def with_parents(working: Working, name: str) -> Iterator[Child]:
 
 
 def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) -> list[str]:
-    """A row for each of those at work, at most ``most`` of ``width`` columns; the others are counted."""
+    """Return a row for each agent at work, at most ``most`` of ``width`` columns; the others are counted."""
     parents = {name: next((one.name for one in list(with_parents(working, name))[1:]), "") for name in working}
     ordered = [working[name] for _, name in in_order(parents)]
     shown = ordered if len(ordered) <= most else ordered[: most - 1]
@@ -127,7 +127,7 @@ def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) 
 
 
 def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Names, each after its parent, with its depth. One whose parent is not among them stands at the edge."""
+    """Return names, each after its parent, with its depth. One whose parent is not among them has depth 0."""
     below: dict[str, list[str]] = {}
     for name, parent in parents.items():
         below.setdefault(parent if parent in parents else "", []).append(name)
@@ -141,12 +141,12 @@ def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def indent(depth: int, width: int) -> str:
-    """What stands before the rows of an agent so far below the main one; at most a quarter of a row."""
+    """Return what stands before the rows of an agent at a depth, at most a quarter of a row."""
     return " " * min(STEP * depth, width // 4)
 
 
 def short_name(name: str, width: int, mark: str) -> str:
-    """An agent's name on a row of ``width`` columns; one that is cut keeps its number, which tells it from others."""
+    """Return an agent's name for a row of ``width`` columns. A name that is cut keeps its number."""
     name, room = flat(name) or "agent", min(max(width // 3, SHORTEST_NAME), LONGEST_CHILD_NAME)
     kind, dash, number = name.rpartition("-")
     if columns(name) > room and kind and number.isdecimal() and len(number) < room // 2:

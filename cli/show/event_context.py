@@ -40,7 +40,7 @@ class Contexts:
         self._began: float | None = None
 
     def of(self, event: Event) -> Context:
-        """The context of the next event."""
+        """Return the context of the next event."""
         working, depth = self.working, depth_of(self.working, event.agent)
         if event.agent in working:
             working[event.agent].update(event)

@@ -64,7 +64,7 @@ def highlighted(lines: Sequence[str], language: str) -> list[Line]:
 
 
 def _count(lines: Sequence[str], limit: int) -> int:
-    """How many of the lines have so many characters together that are read; at least one, if there is one."""
+    """Return how many of the lines have so many characters together; at least one, if there is one."""
     total = 0
     for n, line in enumerate(lines):
         total += len(line) * (len(line) <= MAX_COLOURED) + 1

@@ -50,9 +50,8 @@ class MarkdownFlow(_ReplyFlow):
     @property
     def tail(self) -> str:
         """The last rows of the unfinished block as plain text, joined with newlines."""
-        text, enough = self._blocks.rest.rstrip(), MAX_TAIL * self.width
         # The place where it begins stays for a while, or else its rows would be cut at other words each time.
-        rows = in_rows(text[max(len(text) // enough - 1, 0) * enough :], self.width)
+        rows = in_rows(self._blocks.last(MAX_TAIL * self.width).rstrip(), self.width)
         if rows and self._page.is_apart:
             rows = ["", *rows]
         return "\n".join(rows[-MAX_TAIL:])

@@ -48,7 +48,7 @@ OVERVIEW_TOPICS = ("lines", "keys")
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Commands, lines and keys; on 80 columns 22 rows (23 with servers), so that 24 have room for the prompt."""
+    """Return commands, lines and keys; on 80 columns 22 rows (23 with servers), so that 24 have room for more."""
     keys = _EDITOR if has_keys else _ANYWHERE
     groups = {
         "Commands:": commands,
@@ -59,7 +59,7 @@ def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool)
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
-    """All about ``lines`` or ``keys``."""
+    """Return all about ``lines`` or ``keys``."""
     keys = _EDITOR if has_keys else _ANYWHERE
     entries = LINES if name == "lines" else keys
     return table([(term, about) for term, _, about in entries], width)

@@ -37,51 +37,51 @@ class RowPlace:
         return self.width - len(self.indent)
 
     def below(self, depth: int, agent: str) -> RowPlace:
-        """The place of an agent ``depth`` levels further down; ``agent`` is empty where the texts name it already."""
+        """Return the place of an agent ``depth`` levels down; ``agent`` is empty where the texts name it."""
         who = f"{self.name(agent)}: " if agent else ""
         return replace(self, indent=indent(depth, self.width), who=who)
 
     def name(self, agent: str) -> str:
-        """An agent's name, cut."""
+        """Return an agent's name, cut."""
         return short_name(agent, self.width, self.sign("…"))
 
     def sign(self, sign: str) -> str:
-        """A sign as this terminal shows it."""
+        """Return a sign as this terminal shows it."""
         return signs.written(sign, ascii=self.ascii)
 
     def paint(self, style: str, text: str) -> str:
-        """A text in a style, if there are colours."""
+        """Return a text in a style, if there are colours."""
         return f"\x1b[{signs.SGR[style]}m{text}\x1b[0m" if self.color and text else text
 
     def cut(self, row: str, width: int | None = None) -> str:
-        """At most ``width`` columns of a row, or what fits, with a mark at the end if it was cut."""
+        """Return at most ``width`` columns of a row, or what fits, with a mark at the end if it was cut."""
         return cut(row, self.room if width is None else width, self.sign("…"))
 
     def one_row(self, row: str) -> str:
-        """A text on one row that fits, with its own spaces."""
+        """Return a text on one row that fits, with its own spaces."""
         return self.cut(sanitize(row).replace("\n", " ").expandtabs(4))
 
     def signed(self, sign: str, text: str, style: str) -> str:
-        """A sign and a text that is flat already, on one row that fits."""
+        """Return a sign and a text that is flat already, on one row that fits."""
         return self.paint(style, self.cut(f"{self.sign(sign)} {self.who}{text}"))
 
     def line(self, sign: str, text: str, style: str) -> str:
-        """A sign and a text on one row that fits."""
+        """Return a sign and a text on one row that fits."""
         return self.signed(sign, flat(text), style)
 
     def note(self, sign: str, text: str, style: str) -> list[str]:
-        """A sign and a text that is shown in full, however long it is."""
+        """Return a sign and a text that is shown in full, however long it is."""
         text = f"{self.sign(sign)} {self.who}{text}"
         return [self.paint(style, row) for row in (in_rows(text, self.room) if self._cuts else [text])]
 
-    def refusal(self, text: str) -> list[str]:
-        """Why a call failed, on two rows at most, the second of which is cut."""
-        first, *others = in_rows(text, self.room)
-        rows = [first, " ".join(others)] if others else [first]
+    def refusal(self, text: str, most: int) -> list[str]:
+        """Return at most so many rows that say why a call failed. The last one is cut."""
+        rows = in_rows(text, self.room)
+        rows[most - 1 :] = filter(None, [" ".join(rows[most - 1 :])])
         return [self.paint("red", self.cut(row)) for row in rows]
 
     def spans(self, spans: Sequence[Span]) -> list[str]:
-        """A styled text that is shown in full; the rows after the first stand further in."""
+        """Return a styled text that is shown in full; the rows after the first stand further in."""
         rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
         if self._cuts:
             rows = wrap_all(rows, self.room - len(ROW_INDENT))
@@ -94,10 +94,10 @@ class RowPlace:
 
 
 def hanging(rows: Sequence[str]) -> list[str]:
-    """The rows of one text, those after the first further in."""
+    """Return the rows of one text, those after the first further in."""
     return [f"{ROW_INDENT}{row}" if n and row else row for n, row in enumerate(rows)]
 
 
 def rows_of(text: str) -> list[str]:
-    """The rows of a text, without the blank ones around it."""
+    """Return the rows of a text, without the blank ones around it."""
     return as_typed(text).split("\n") if text.strip() else []

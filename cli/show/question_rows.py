@@ -58,7 +58,7 @@ saying; where neither does, they are all there is to say."""
 def preview_rows(
     question: events.Question, width: int, mark: str, more: str = "↪", *, whole: bool = False
 ) -> list[Row]:
-    """The rows of a question's preview, each at most ``width`` columns; cut in the middle unless it is to be ``whole``.
+    """Return the rows of a question's preview, of at most ``width`` columns; cut in the middle unless ``whole``.
 
     ``mark`` begins the row that says how much is missing, and ``more`` one that goes on with the row above.
     """
@@ -86,7 +86,7 @@ def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:
 
 
 def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
-    """At most so many rows of the beginning and of the end; the lines of a preview may be long."""
+    """Return at most so many rows of the beginning and of the end; the lines of a preview may be long."""
     left = len(rows) - head - tail
     if left <= 1:
         return rows
@@ -95,7 +95,7 @@ def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
 
 
 def title(question: events.Question) -> str:
-    """What is asked, on one row or more. What a call is about is said here or by the preview, not twice."""
+    """Return what is asked. What a call is about is said here or by the preview, not twice."""
     text, about = question.text, question.subject
     if about and shows_preview(question):
         # Only what is a row of its own there, and the first: of a long preview the middle is not shown.
@@ -106,24 +106,24 @@ def title(question: events.Question) -> str:
 
 
 def shows_preview(question: events.Question) -> bool:
-    """Whether the preview says more than the text; else the text is all there is to show."""
+    """Return whether the preview says more than the text; else the text is all there is to show."""
     return question.preview not in question.text
 
 
 def fence(question: events.Question) -> str:
-    """What holds for the command that is asked about, in plain words; empty for other calls and where nothing does."""
+    """Return in plain words what holds for the command that is asked about; empty where nothing does."""
     held = [words for name, words in _FENCES.items() if name in question.protections]
     held = held or [words for name, words in _LESSER_FENCES.items() if name in question.protections]
     return f"sandboxed: {', '.join(held)}" if held else ""
 
 
 def options(question: events.Question) -> list[str]:
-    """The numbered options of a choice."""
+    """Return the numbered options of a choice."""
     return [f"  {n}. {visible(option)}" for n, option in enumerate(question.options, 1)]
 
 
 def hint(question: events.Question, *, by_key: bool = True) -> str:
-    """How to answer; ``by_key``: one key does, without Enter, so that a reason must not begin with one."""
+    """Return the ways to answer; ``by_key``: one key answers, so a reason must not begin with one."""
     if question.kind == "choice":
         return CHOICE_HINT
     always = [] if question.only_by_name else [f"a allow {_what_always_allows(question)}"]
@@ -132,14 +132,14 @@ def hint(question: events.Question, *, by_key: bool = True) -> str:
 
 
 def answer_keys(question: events.Question | None) -> str:
-    """The keys that answer a question by themselves; none for a choice, whose numbers may have two digits."""
+    """Return the keys that answer a question by themselves; none for a choice, whose numbers have two digits."""
     if question is None or question.kind == "choice":
         return ""
     return "yn" if question.only_by_name else "yan"
 
 
 def unclear(question: events.Question, text: str) -> str:
-    """How to answer where a text is probably no answer; empty where it is one.
+    """Return how to answer where a text is probably no answer; empty where it is one.
 
     To an approval that is a digit, a letter or two, a command, or a text that says yes; to a choice a number that it
     does not have.
@@ -165,7 +165,7 @@ def _what_always_allows(question: events.Question) -> str:
 
 
 def answer_parts(answer: events.Answer) -> tuple[str, str]:
-    """The sign of an answer, and what became of the question."""
+    """Return the sign of an answer, and what became of the question."""
     sign = {"allowed": "✓", "answered": "✓", "refused": "✗"}.get(answer.decision, "↩")
     if answer.decision == "answered":  # the text goes without saying that it is one
         return sign, f"{answer.id}{f': {answer.text}' if answer.text else ''}"
@@ -173,5 +173,5 @@ def answer_parts(answer: events.Answer) -> tuple[str, str]:
 
 
 def visible(text: str) -> str:
-    """The text with every character that ``sanitize`` would remove, or that nobody can see, as an escape."""
+    """Return the text with escapes for every character that ``sanitize`` would remove or nobody can see."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)

@@ -22,7 +22,7 @@ from cli.show.replies import HeldReplies, StreamedReplies
 from cli.show.rows import at_limit, rows
 from cli.show.spacing import BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part
 from cli.show.table import table
-from cli.show.text_rows import NARROWEST, Flow, flat, hard_rows, in_rows
+from cli.show.text_rows import NARROWEST, Flow, columns, flat, hard_rows, in_rows
 from cli.show.tour import Comment
 from cli.show.user_lines import folded
 
@@ -121,11 +121,6 @@ class Renderer:
         return self.tail
 
     @property
-    def is_timed(self) -> bool:
-        """Whether ``tail_at`` changes as time passes."""
-        return self._thinks_since is not None
-
-    @property
     def drawn_tail(self) -> str:
         """The same where it can be erased again."""
         return self.tail.lstrip("\n") if self.shows_answers and self.place.color else ""
@@ -152,8 +147,11 @@ class Renderer:
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
         """Return how to answer a question that is open; ``by_key``: one key does."""
         place = self.place.below(depth_of(self._contexts.working, event.agent), "")
-        found = in_rows(question_rows.hint(event, by_key=by_key).replace("·", place.sign("·")), place.room - 2)
-        return [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in found]
+        rows: list[str] = []
+        for way in question_rows.hint(event, by_key=by_key).split(" · "):
+            beside = f"{rows[-1]} {place.sign('·')} {way}" if rows else way
+            rows[-1:] = [beside] if columns(beside) <= place.room - 2 else [*rows[-1:], *in_rows(way, place.room - 2)]
+        return [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in rows]
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
         """Return the rows of an answer to what was typed, which is repeated above it; ``rows`` come below it."""

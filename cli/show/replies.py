@@ -18,12 +18,10 @@ _ENDS_WAITING = (events.Result, events.IterationStarted, events.RunStarted, even
 class StreamedReplies:
     """Shows replies as they come, as Markdown where there are colours; ``tail`` is the unfinished rows.
 
-    No other row stands inside a paragraph, a list item, a table or a code block: it waits for the block's end. With
-    ``counts``, of what a stop has found only the number is shown: the rows of the calls stand above it.
+    No other row stands inside a paragraph, a list item, a table or a code block: it waits for the block's end.
     """
 
-    def __init__(self, *, counts: bool = False) -> None:
-        self._counts = counts
+    def __init__(self) -> None:
         self._flow: MarkdownFlow | PlainFlow | None = None
         self._aside: list[Part] = []
         """What waits for the end of the block that is being written."""
@@ -68,8 +66,7 @@ class StreamedReplies:
         if not isinstance(event, events.Result) or event.status == "error":
             return parts
         # Replies were shown as they came; only what a stop adds to one is left to show.
-        left = (self._counts and event.short) or beyond_replies(event)
-        return [*parts, (ANSWER, in_rows(left, place.room))]
+        return [*parts, (ANSWER, in_rows(beyond_replies(event), place.room))]
 
     def aside(self, parts: list[Part]) -> list[Part]:
         """Return the parts, unless they have to wait for the end of a block."""

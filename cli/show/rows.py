@@ -21,11 +21,14 @@ from cli.show.place import ROW_INDENT, RowPlace, hanging, rows_of
 from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
+MOST_OF_REFUSAL = 4
+"""Rows of why a call failed, where nobody could be asked."""
+
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
 
 def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
-    """The rows of an event, without the indentation of their place; none for text that streams."""
+    """Return the rows of an event, without the indentation of their place; none for text that streams."""
     match event:
         case events.Init():
             named = f" {place.sign('·')} ".join((f"chain {event.version}", event.model, event.session))
@@ -79,7 +82,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             did = context.child
             sign, style = _outcome(event.status)
             took = "" if did is None else f"{did.summary(event)}, {duration(event.time - did.since)}"
-            return [place.line(sign, took, style)] if took else []
+            return place.note(sign, took, style) if took else []
         case events.Retry():
             waiting = f"Asking again in {duration(event.delay_s)} (attempt {event.attempt})"
             return place.note("↻", f"{waiting}: {flat(event.reason)}", "yellow")
@@ -100,7 +103,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
 
 
 def painted_preview(question: events.Question, place: RowPlace, *, whole: bool = False) -> list[str]:
-    """The rows of what a call would do; cut in the middle where it is long, unless it is to be ``whole``."""
+    """Return the rows of what a call would do; cut in the middle where it is long, unless ``whole``."""
     found = question_rows.preview_rows(question, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     found = [(style, row.replace(MINUS, place.sign(MINUS)) if style == "plain" else row) for style, row in found]
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
@@ -108,7 +111,7 @@ def painted_preview(question: events.Question, place: RowPlace, *, whole: bool =
 
 
 def _input(input: Mapping[str, Any], place: RowPlace) -> str:
-    """The arguments of a call, each cut, since one may be a whole file."""
+    """Return the arguments of a call, each cut, since one may be a whole file."""
     limit = place.room // 2
     shown = []
     for name, value in input.items():
@@ -131,7 +134,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     if not event.is_error:
         return [place.line("✓", text, "green")]
     # The reason of a refusal ends with what would allow the call.
-    return place.refusal(f"{place.sign('✗')} {place.who}{flat(text)}")
+    return place.refusal(f"{place.sign('✗')} {place.who}{flat(text)}", MOST_OF_REFUSAL)
 
 
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
@@ -143,7 +146,7 @@ def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
 
 
 def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
-    """A row for each of these tasks."""
+    """Return a row for each of these tasks."""
     found = []
     for task in tasks:
         why = f" ({task.reason})" if task.reason else ""
@@ -152,7 +155,7 @@ def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
 
 
 def at_limit(event: events.Result, place: RowPlace, context: Context) -> list[str]:
-    """The row of a run that has used its iterations, where Enter on an empty line starts one that goes on."""
+    """Return the row of a run that has used its iterations; Enter on an empty line then goes on."""
     steps = f"{counted(event.iterations, 'step')} done; Enter goes on"
     return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")
 

@@ -26,9 +26,16 @@ NUMBER_COLUMNS = 4
 
 
 def chosen(typed: str, sessions: Sequence[kept.Summary]) -> str:
-    """The id that a number of one of these rows means, else what was typed."""
+    """Return the id that a number of one of these rows means, else what was typed."""
     is_number = typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(sessions)
     return sessions[int(typed) - 1].id if is_number else typed
+
+
+def resumption_rows(id: str, width: int) -> list[str]:
+    """Return how a session is gone on with, with the command whole on one row."""
+    first, second = f"Session {id};", f"chain -r {id} goes on with it."
+    row = f"{first} {second}"
+    return [row] if columns(row) <= width else [first, second]
 
 
 def session_rows(
@@ -41,7 +48,7 @@ def session_rows(
     home: str = "",
     is_numbered: bool = False,
 ) -> list[str]:
-    """Rows of at most ``width`` columns, none for no session; ``here`` is the workspace that goes without saying."""
+    """Return rows of at most ``width`` columns, none for no session; ``here`` is the workspace not to be named."""
     if not sessions:
         return []
     sign = partial(written, ascii=ascii)
@@ -108,14 +115,14 @@ def _query(session: kept.Summary, room: int, sign: Sign, here: str, home: str) -
 
 
 def moment(at: float, now: float) -> str:
-    """A local time, as short as it is clear: of today the time, of this year the day with it."""
+    """Return a local time, as short as it is clear: of today the time, of this year the day with it."""
     if when(at, "%Y-%m-%d") == when(now, "%Y-%m-%d"):
         return when(at, "today %H:%M")
     return when(at, "%d %b %H:%M" if when(at, "%Y") == when(now, "%Y") else "%Y-%m-%d") or "?"
 
 
 def short_count(number: int) -> str:
-    """A large number, shortly: ``950``, ``12k``, ``3.4M``."""
+    """Return a large number in few characters: ``950``, ``12k``, ``3.4M``."""
     if number < 10_000:
         return f"{number:,}"
     return f"{number // 1000:,}k" if number < 1_000_000 else f"{number / 1_000_000:,.1f}M"

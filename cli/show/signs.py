@@ -51,10 +51,10 @@ SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cya
 
 
 def written(sign: str, *, ascii: bool) -> str:
-    """A sign of ours as this terminal shows it."""
+    """Return a sign of ours as this terminal shows it."""
     return _ASCII[sign] if ascii else sign
 
 
 def in_ascii(text: str) -> str:
-    """A text with ASCII signs for ours; what the user wrote stays."""
+    """Return a text with ASCII signs for ours; what the user wrote stays."""
     return _SIGNS.sub(lambda found: _ASCII[found[0]], text)

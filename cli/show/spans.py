@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from chain.text.plain import sanitize
-from cli.show.text_rows import TAB, columns, fitting
+from cli.show.text_rows import TAB, word_places
 
 Span: TypeAlias = tuple[str, str]
 """The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
 Line: TypeAlias = Sequence[Span]
 """Spans that stand on one row if it is wide enough."""
-
-_NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
-"""Signs that do not begin a row, though a row may end after any wide character."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ def painted_row(line: Line) -> str:
 
 
 def safe_row(text: str) -> str:
-    """A text of somebody else, on one row: what the parser decoded may hold what a terminal obeys."""
+    """Return a text of somebody else on one row: what the parser decoded may hold what a terminal obeys."""
     return sanitize(text).replace("\n", " ").replace("\t", " " * TAB)
 
 
@@ -63,7 +60,7 @@ def wrap(line: Line, width: int) -> list[Line]:
     text = plain(line)
     if len(text) <= width and text.isascii() and not text.endswith(" "):
         return [line]
-    return _slices(line, _word_ends(text, width))
+    return _slices(line, word_places(text, width))
 
 
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
@@ -74,37 +71,6 @@ def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
 def styled(sgr: str, line: Line) -> Line:
     """Return the line with another style under its own."""
     return [(";".join(filter(None, (sgr, own))), text) for own, text in line]
-
-
-def _word_ends(text: str, width: int) -> list[tuple[int, int]]:
-    places, begin = [], 0
-    while True:
-        full = begin + fitting(text[begin:], width)
-        end = full if full >= len(text) else _break(text, begin, full)
-        row = text[begin:end].rstrip(" ")
-        places.append((begin, begin + len(row)))
-        while end < len(text) and text[end] == " ":
-            end += 1
-        if end >= len(text):
-            return places
-        begin = end
-
-
-def _break(text: str, begin: int, full: int) -> int:
-    """Return the last place up to ``full`` where the text may be cut, or ``full``."""
-    if text[full] == " ":
-        return full
-    for at in range(full, begin, -1):
-        if text[at - 1] == " " or (not text[at - 1 : at + 1].isascii() and _is_between_wide(text, at)):
-            return at
-    return full
-
-
-def _is_between_wide(text: str, at: int) -> bool:
-    before, after = text[at - 1], text[at]
-    if before == "\u200d" or after in _NOT_FIRST or columns(after) == 0:
-        return False
-    return columns(before) == 2 or columns(after) == 2
 
 
 def _slices(line: Line, places: list[tuple[int, int]]) -> list[Line]:

@@ -17,7 +17,7 @@ BELOW = 6
 
 
 def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
-    """Rows with aligned cells. The last cell goes on below itself where it is too long; words are not cut."""
+    """Return rows with aligned cells. The last cell goes on below itself where it is long; words are not cut."""
     every = [[flat(cell) for cell in row] for row in rows]
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     found = []
@@ -32,7 +32,7 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
 
 
 def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text: int) -> list[str]:
-    """Entries beside and below each other, as many as fit; ``term`` and ``text`` are the columns of their parts."""
+    """Return entries beside and below each other; ``term`` and ``text`` are the columns of their parts."""
     cell = term + CELL_GAP + text
     beside = max(min((width + CELL_GAP) // (cell + CELL_GAP), MOST_BESIDE), 1)
     if beside == 1:
@@ -43,7 +43,7 @@ def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text
 
 
 def _folded(text: str, first: int, others: int) -> list[str]:
-    """A text in parts that fit, cut at spaces; the first may be empty."""
+    """Return a text in parts that fit, cut at spaces; the first may be empty."""
     parts, room = [""], first
     for word in text.split(" "):
         longer = f"{parts[-1]} {word}" if parts[-1] else word

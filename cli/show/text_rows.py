@@ -20,27 +20,30 @@ NARROWEST = 20
 LONGEST_SHOWN = 20
 """Rows of the longest pasted text that is shown as it is."""
 
+_NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
+"""Signs that do not begin a row, though a row may end after any wide character."""
+
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def unpainted(row: str) -> str:
-    """A row of ours without its colours."""
+    """Return a row of ours without its colours."""
     return _SGR.sub("", row)
 
 
 def flat(text: str) -> str:
-    """The text on one row."""
+    """Return the text on one row."""
     return " ".join(sanitize(text).split())
 
 
 def cut_to_row(text: str, most: int) -> str:
-    """The text on one row, cut after so many characters. Only its beginning is processed, since it may be long."""
+    """Return the text on one row, cut after so many characters. Only its beginning is processed."""
     row = flat(text[: 2 * most])
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 
 
 def columns(text: str) -> int:
-    """The columns of a terminal that a text without control characters fills."""
+    """Return the columns of a terminal that a text without control characters fills."""
     return len(text) if text.isascii() else sum(_columns_of(char) for char in text)
 
 
@@ -68,7 +71,7 @@ def cluster_beside(text: str, at: int, by: int) -> int:
 
 
 def fitting(text: str, width: int) -> int:
-    """How many characters of the text fit into ``width`` columns, at least one."""
+    """Return how many characters of the text fit into ``width`` columns, at least one."""
     if text.isascii():
         return max(min(len(text), width), 1)
     filled = 0
@@ -79,8 +82,39 @@ def fitting(text: str, width: int) -> int:
     return len(text)
 
 
+def word_places(text: str, width: int) -> list[tuple[int, int]]:
+    """Return where the rows of a text begin and end that is cut between words, or wide characters, where possible."""
+    places, begin = [], 0
+    while True:
+        full = begin + fitting(text[begin : begin + 2 * width], width)
+        end = full if full >= len(text) else _break(text, begin, full)
+        places.append((begin, begin + len(text[begin:end].rstrip(" "))))
+        while text[end : end + 1] == " ":
+            end += 1
+        if end >= len(text):
+            return places
+        begin = end
+
+
+def _break(text: str, begin: int, full: int) -> int:
+    """Return the last place up to ``full`` where the text may be cut, or ``full``."""
+    if text[full] == " ":
+        return full
+    for at in range(full, begin, -1):
+        if text[at - 1] == " " or (not text[at - 1 : at + 1].isascii() and _is_between_wide(text, at)):
+            return at
+    return full
+
+
+def _is_between_wide(text: str, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    if before == "\u200d" or after in _NOT_FIRST or columns(after) == 0:
+        return False
+    return columns(before) == 2 or columns(after) == 2
+
+
 def row_starts(text: str, width: int) -> list[int]:
-    """Where the rows of a text begin that is cut where the terminal would cut it; one row for an empty text."""
+    """Return where the rows of a text begin, cut where the terminal would cut it; one for an empty text."""
     starts = [0]
     while True:
         # At most so much of it can fit: of a long text not all is looked at for each row.
@@ -102,18 +136,18 @@ def amount(text: str) -> str:
 
 
 def hard_rows(text: str, width: int) -> list[str]:
-    """The rows of a text that is cut where the terminal would cut it: nothing is added or lost."""
+    """Return the rows of a text, cut where the terminal would cut it: nothing is added or lost."""
     return [text[start:end] for start, end in pairwise([*row_starts(text, width), len(text)])]
 
 
 def in_rows(text: str, width: int) -> list[str]:
-    """A whole text in rows, cut at spaces where there are any."""
+    """Return a whole text in rows, cut at spaces where there are any."""
     flow = Flow(width)
     return [*flow.add(text), *flow.end()]
 
 
 def cut(text: str, width: int, mark: str) -> str:
-    """At most ``width`` columns of a text, with the mark at the end if it was cut."""
+    """Return at most ``width`` columns of a text, with the mark at the end if it was cut."""
     if columns(text) <= width:
         return text
     mark = mark[: max(width, 0)]
@@ -122,7 +156,7 @@ def cut(text: str, width: int, mark: str) -> str:
 
 
 def cut_start(text: str, width: int, mark: str) -> str:
-    """The last ``width`` columns of a text, with the mark before them if it was cut."""
+    """Return the last ``width`` columns of a text, with the mark before them if it was cut."""
     if columns(text) <= width:
         return text
     return mark + text[::-1][: fitting(text[::-1], width - len(mark))][::-1].lstrip()
@@ -135,7 +169,7 @@ class Cleaner:
         self._raw = ""
 
     def add(self, text: str) -> str:
-        """The clean text that this piece adds."""
+        """Return the clean text that this piece adds."""
         text = self._raw + text
         begun = UNFINISHED.search(text)
         cut = begun.start() if begun is not None else len(text)
@@ -143,7 +177,7 @@ class Cleaner:
         return sanitize(text[:cut])
 
     def end(self) -> str:
-        """The clean text of what was kept back."""
+        """Return the clean text of what was kept back."""
         text, self._raw = self._raw, ""
         return sanitize(text)
 
@@ -179,7 +213,7 @@ class Flow:
         return [row for part in self._cut(line) for row in self._finished_row(part)]
 
     def _finished_row(self, row: str) -> list[str]:
-        """A whole row, after the blank ones before it, which are now known to be inside the text."""
+        """Return a whole row, after the blank ones before it, which are now known to be inside the text."""
         row = row.rstrip()
         if not row:
             self._blanks += self._has_begun
@@ -188,12 +222,7 @@ class Flow:
         return [""] * blanks + [row]
 
     def _cut(self, line: str) -> list[str]:
-        """The line in parts that fit; the last may be empty."""
+        """Return the line in parts that fit; the last may be empty."""
         line = line.expandtabs(TAB)
-        parts = []
-        while (end := fitting(line, self.width)) < len(line):
-            if line[end] != " ":
-                end = line.rfind(" ", 1, end) + 1 or end
-            parts.append(line[:end])
-            line = line[end:].removeprefix(" ")
-        return [*parts, line]
+        starts = [begin for begin, _ in word_places(line, self.width)]
+        return [line[begin:end] for begin, end in pairwise([*starts, len(line)])]

@@ -6,13 +6,13 @@ one by one, the least important first; the right end stays, since the user is ab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from chain import events
-from chain.events import Event
+from chain.events import Event, TaskState
 from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
@@ -35,8 +35,15 @@ _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context"
 
 
 def answers_question(text: str) -> bool:
-    """Whether a text that was begun at a question answers it; a line with a meaning of its own keeps that."""
+    """Return whether a text begun at a question answers it; a line with a meaning of its own keeps that."""
     return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
+
+
+def plan_progress(tasks: Iterable[TaskState]) -> str:
+    """Return how many tasks of a plan are closed, of how many, and how many of them have failed."""
+    states = [*tasks]
+    failed = states.count("FAILED")
+    return f"{len(states) - states.count('PENDING')}/{len(states)}{f', {failed} failed' if failed else ''}"
 
 
 class _Signs(NamedTuple):
@@ -77,8 +84,8 @@ class Toolbar:
     It has no lock: a caller that draws in one thread and updates in another needs one.
     """
 
-    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: tuple[int, int] = (0, 0)) -> None:
-        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has so many closed tasks of so many."""
+    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: Sequence[TaskState] = ()) -> None:
+        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has the states of its tasks."""
         self._ascii = ascii
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
         self._signs = _ASCII if ascii else _UNICODE
@@ -89,7 +96,7 @@ class Toolbar:
         self._context = ""
         """How full the main agent's conversation is."""
         self._is_nearly_full = False
-        self._plan = plan
+        self._plan: Sequence[TaskState] = plan
         self.is_running = False
         """Whether a run has begun whose result has not come yet."""
         self._is_stopping = False
@@ -110,8 +117,7 @@ class Toolbar:
                 if event.agent == MAIN:
                     self._fill(event.context_tokens, event.context_window)
             case events.PlanChanged():
-                closed = sum(task.state != "PENDING" for task in event.tasks)
-                self._plan = closed, len(event.tasks)
+                self._plan = [task.state for task in event.tasks]
             case events.Question():
                 self.asked = event
             case events.Answer() if self.asked is not None and event.id == self.asked.id:
@@ -169,11 +175,11 @@ class Toolbar:
             self._context, self._is_nearly_full = f"ctx {tokens:,}", False
 
     def target(self, agent: str) -> str:
-        """An agent as the prompt shows it; empty for the main one, and for none."""
+        """Return an agent as the prompt shows it; empty for the main one, and for none."""
         return "" if agent in ("", MAIN) else self._name(agent)
 
     def stopping(self, now: float, of: str = MAIN) -> str:
-        """What a requested stop of an agent waits for; that of the main agent is the whole run's."""
+        """Return what a requested stop of an agent waits for; that of the main agent is the whole run's."""
         tool = self._tool()
         if of != MAIN or tool is None:
             return f"{self._signs.stop}Stopping{'' if of == MAIN else f' {self._name(of)}'}"
@@ -194,7 +200,7 @@ class Toolbar:
         holds_rows: bool = False,
         keys: str = "",
     ) -> list[ToolbarPart]:
-        """The row, at most ``width`` columns of it.
+        """Return the row, at most ``width`` columns of it.
 
         ``to`` is who what is in the editor goes to, ``waiting`` how many lines wait for whichever agent, ``at`` the
         question at which the text was begun. ``others`` are lines in the editor that Enter sends before it.
@@ -223,7 +229,7 @@ class Toolbar:
         return [("", cut(right, width, self._signs.cut))]
 
     def _joined(self, texts: Iterable[str]) -> list[ToolbarPart]:
-        """The parts of a left side, with dots between them."""
+        """Return the parts of a left side, with dots between them."""
         parts: list[ToolbarPart] = []
         for text in filter(None, texts):
             dot = self._signs.dot if parts else ""
@@ -232,17 +238,16 @@ class Toolbar:
         return parts
 
     def _queue(self, waiting: int, own: int) -> str:
-        """How many lines wait for the agent that the next one goes to, of how many that may; and for others."""
+        """Return how many lines wait for the agent that the next one goes to, of how many; and for others."""
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
     def _lefts(self, now: float, queue: str, holds_rows: bool) -> Iterator[tuple[str, ...]]:
-        """The possible left sides, the longest first."""
+        """Yield the left side in every length, the longest first."""
         tokens = counted(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
-        closed, tasks = self._plan
-        plan = f"plan {closed}/{tasks}" if tasks else ""
+        plan = f"plan {plan_progress(self._plan)}" if self._plan else ""
         if not self.is_running:
             yield from (("idle", queue, plan, self._context, tokens)[:count] for count in range(5, -1, -1))
             return
@@ -253,7 +258,7 @@ class Toolbar:
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _step_in_hand(self, now: float) -> tuple[str, str]:
-        """The step in hand with its seconds, and without them."""
+        """Return the step in hand with its seconds, and without them."""
         step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
@@ -268,7 +273,7 @@ class Toolbar:
         return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
-        """The agent, the name and the start of the running tool that started last, with the number of its tools beside.
+        """Return the agent, the name and the start of the latest running tool, with the number of those beside it.
 
         A call that a child works for is shown only if no other tool runs: what the child does says more.
         """
@@ -285,7 +290,7 @@ class Toolbar:
         return "" if agent == MAIN else f"{self._name(agent)}: "
 
     def _right(self, to: Recipient) -> str:
-        """What Enter would do; with nothing typed, the agent that the next line goes to."""
+        """Return what Enter would do; with nothing typed, the agent that the next line goes to."""
         signs, typed = self._signs, to.text
         agent = self._name(to.agent) or MAIN
         if not typed.strip():

@@ -65,7 +65,7 @@ class Tour:
         """Whether a tool was started in this iteration."""
 
     def comments(self, event: Event) -> Sequence[Comment]:
-        """What to say after this event; mostly nothing."""
+        """Return what to say after this event; mostly nothing."""
         if event.agent != MAIN:
             return ()
         match event:
@@ -92,7 +92,7 @@ class Tour:
         return ()
 
     def _effects(self, event: events.UserInterruption) -> Sequence[str]:
-        """What the delivery of lines did: the strongest of them for all, else each kind for itself."""
+        """Return what the delivery of lines did: the strongest effect for all, else each kind for itself."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
         kinds = dict.fromkeys(line.kind if line.kind in ("todo", "question") else "other" for line in lines)
         is_urgent = any(line.urgency != "next" for line in lines)

@@ -19,16 +19,16 @@ TRUST_INDENT, DEEPER = "  ", "      "
 
 DANGER = "With these it could send your keys, and all that the chain reads, to somebody else, or run commands unasked."
 CHOICES = "y trusts the file for as long as it says the same; n or Enter goes on without it."
-TRUST_QUESTION = "Trust it? [y/N] "
+TRUST_QUESTION = "Trust it? [y/N]"
 
 LOCAL = "It is a program that can do all that you can, from its start on and whenever a tool of it is called."
 REMOTE = "It gets what the chain hands to its tools, and the headers above, if there are any."
 SERVER_CHOICES = "y starts it here, n never, for as long as its entry says the same; Enter goes on without it for now."
-STARTING = "Start it? [y/N] "
+STARTING = "Start it? [y/N]"
 
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
-    """What the file sets, what that could do, and the answers; each row at most ``width`` columns."""
+    """Return what the file sets, what that could do, and the answers; each row at most ``width`` columns."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
     rows = [row for each in asked for row in _rows_of(each, width)]
@@ -36,7 +36,7 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
 
 
 def server_question(server: ToolServer, width: int) -> list[str]:
-    """What a server is started by, or where it is, word for word; what that could do, and the answers."""
+    """Return what a server is started by or where it is, word for word; what that could do, and the answers."""
     width = max(width, NARROWEST)
     is_remote = "url" in server.entry.entries()
     head = f"{_on_one_row(server.entry.file)} came with this folder and names the server {server.name}:"
@@ -47,13 +47,13 @@ def server_question(server: ToolServer, width: int) -> list[str]:
 
 
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
-    """What holds after the answer no."""
+    """Return what holds after the answer no."""
     holds = "the built-in defaults hold" if instead is None else f"{_on_one_row(str(instead))} holds"
     return in_rows(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
 
 
 def _rows_of(each: Sensitive, width: int) -> list[str]:
-    """A value beside its key if both fit, else below it: a row's end inside it makes it hard to judge."""
+    """Return a value beside its key if both fit, else below it: a row's end inside it makes it hard to judge."""
     key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
     rows = _beside_or_below(key, value, width)
     for label, text in (("in", each.place), ("leads to", each.leads_to)):
@@ -73,6 +73,6 @@ def _on_one_row(text: str) -> str:
 
 
 def _hanging(text: str, width: int, indent: str) -> list[str]:
-    """A text in rows, cut where it fits and not at spaces, none of which may be lost."""
+    """Return a text in rows, cut where it fits and not at spaces, none of which may be lost."""
     first, *rest = hard_rows(text, width - len(DEEPER))
     return [indent + first, *(DEEPER + row for row in rest)]

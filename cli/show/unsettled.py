@@ -14,6 +14,7 @@ from cli.show import call_rows, user_lines
 from cli.show.place import RowPlace
 from cli.show.rows import task_rows
 from cli.show.text_rows import columns, flat
+from cli.show.toolbar import plan_progress
 
 MOST_LINES = 4
 """Rows of the lines that wait; the others are counted."""
@@ -96,19 +97,11 @@ def ended_retries(last: events.Retry, count: int, ended: str, took: float, place
     return place.line("↻", f"{_cause(last)}{often}, {ended} after {duration(took, whole=True)}", "dim")
 
 
-def stopped_agent(event: events.AgentEnded, place: RowPlace) -> str:
-    """Return the row of an agent that was stopped."""
-    word = "interrupted" if event.status == "interrupted" else "stopped"
-    sign, name = place.sign("⏹"), place.name(event.name)
-    text = f"{sign} {name}" if sign.startswith(word) else f"{sign} {name} {word}"
-    return place.paint("yellow", place.cut(text))
-
-
 def changed_task(event: events.PlanChanged, task: events.TaskView, place: RowPlace) -> str:
     """Return the row of a plan of which one task has changed: the others stand further up."""
-    closed = sum(task.state != "PENDING" for task in event.tasks)
+    progress = plan_progress(each.state for each in event.tasks)
     by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
-    return place.one_row(f"Plan {closed}/{len(event.tasks)}{by}: {task_rows([task], place)[0].strip()}")
+    return place.one_row(f"Plan {progress}{by}: {task_rows([task], place)[0].strip()}")
 
 
 def _cause(event: events.Retry) -> str:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from chain import events
 from chain.events import Event
 from chain.text import phrases
-from chain.text.phrases import duration
 from chain.text.wording import MAIN
 from cli.show import call_rows, unsettled, user_lines
 from cli.show.child_agents import MOST_ROWS
 from cli.show.event_context import Context
 from cli.show.place import RowPlace
 from cli.show.renderer import Renderer, progress_rows
-from cli.show.replies import StreamedReplies
 from cli.show.rows import rows
 from cli.show.spacing import ANSWER, COMMAND, THINKING, WORK, Part, Spacing
 from cli.show.text_rows import flat
@@ -66,15 +64,15 @@ class UpdatingRenderer(Renderer):
 
     _holds_progress = True
 
-    def __init__(self, *, color: bool, ascii: bool, width: int = 80) -> None:
+    def __init__(self, *, color: bool, ascii: bool, width: int = 80, spacing: Spacing | None = None) -> None:
+        """``spacing`` is that of the terminal, if rows of another session stand above."""
         super().__init__(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         self.shows_thinking = False
-        self._replies = StreamedReplies(counts=True)
-        self._spacing = Spacing()
+        self._spacing = Spacing() if spacing is None else spacing
         self._now = 0.0
         """When the last event happened."""
-        self._hint: tuple[str, list[str]] = ("", [])
-        """The question that is open, and how it is answered, which is of use until the answer."""
+        self._asked: tuple[events.Question, bool] | None = None
+        """The question that is open, and whether one key answers it."""
         self._calls: dict[str, _RunningCall] = {}
         """The main agent's calls that run."""
         self._lines: dict[str, events.LineQueued] = {}
@@ -123,25 +121,17 @@ class UpdatingRenderer(Renderer):
         waiting += unsettled.waiting_lines(list(self._lines.values()), self.place, most)
         most = MOST_ROWS - len(waiting)
         running = self._running(now, max(most - len(self._contexts.working), most // 2))
-        thinking = []
-        if self._thinks_since is not None:
-            thinking = self._dim([f"thinking {duration(now - self._thinks_since, whole=True)}"])
+        hint = [] if self._asked is None else super().hint(self._asked[0], by_key=self._asked[1])
         return self._spacing.preview(
             [
                 (ANSWER if self._thought is None else THINKING, unfinished.split("\n") if unfinished else []),
-                (THINKING, thinking),
-                (WORK, [*self._hint[1], *self._working(most, running), *waiting]),
+                (WORK, [*hint, *self._working(most, running), *waiting]),
             ]
         )
 
-    @property
-    def is_timed(self) -> bool:
-        """Whether ``tail_at`` changes as time passes."""
-        return super().is_timed or bool(self._calls or self._retries)
-
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
         """Show in the tail how to answer a question that is open. Return the question's rows."""
-        self._hint = (event.id, super().hint(event, by_key=by_key))
+        self._asked = event, by_key
         return self._shown(self._unheld())
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
@@ -181,8 +171,8 @@ class UpdatingRenderer(Renderer):
         return [unsettled.ended_retries(done.last, done.count, ended, took, place)]
 
     def _parts(self, event: Event, context: Context) -> list[Part]:
-        if isinstance(event, events.Answer) and event.id == self._hint[0]:
-            self._hint = ("", [])
+        if isinstance(event, events.Answer) and self._asked is not None and event.id == self._asked[0].id:
+            self._asked = None
         place = self.place.below(context.depth, context.agent)
         question = self._unheld(event)
         retries = self._work(self._ended_retries(event, place), place)
@@ -209,11 +199,8 @@ class UpdatingRenderer(Renderer):
                     call.agent = event.name
             case events.AgentEnded():
                 self._retries.pop(event.name, None)
-                was_stopped = phrases.was_stopped(event.status)
                 if (call := self._calls.get(event.parent_id)) is not None:
-                    call.agent, call.was_stopped = "", call.was_stopped or was_stopped
-                if was_stopped:
-                    return [unsettled.stopped_agent(event, place)]
+                    call.agent, call.was_stopped = "", call.was_stopped or phrases.was_stopped(event.status)
             case events.LineQueued():
                 self._lines[event.id] = event
                 return []

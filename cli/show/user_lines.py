@@ -33,7 +33,7 @@ NO_BREAK = "\xa0"
 
 
 def query(text: str) -> str:
-    """A query as it is shown: whole, but for what was piped in, which is counted."""
+    """Return a query as it is shown: whole, but for what was piped in, which is counted."""
     asked, begin, piped = text.partition(STDIN_BEGIN)
     if not begin or not piped.endswith(STDIN_END):
         return as_typed(text)
@@ -42,7 +42,7 @@ def query(text: str) -> str:
 
 
 def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
-    """The row of a line that waits."""
+    """Return the row of a line that waits."""
     target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
     spans: list[Span] = [("bold", f"{sign('📤')} Interrupting{target}:"), ("", f" {as_typed(event.text)} ")]
     if guidance := _guidance(event, sign):
@@ -55,13 +55,13 @@ def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
 
 
 def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
-    """The row of a line that waits for another agent than before, when it was shown whole."""
+    """Return the row of a line that waits for another agent than before, when it was shown whole."""
     waits = f"{sign('⏳')}{NO_BREAK}Now waits for {flat(event.target_agent)}"
     return [("bold", f"{sign('📤')}"), ("", f" {_beginning(event.text, sign)} "), ("dim", waits)]
 
 
 def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
-    """The row of what one safe point delivered; ``last_tool`` ran before it in this iteration, if any did."""
+    """Return the row of what one safe point delivered; ``last_tool`` ran before it in this iteration, if any."""
     where = phrases.delivered_in_row(event.point, flat(last_tool))
     spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
@@ -70,7 +70,7 @@ def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) 
 
 
 def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
-    """The beginning, the text and the end of the row of a line that waits, where rows can be updated."""
+    """Return the beginning, the text and the end of the row of a line that waits, where rows are updated."""
     target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
     state = {"now": f"{sign('⚡')} now", "urgent": f"{sign('⚡')} ASAP, may skip tools"}.get(event.urgency, "")
     if not state:
@@ -81,7 +81,7 @@ def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
 
 
 def landed_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
-    """The row of lines that one safe point delivered, where it is the only one: their text is shown whole."""
+    """Return the row of lines that one safe point delivered, where it is the only one: their text is whole."""
     text = "\n".join(row for row in as_typed(event.message).split("\n") if row.strip())
     spans: list[Span] = [("dim", f"{_banner(event, sign)}: {text} ")]
     spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]
@@ -117,7 +117,7 @@ def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
 
 
 def as_typed(text: str) -> str:
-    """A text with its line ends and the spaces before it, and without blank rows around it."""
+    """Return a text with its line ends and the spaces before it, and without blank rows around it."""
     return sanitize(text).strip("\n").rstrip()
 
 
@@ -131,7 +131,7 @@ def folded(text: str, width: int) -> str:
 
 
 def one_row(text: str) -> str:
-    """A text on one row; the space that makes it verbatim stays."""
+    """Return a text on one row; the space that makes it verbatim stays."""
     return (" " if text.startswith(" ") else "") + flat(text)
 
 

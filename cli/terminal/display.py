@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cli.screen.protocol import Screen
 from cli.show.renderer import Renderer
+from cli.show.spacing import Spacing
 from cli.show.tour import Tour
 from cli.show.updating import UpdatingRenderer
 from cli.terminal.alerts import Alerts
@@ -22,12 +23,13 @@ class Display:
     alerts: Alerts | None
     shows_thinking: bool | None = None
     """Whether thoughts are shown whole, once the user has said so."""
+    spacing: Spacing = field(default_factory=Spacing)
 
     def renderer(self) -> Renderer:
         """What makes the rows of a session."""
         color, ascii, width = self.looks.color, self.looks.ascii, self.screen.width
         if self.screen.has_keys and self.looks.updates:
-            renderer: Renderer = UpdatingRenderer(color=color, ascii=ascii, width=width)
+            renderer: Renderer = UpdatingRenderer(color=color, ascii=ascii, width=width, spacing=self.spacing)
         else:
             renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         if self.shows_thinking is not None:

@@ -16,9 +16,10 @@ from cli.ending import even_at_once
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
+from cli.show.text_rows import NARROWEST, in_rows
 from cli.writing import try_to_write
 
-WHICH_SESSION = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
+WHICH_SESSION = "Which one goes on? Its number, or the beginning or end of an id; Enter for none:"
 
 
 def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
@@ -36,7 +37,7 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
         try:
             return store.whole_id(chosen(answer, found))
         except SessionError as error:
-            _show([str(error)], ascii=ascii)
+            _show(in_rows(str(error), max(tty.size()[0], NARROWEST)), ascii=ascii)
     return None
 
 
@@ -86,7 +87,7 @@ def _ask(asking: str) -> str | None:
     """Show ``asking`` and return the line that is typed, empty after Esc; ``None`` at the end of input."""
     line = b""
     with even_at_once(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
-        try_to_write(1, asking)
+        try_to_write(1, "\n".join(in_rows(asking, max(tty.size()[0] - 1, NARROWEST))) + " ")
         while not line.endswith(b"\n"):
             wait_for_input()
             if not (piece := os.read(0, 4096)):

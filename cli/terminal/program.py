@@ -31,6 +31,7 @@ from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Choice, Screen
+from cli.show.session_list import resumption_rows
 from cli.show.text_rows import in_rows
 from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
@@ -46,7 +47,7 @@ OFFLINE = "offline"
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
 DOUBLE_PRESS_S = 2.0
-"""A Ctrl-C within this many seconds of the hint that it exits does so; and of an interrupt it shows that hint."""
+"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint."""
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
@@ -123,7 +124,7 @@ class _Program:
         self._has_finished = False
         self._was_signalled = False
         self._interrupted_at = self._hinted_at = -math.inf
-        """When a key interrupted a run, and when the hint was shown that Ctrl-C exits."""
+        """When a Ctrl-C interrupted a run, and when the hint was shown that Ctrl-C exits."""
         self._never_sent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
@@ -172,8 +173,7 @@ class _Program:
             await self._ready.wait()
 
     def escape(self) -> None:
-        if self._session.chain.interrupt():
-            self._interrupted_at = trio.current_time()
+        self._session.chain.interrupt()
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else say that the next one exits; exit if that was said."""
@@ -324,8 +324,8 @@ class _Program:
         self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 
     @property
-    def _farewell(self) -> tuple[str, ...]:
+    def _farewell(self) -> list[str]:
         """How the sessions can be gone on with, if they are kept, the last one last."""
         if (tour := self._invocation.tour) is not None:
-            return tuple(in_rows(tour.farewell, self._screen.width))
-        return tuple(f"Session {id}; chain -r {id} goes on with it." for id in self._used)
+            return in_rows(tour.farewell, self._screen.width)
+        return [row for id in self._used for row in resumption_rows(id, self._screen.width)]

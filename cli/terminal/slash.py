@@ -126,7 +126,7 @@ class Commands:
         self._has_keys = has_keys
         self._origin = origin
         self._width = WIDTH
-        self._files = FileNames(chain.workspace)
+        self.files = FileNames(chain.workspace)
         self._listed: list[kept.Summary] = []
         """The sessions that ``/resume`` has shown last, which a number chooses from."""
 
@@ -207,15 +207,16 @@ class Commands:
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
-        """The commands, or the files, that ``text`` can be completed to; any thread may call it."""
+        """Return the commands, or the files, that ``text`` can be completed to; any thread may call it.
+
+        A command gets a space behind it: prompt_toolkit drops a row that changes nothing.
+        """
         if not is_command(text):
-            before, names = self._files.begun(text)
-            found = [Choice(before + name, name) for name in names]
-        else:
-            offered = [(name, self._commands[name]) for name in self._offered() if name.startswith(text.casefold())]
-            found = [Choice(name, f"{name} {each.argument}".rstrip(), each.about) for name, each in offered]
-            found += [Choice(n, n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
-        return [choice for choice in found if choice.text != text]
+            before, names = self.files.begun(text)
+            return [Choice(before + name, name) for name in names if before + name != text]
+        offered = [(name, self._commands[name]) for name in self._offered() if name.startswith(text.casefold())]
+        found = [Choice(f"{name} ", f"{name} {each.argument}".rstrip(), each.about) for name, each in offered]
+        return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _offered(self) -> list[str]:
         """The commands that are of use here: that for servers is, where there are some."""
@@ -241,7 +242,7 @@ class Commands:
 
     def completions(self, text: str) -> list[str]:
         """The whole lines that ``text``, the text before the cursor, can be completed to."""
-        if not is_command(text) and (files := self._files.completions(text)):
+        if not is_command(text) and (files := self.files.completions(text)):
             return files
         if not text.strip() or "\n" in text:
             return []

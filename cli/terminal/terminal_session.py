@@ -27,6 +27,7 @@ from cli.show import question_rows
 from cli.show.aliases import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.rows import painted_preview
+from cli.show.text_rows import flat
 from cli.show.toolbar import Toolbar, ToolbarPart, answers_question
 from cli.show.transcripts import Transcripts
 from cli.terminal.display import Display
@@ -70,12 +71,12 @@ class TerminalSession:
         self._display = display
         self._screen = display.screen
         self._renderer = display.renderer()
-        self._transcripts = Transcripts()
+        self._transcripts = Transcripts(color=display.looks.color, ascii=display.looks.ascii)
         self._toolbar = Toolbar(
             ascii=display.looks.ascii,
             inbox_size=chain.inbox_size,
             has_esc=display.screen.has_keys,
-            plan=chain.plan.counts,
+            plan=[task.state for task in chain.plan.tasks],
         )
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
@@ -86,6 +87,8 @@ class TerminalSession:
         self._answerer = chain.answering()
         self._run_began = Wakeup()
         self._all_shown = trio.Event()
+        self._now = time.time()
+        """The time that the rows and the toolbar show: when they were drawn last."""
         self._is_at_limit = False
         """Whether the last run has used its iterations."""
         self._refused = ("", "")
@@ -153,11 +156,11 @@ class TerminalSession:
                 if is_told or isinstance(event, events.Init):
                     continue
                 self._update(event)
-                self._transcripts.update(event)
+                self._transcripts.update(event, self._screen.width)
                 rows += self._renderer.lines(event)
             if not self.chain.is_running:
                 self._toolbar.tokens = self.chain.state.usage.total_tokens
-        self._screen.show(rows, self._renderer.tail_at(time.time()))
+        self._show(rows)
         self._update_queue()
 
     def _what_waits(self) -> list[str]:
@@ -238,7 +241,7 @@ class TerminalSession:
             case "stopping":
                 agent = self.chain.lines.target(to=to) if to else MAIN
                 with self._lock:
-                    stopping = self._toolbar.stopping(time.time(), agent)
+                    stopping = self._toolbar.stopping(self._now, agent)
                 self.print(stopping)
             case "handled":
                 self._answered.add(answer.id)
@@ -247,6 +250,9 @@ class TerminalSession:
                 self.print(answer.message if status is None else status.text, command=text)
             case "nothing" | "returned" if answer.message:
                 self.print(answer.message, command=text)
+            case "started" | "queued" if missing := self.commands.files.missing(text):
+                named = ", ".join(f"@{flat(name)}" for name in missing)
+                self.print(f"There is no file {named}; it is sent as text.")
             case _:
                 pass
         return True
@@ -262,8 +268,7 @@ class TerminalSession:
         asked = answer.question
         rows = [] if asked is None else painted_preview(asked, self._renderer.place, whole=True)
         if answer.agent not in ("", MAIN):
-            looks = self._display.looks
-            rows += self._transcripts.rows(answer.agent, self._screen.width, color=looks.color, ascii=looks.ascii)
+            rows += self._transcripts.rows(answer.agent)
         if answer.opening is None:
             self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
@@ -279,7 +284,12 @@ class TerminalSession:
         """Show what was typed, a text and rows, after all events that came before; nothing without text and rows."""
         if text.strip() or rows:
             self.show_rest()
-            self._screen.show(self._renderer.answer(command, text, rows), self._renderer.tail_at(time.time()))
+            self._show(self._renderer.answer(command, text, rows))
+
+    def _show(self, rows: Sequence[str] = ()) -> None:
+        """Show rows, and what is not settled as it is now; the toolbar has the same time."""
+        self._now = time.time()
+        self._screen.show(rows, self._renderer.tail_at(self._now))
 
     def show_rest(self) -> None:
         """Show what has happened and is not shown yet; for the terminal's width as it is now."""
@@ -304,7 +314,7 @@ class TerminalSession:
         with self._lock:
             return self._toolbar.row(
                 width=width,
-                now=time.time(),
+                now=self._now,
                 to=to,
                 waiting=self._recipients.waiting,
                 at=at,
@@ -339,7 +349,7 @@ class TerminalSession:
                 isinstance(event, events.LineQueued) and event.text == self._refused[0]
             ):
                 self._refused = ("", "")
-            self._transcripts.update(event)
+            self._transcripts.update(event, self._screen.width)
             rows += self._renderer.lines(event)
             is_settled = isinstance(event, events.Question) and event.id in settled
             if isinstance(event, events.Question) and not is_settled:
@@ -348,7 +358,7 @@ class TerminalSession:
                 self._screen.alert(alert.title, rings=alert.rings)
             if tour is not None:
                 rows += self._renderer.beside(tour.comments(event))
-        self._screen.show(rows, self._renderer.tail_at(time.time()))
+        self._show(rows)
         self._screen.ask(None if question is None else question.id, question_rows.answer_keys(question))
         self._update_queue()
         for event in batch:
@@ -360,6 +370,7 @@ class TerminalSession:
             self._run_began.set()
 
     def _update(self, event: events.Event) -> None:
+        self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows are
         self._toolbar.update(event)
         if isinstance(event, events.RunStarted | events.Result):
             self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
@@ -375,7 +386,4 @@ class TerminalSession:
             await self._run_began.wait()
             while self._toolbar.is_running:
                 await trio.sleep(1)
-                if self._renderer.is_timed:
-                    self._screen.show((), self._renderer.tail_at(time.time()))
-                else:
-                    self._screen.refresh()
+                self._show()

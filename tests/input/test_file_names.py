@@ -72,3 +72,19 @@ def test_a_folder_of_very_many_and_a_pipe_in_the_place_of_gitignore(workspace: P
         (workspace / "prompts" / f"{n:04}").touch()
     os.mkfifo(workspace / "prompts" / ".gitignore")
     assert len(FileNames(workspace).begun("@prompts/")[1]) == MAX_OFFERED
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("look at @nofile, please", ["nofile"]),
+        ("@print.py, @print.py:12. (@prompts/a.yaml)", []),
+        ('@"my notes.txt" @"no notes.txt"', ["no notes.txt"]),
+        ("@../secret @prompts @prompts/ @~", []),
+        ("mail me@nofile", []),
+        ("@staticmethod\ndef f(): ...", []),
+        ("@a\0b", ["a\0b"]),
+    ],
+)
+def test_which_names_name_nothing(workspace: Path, text: str, names: list[str]) -> None:
+    assert FileNames(workspace).missing(text) == names

@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prompt_toolkit.history import FileHistory
 
 from cli.screen import toolkit
 
 
 def keep(file: Path, entry: str) -> None:
-    toolkit.FileHistory(file).store_string(entry)
+    toolkit.SafeHistory(file).store_string(entry)
 
 
 def kept(file: Path) -> list[str]:
-    return list(toolkit.FileHistory(file).load_history_strings())
+    return list(toolkit.SafeHistory(file).load_history_strings())
 
 
 def test_what_was_kept_is_read_the_newest_first(tmp_path: Path) -> None:
@@ -26,22 +25,12 @@ def test_what_was_kept_is_read_the_newest_first(tmp_path: Path) -> None:
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_the_format_is_the_editors_own(tmp_path: Path) -> None:
+def test_of_a_long_file_the_latest_entries_are_read(tmp_path: Path) -> None:
     file = tmp_path / "history"
-    keep(file, "one\nof two rows")
-    assert list(FileHistory(str(file)).load_history_strings()) == ["one\nof two rows"]
-    FileHistory(str(file)).store_string("two")
-    assert kept(file) == ["two", "one\nof two rows"]
-
-
-def test_of_a_long_file_only_whole_entries_at_its_end_are_read(tmp_path: Path) -> None:
-    file = tmp_path / "history"
-    for n in range(2_000):
-        keep(file, f"{n}:" + "x" * 300)
+    file.write_text("".join(f"\n# 2026-11-28\n+{n}\n" for n in range(toolkit.MAX_ENTRIES + 9)))
     found = kept(file)
-    assert found[0].startswith("1999:")
-    assert 0 < sum(map(len, found)) < toolkit.MAX_HISTORY_BYTES
-    assert {len(entry.partition(":")[2]) for entry in found} == {300}
+    assert found[0] == str(toolkit.MAX_ENTRIES + 8)
+    assert len(found) == toolkit.MAX_ENTRIES
 
 
 def test_an_entry_that_nobody_searches_for_is_not_kept(tmp_path: Path) -> None:

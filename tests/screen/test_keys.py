@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, ClassVar
 
 import pytest
 import trio
@@ -15,7 +18,6 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.input import DummyInput
 from prompt_toolkit.key_binding import KeyBindings, KeyPress
-from prompt_toolkit.key_binding.key_processor import _Flush
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 
@@ -28,7 +30,7 @@ from cli.show.toolbar import answers_question
 
 UP, DOWN = "\x1b[A", "\x1b[B"
 LEFT, RIGHT, DELETE, SHIFT_LEFT, ESC = "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[1;2D", "\x1b"
-FLUSH = "a second without a key"
+PAUSE = "a second without a key"
 FLAG, FAMILY, KEYCAP = "\U0001f1e9\U0001f1ea", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "1\ufe0f\u20e3"
 
 
@@ -51,8 +53,19 @@ class Listener:
         return ""
 
 
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only where a test says so."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
 class Editor:
     """The text and the keys of the prompt, without a terminal."""
+
+    loop: ClassVar[Loop]
 
     def __init__(self) -> None:
         self.draft, self.listener, self.presses = Draft(), Listener(), list[KeyPress]()
@@ -74,24 +87,32 @@ class Editor:
     async def press(self, *reads: str) -> tuple[str, list[str]]:
         """Press keys; after each read nothing comes for a moment. Return the text and what the session was told."""
 
-        def press() -> None:
+        async def press() -> None:
             with set_app(self.app):
                 for read in reads:
-                    if read == FLUSH:
-                        self.presses.append(_Flush)
-                    else:
-                        self.parser.feed(read)
-                        self.parser.flush()
+                    if read == PAUSE:
+                        self.loop.now += 1
+                        await asyncio.sleep(0)  # in which the loop finds what is due
+                        continue
+                    self.parser.feed(read)
+                    self.parser.flush()
                     self.app.key_processor.feed_multiple(self.presses)
                     self.presses.clear()
                     self.app.key_processor.process_keys()
 
-        await trio.to_thread.run_sync(press)
+        await trio.to_thread.run_sync(self.loop.run_until_complete, press())
         return self.buffer.text, self.listener.log
 
     def ask(self, id: str) -> None:
         """Show an approval, for longer than a moment."""
         self.draft.question, self.page._keys, self.page._asked_at = id, "yan", 0.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loop() -> Iterator[None]:
+    """The loop of the editor's thread."""
+    with closing(Loop()) as Editor.loop:
+        yield
 
 
 UNBOUND = {
@@ -193,24 +214,31 @@ async def test_arrows_choose_in_a_menu_and_esc_closes_it_before_it_interrupts(ke
 @pytest.mark.parametrize(
     ("typed", "log", "left"),
     [
-        (["y"], [], ""),
-        (["y", FLUSH], ["Q1 y"], ""),
+        (["y"], [], "y"),
+        (["y", PAUSE], ["Q1 y"], ""),
         (["y", "\r"], ["Q1 y"], ""),
         (["y", "e", "s", "\r"], ["Q1 yes"], ""),
         (["y", "o", "u should not", "\r"], ["Q1 you should not"], ""),
         (["y", ESC], ["interrupt"], "y"),
-        (["y", FLUSH, "e", "s", "\r"], ["Q1 y"], ""),
-        (["n", FLUSH, "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
-        (["a", FLUSH, "lways \r"], ["Q1 a"], ""),
+        (["y", PAUSE, "e", "s", "\r"], ["Q1 y"], ""),
+        (["y", PAUSE, "e", "s"], ["Q1 y"], "es"),
+        (["y", PAUSE, "e", "s", PAUSE], ["Q1 y"], ""),
+        (["y", PAUSE, "e", "st", PAUSE], ["Q1 y"], "est"),
+        (["y", PAUSE, PAUSE, PAUSE, "es", PAUSE], ["Q1 y"], "es"),
+        (["y", PAUSE, PAUSE, PAUSE, "es war so\r"], ["Q1 y", "line es war so"], ""),
+        (["y", "\x7f", "y", PAUSE], ["Q1 y"], ""),
+        (["y", ESC, PAUSE], ["interrupt"], "y"),
+        (["n", PAUSE, "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
+        (["a", PAUSE, "lways \r"], ["Q1 a"], ""),
         (["a", "\r"], ["Q1 a"], ""),
         (["a", "l", "ways", "\r"], ["Q1 always"], ""),
         (["a", "bort", "\r"], ["line abort"], ""),
         (["a", "lso use B", "\r"], ["Q1 also use B"], ""),
-        (["a", "\x7f", FLUSH], [], ""),
+        (["a", "\x7f", PAUSE], [], ""),
         (["yes\r"], ["Q1 yes"], ""),
         (["Yes", "\r"], ["Q1 Yes"], ""),
-        (["n", FLUSH, "o, use B\r"], ["Q1 n", "line use B"], ""),
-        (["n", FLUSH, "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
+        (["n", PAUSE, "o, use B\r"], ["Q1 n", "line use B"], ""),
+        (["n", PAUSE, "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
         (["n", "ot now\r"], ["Q1 not now"], ""),
         (["todo: add x\r"], ["line todo: add x"], ""),
         (["then: x\r"], ["line then: x"], ""),
@@ -230,7 +258,7 @@ async def test_what_is_typed_at_an_approval(typed: list[str], log: list[str], le
     assert found == (left, log)
 
 
-@pytest.mark.parametrize("next", [FLUSH, "\r", "es\r"])
+@pytest.mark.parametrize("next", [PAUSE, "\r", "es\r"])
 @pytest.mark.parametrize("came_back", [[], ["use A"]])
 async def test_a_key_that_waits_does_not_answer_the_next_question(next: str, came_back: list[str]) -> None:
     editor = Editor()
@@ -247,10 +275,18 @@ async def test_a_key_that_waits_does_not_answer_the_next_question(next: str, cam
 async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
     editor = Editor()
     editor.ask("Q1")
-    await editor.press("n", FLUSH)
+    await editor.press("n", PAUSE)
     editor.ask("Q2")
     assert await editor.press("o, use B\r") == ("", ["Q1 n", "line use B"])
     assert list(editor.buffer.history.get_strings()) == ["use B"]
+
+
+async def test_enter_before_anything_is_shown_does_not_send_what_waits_from_before() -> None:
+    editor = Editor()
+    editor.keyboard.is_ready.clear()
+    await editor.press("\r")
+    editor.keyboard.is_ready.set()
+    assert await editor.press("x\r") == ("", ["line x"])
 
 
 @pytest.mark.parametrize("key", ["\x1bP", "\x1b]", "\x1bO", "\x1b["])

@@ -162,7 +162,8 @@ def test_a_plan_that_a_child_changed_says_who() -> None:
             "    next safe point",
             "    ▶ agent-1 (of explore-1): deeper in…",
             "    ✗ agent-1: the service is gone",
-            "  ✓ explore-1: 0 iterations, 0 tool cal…",
+            "  ✓ explore-1: 0 iterations, 0 tool",
+            "  calls, 0 tokens, 5.0 s",
         ]),
         (True, [
             "  >> explore-1: find the tests",
@@ -171,7 +172,8 @@ def test_a_plan_that_a_child_changed_says_who() -> None:
             "    next safe point",
             "    >> agent-1 (of explore-1): deeper...",
             "    failed: agent-1: the service is gone",
-            "  ok: explore-1: 0 iterations, 0 tool...",
+            "  ok: explore-1: 0 iterations, 0 tool",
+            "  calls, 0 tokens, 5.0 s",
         ]),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from chain.session.listing import Summary
-from cli.show.session_list import moment, session_rows, short_count
+from cli.show.session_list import moment, resumption_rows, session_rows, short_count
 from cli.show.text_rows import columns
 
 NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
@@ -90,3 +90,8 @@ def test_a_time_is_as_short_as_it_is_clear(ago: float, shown: str) -> None:
 )
 def test_a_large_number_is_short(number: int, shown: str) -> None:
     assert short_count(number) == shown
+
+
+def test_the_command_that_goes_on_with_a_session_is_on_one_row() -> None:
+    assert resumption_rows(KEPT.id, 80) == [f"Session {KEPT.id}; chain -r {KEPT.id} goes on with it."]
+    assert resumption_rows(KEPT.id, 60) == [f"Session {KEPT.id};", f"chain -r {KEPT.id} goes on with it."]

@@ -229,8 +229,10 @@ def test_lines_that_wait_while_nothing_runs_are_told_and_enter_starts_a_run_with
 
 
 def test_a_session_may_begin_with_a_plan() -> None:
-    toolbar = Toolbar(ascii=False, inbox_size=10, plan=(1, 3))
+    toolbar = Toolbar(ascii=False, inbox_size=10, plan=["DONE", "PENDING", "PENDING"])
     assert "plan 1/3" in row_of(toolbar, now=0.0)
+    toolbar.update(events.PlanChanged(tasks=(TaskView(1, "a", "FAILED"),), by="user"))
+    assert "plan 1/1, 1 failed" in row_of(toolbar, now=0.0)
     toolbar.update(events.PlanChanged(tasks=(), by="user"))
     assert "plan" not in row_of(toolbar, now=0.0)
 

@@ -11,18 +11,19 @@ from support.work import calls_of
 
 from chain import events
 from chain.events import Event
-from cli.show.transcripts import MAX_AGENTS, MAX_EVENTS, MAX_RUNNING, MAX_TRANSCRIPT, Transcripts
+from cli.show.renderer import LAST
+from cli.show.transcripts import MAX_AGENTS, MAX_ROWS, Transcripts
 
 
-def kept(*happened: Event) -> Transcripts:
-    transcripts = Transcripts()
+def kept(*happened: Event, width: int = 80, color: bool = False) -> Transcripts:
+    transcripts = Transcripts(color=color, ascii=False)
     for event in happened:
-        transcripts.update(event)
+        transcripts.update(event, width)
     return transcripts
 
 
-def rows(name: str, *happened: Event, width: int = 80, color: bool = False, ascii: bool = False) -> list[str]:
-    return kept(*happened).rows(name, width, color=color, ascii=ascii)
+def rows(name: str, *happened: Event, width: int = 80, color: bool = False) -> list[str]:
+    return kept(*happened, width=width, color=color).rows(name)
 
 
 WORK = [
@@ -94,7 +95,8 @@ def test_replies_are_markdown_where_there_are_colours(color: bool) -> None:
     [
         ([ONE.writes("So it")], ["So it"]),
         ([ONE.writes("Row.\nSo"), ONE.writes(" it")], ["Row.", "So it"]),
-        ([ONE.writes("So it"), ONE.retry()], ["↻ Asking again in 1.0 s (attempt 2): overloaded"]),
+        ([ONE.writes("So it"), ONE.retry()],
+         ["↻ That reply was cut off; ignore it.", "↻ Asking again in 1.0 s (attempt 2): overloaded"]),
         ([ONE.writes("So it"), ONE.ended("interrupted")],
          ["So it", "⏹ interrupted, 1 iteration, 0 tool calls, 0 tokens, 5.0 s"]),
         ([ONE.writes("So it"), ONE.iteration(2)], ["So it", "[2/20]"]),
@@ -141,34 +143,18 @@ def test_a_child_that_is_asked_again_goes_on() -> None:
 
 
 def test_of_a_long_life_the_latest_is_kept_and_the_rest_counted() -> None:
-    count = 3 * MAX_EVENTS
+    count = 3 * MAX_ROWS
     found = rows("explore-1", ONE.started(), *(ONE.notice(f"n{n}.") for n in range(count)))
-    assert found[0] == f"… {count + 1 - MAX_EVENTS:,} earlier events not kept"
-    assert found[1:] == [f"ℹ n{n}." for n in range(count - MAX_EVENTS, count)]
+    assert found[0] == f"… {count + 1 - MAX_ROWS:,} earlier rows not kept"
+    assert found[1:] == [f"ℹ n{n}." for n in range(count - MAX_ROWS, count)]
 
 
-def test_of_long_texts_the_latest_are_kept() -> None:
-    found = rows("explore-1", ONE.started(), *(ONE.reply(f"r{n} " + "x" * (MAX_TRANSCRIPT // 3), 1) for n in range(9)))
-    assert found[0].startswith("… 8 earlier events")
-    assert [row for row in found if row.startswith("r")] == ["r7", "r8"]
-
-
-@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("piece", [ONE.writes, ONE.thinks, ONE.progress])
-def test_running_text_has_a_bound_of_its_own(piece: Callable[[str], Event]) -> None:
-    pieces = [piece(f"piece {n}\n") for n in range(MAX_RUNNING)]
-    happened = [ONE.started(), ONE.iteration(), ONE.tool(), *pieces]
-    found = rows("explore-1", *happened, ONE.result())
-    assert not found[0].startswith("…")
-    assert any("not kept" in row for row in found)
-    assert any(f"piece {MAX_RUNNING - 1}" in row for row in found)
-    assert len("".join(found)) < 3 * MAX_RUNNING
-
-
-def test_large_arguments_and_results_do_not_push_the_others_out() -> None:
-    large = "x" * MAX_TRANSCRIPT
-    found = rows("explore-1", ONE.started(), ONE.tool(text=large, list=[large]), ONE.result(large), ONE.notice())
-    assert [row[:1] for row in found] == ["▶", "→", "✓", "ℹ"]
+def test_of_running_text_the_latest_is_kept(piece: Callable[[str], Event]) -> None:
+    count = 2 * MAX_ROWS
+    found = rows("explore-1", ONE.started(), ONE.iteration(), ONE.tool(), *(piece(f"p{n}\n") for n in range(count)))
+    assert len(found) <= MAX_ROWS + LAST + 1
+    assert f"p{count - 1}" in found[-1]
 
 
 def test_of_many_agents_the_ones_that_ended_first_are_forgotten() -> None:
@@ -179,9 +165,7 @@ def test_of_many_agents_the_ones_that_ended_first_are_forgotten() -> None:
     transcripts = kept(*happened)
     assert len(transcripts.kept) == MAX_AGENTS
     assert list(transcripts.kept)[:2] == ["explore-0", "explore-6"]
-    assert transcripts.rows("explore-1", 80, color=False, ascii=False) == [
-        "Nothing is kept of explore-1; of 5 older agents no more."
-    ]
+    assert transcripts.rows("explore-1") == ["Nothing is kept of explore-1; of 5 older agents no more."]
     assert rows("no\x1b[2J such") == ["Nothing is kept of no such."]
 
 
@@ -193,6 +177,6 @@ def test_events_are_the_same_work_however_many_came_before() -> None:
     def work(count: int) -> int:
         transcripts = kept(ONE.started(), ONE.iteration())
         deltas = [ONE.writes("some words\n"), ONE.progress("a row\n"), ONE.notice()]
-        return calls_of(lambda: [transcripts.update(delta) for _ in range(count) for delta in deltas])
+        return calls_of(lambda: [transcripts.update(delta, 80) for _ in range(count) for delta in deltas])
 
     assert work(2_000) < 11 * work(200)

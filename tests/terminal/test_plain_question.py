@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.terminal.plain_question import _ask
+from cli.terminal.plain_question import WHICH_SESSION, _ask
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def keys() -> Iterator[int]:
 def test_a_line_answers_and_esc_makes_it_empty(keys: int, typed: str, answer: str) -> None:
     os.write(keys, b"y")
     os.write(keys, typed.encode())
-    assert _ask("? ") == answer
+    assert _ask("?") == answer
 
 
 def test_ctrl_c_that_does_not_interrupt_the_read_ends_the_question(keys: int) -> None:
@@ -44,9 +44,19 @@ def test_ctrl_c_that_does_not_interrupt_the_read_ends_the_question(keys: int) ->
 
     def ask() -> None:
         thread.start()
-        _ask("? ")
+        _ask("?")
 
     thread = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
         ask()
     thread.join()
+
+
+def test_a_long_question_breaks_between_words(
+    keys: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("cli.screen.tty.size", lambda: (60, 24))
+    os.write(keys, b"\n")
+    assert _ask(WHICH_SESSION) == "\n"
+    rows = "Which one goes on? Its number, or the beginning or end of\nan id; Enter for none: "
+    assert capfd.readouterr().out == rows

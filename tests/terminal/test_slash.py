@@ -502,3 +502,11 @@ async def test_a_file_is_completed_wherever_it_stands_in_a_line(tmp_path: Path) 
         assert commands.completions('first\nsum up @"of our own/p') == ['first\nsum up @"of our own/plan.md"']
         assert commands.menu("sum up @of") == [('sum up @"of our own/', '"of our own/', "")]
         assert commands.menu("nothing") == []
+
+
+async def test_the_menu_keeps_the_row_of_a_command_that_is_typed_in_full(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, commands):
+        assert [choice.label for choice in commands.menu("/to")] == ["/todo", "/to AGENT TEXT", "/tools"]
+        assert commands.menu("/help") == [("/help ", "/help [TOPIC]", "more: lines or keys")]
+        assert commands.menu("/help ") == []
+        assert commands.completions("/help ") == ["/help lines", "/help keys"]

@@ -1,0 +1,104 @@
+"""A session at a terminal, with a screen that only remembers what it is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from support import open_session
+from support.gate import Gate
+from trio.testing import wait_all_tasks_blocked
+
+from chain import events
+from cli.terminal.display import Display
+from cli.terminal.invocation import Looks
+from cli.terminal.slash import CommandAnswer, Commands
+from cli.terminal.terminal_session import TerminalSession
+
+RULES = """
+rules:
+  - {when: {user: '^Do the task$', step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {text: Noted.}
+"""
+
+
+class Shown:
+    """A screen 80 columns wide. ``rows`` are those that it was shown, ``tail`` what may still change."""
+
+    has_keys = True
+    width = 80
+
+    def __init__(self) -> None:
+        self.rows: list[str] = []
+        self.tail = ""
+
+    def show(self, rows: Sequence[str], tail: str = "") -> None:
+        self.rows += rows
+        self.tail = tail
+
+    def ask(self, question: str | None, keys: str = "") -> None: ...
+
+    def refresh(self) -> None: ...
+
+    async def shown(self) -> None: ...
+
+
+class Owner:
+    """A program that has nothing else to do."""
+
+    def give_back(self, text: str) -> None: ...
+
+    def never_sent(self, text: str) -> None: ...
+
+    def carry_out(self, command: str, answer: CommandAnswer) -> None: ...
+
+
+@asynccontextmanager
+async def at_terminal() -> AsyncIterator[tuple[TerminalSession, Shown, Gate]]:
+    """A session whose tool waits at the gate."""
+    gate, screen = Gate(), Shown()
+    async with open_session(RULES, tools=[gate.tool], interactive=True) as session, trio.open_nursery() as nursery:
+        display = Display(screen, Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
+        commands = Commands(session.chain, session.use)
+        terminal = TerminalSession(session.chain, commands, Owner(), display)
+        nursery.start_soon(terminal.run)
+        yield terminal, screen, gate
+        gate.open.set()
+        await terminal.finish()
+
+
+async def test_a_file_that_is_not_there_is_told() -> None:
+    async with at_terminal() as (terminal, screen, _):
+        terminal.accept("look at @nofile")
+        await terminal.chain.wait_idle()
+        terminal.accept("look at nofile")
+        await terminal.chain.wait_idle()
+    [told] = [row for row in screen.rows if "There is no file" in row]
+    assert told == "There is no file @nofile; it is sent as text."
+
+
+async def test_the_toolbar_and_the_rows_above_it_show_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    async with at_terminal() as (terminal, screen, gate):
+        terminal.accept("Do the task")
+        await gate.started.wait()
+        await wait_all_tasks_blocked()
+        assert "wait 0 s" in "".join(text for _, text in terminal.toolbar(80, "", "", 0, ""))
+        now += 4.9
+        terminal.print("An answer.")
+        now += 0.2  # then a key is pressed, at which the toolbar is drawn and the rows are not
+        toolbar = "".join(text for _, text in terminal.toolbar(80, "", "", 0, ""))
+        assert screen.tail.endswith("→ wait · 4 s")
+        assert "wait 4 s" in toolbar
+
+
+async def test_a_blank_row_parts_two_sessions_of_one_terminal() -> None:
+    display = Display(Shown(), Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
+    rows = display.renderer().answer("/resume", "There is no other session here.")
+    init = events.Init(session="S1", version="1", model="m", workspace="/w")
+    assert rows[0] == "» /resume"
+    assert display.renderer().lines(init) == ["", "chain 1 · m · S1"]
