@@ -21,18 +21,10 @@ from pathlib import Path
 
 from chain.config import yamlfile
 from chain.config.provider import PROVIDER_NAMES, providers
-from chain.config.settings import BOUNDS, CHAIN_KEYS, is_kind
+from chain.config.settings import CHAIN_KEYS, is_kind
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError, nearest
 from chain.regular_file import FLAGS, regular_file
-
-TOP_KEYS = ("models", "chains", "inbox", "notify", "instructions", "state", "tools", "agents", "mcp")
-MODELS_KEYS = ("default", "definitions")
-INBOX_KEYS = ("size",)
-TOOLS_KEYS = ("timeout_s", "result_limit", "allow", "shell", "research")
-
-_SHAPES = {"models": MODELS_KEYS, "inbox": INBOX_KEYS, "tools": TOOLS_KEYS}
-"""The keys under each top key but ``chains`` and ``agents``, where names are the user's."""
 
 _NOTHING = Node(None, "", 1, "")
 
@@ -78,6 +70,18 @@ def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path
     return None
 
 
+def defaults_folder() -> Path:
+    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
+    package = Path(__file__).parent.parent
+    installed = package / "defaults"
+    return installed if installed.is_dir() else package.parent
+
+
+def read_shipped() -> Node:
+    """Read the shipped configuration. It has every section, and every key of those without names of the user."""
+    return yamlfile.read(defaults_folder() / "config.yaml")
+
+
 def _read_if_ours(path: Path) -> Node:
     """Read a ``config.yaml``. Nothing is in one that only another program can read."""
     try:
@@ -104,7 +108,7 @@ def _why_unused(root: Node) -> ConfigError | None:
             raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=node.file, line=node.line)
     keys = [definition.entries() for definition in root.entries("models", "definitions").values()]
     has_our_definitions = any(each["provider"].value in PROVIDER_NAMES for each in keys if "provider" in each)
-    if has_our_definitions or (top and all(_has_our_shape(key, node.entries()) for key, node in top.items())):
+    if has_our_definitions or (top and all(_has_our_shape(key, node) for key, node in top.items())):
         line = next(iter(top.values())).line
         hint = "add a line chains: {}, or name the file with --config"
         return ConfigError(f"is not used, as it has no key chains: {hint}", file=root.file, line=line)
@@ -117,10 +121,10 @@ def _holds_chains(node: Node) -> bool:
     return not {*node.entries(), *inner}.isdisjoint(CHAIN_KEYS)
 
 
-def _has_our_shape(section: str, keys: Mapping[str, Node]) -> bool:
-    if section == "agents":
-        return bool(keys) and all(name in BOUNDS or is_kind(node) for name, node in keys.items())
-    return bool(keys) and {*keys} <= {*_SHAPES.get(section, ())}
+def _has_our_shape(section: str, node: Node) -> bool:
+    """Return whether a section has keys, and only such that the shipped file has there, or kinds of agents."""
+    keys, known = node.entries(), read_shipped().entries(section)
+    return bool(keys) and all(key in known or (section == "agents" and is_kind(keys[key])) for key in keys)
 
 
 def merge(user: Node, shipped: Node) -> Node:

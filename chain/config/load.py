@@ -14,27 +14,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import get_args
 
 from chain.config import trust, yamlfile
-from chain.config.layers import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, merge, xdg_folder
+from chain.config.layers import defaults_folder as defaults_folder
+from chain.config.layers import find_file, merge, read_shipped, xdg_folder
 from chain.config.provider import ModelSettings, providers, read_model
 from chain.config.servers import ToolServer, read_servers
 from chain.config.settings import (
     BOUNDS,
     AgentsSettings,
     ChainSettings,
+    FileNames,
     KindSettings,
     Notify,
+    Seconds,
     ShellSettings,
     read,
-    read_file_names,
+    read_fields,
     read_kind,
-    read_word,
 )
 from chain.config.trust import Sensitive, is_trusted
-from chain.config.values import MissingVariable, Values, variables, variables_within
-from chain.config.yamlfile import Node
+from chain.config.values import count
+from chain.config.yamlfile import MissingVariable, Node
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.text.listed import listed
 
@@ -55,7 +56,26 @@ _OVERRIDES = {
 """The flags that override the files, as ``CHAIN_MODEL`` and so on in the environment do, and the keys that they set."""
 
 
-@dataclass(frozen=True, slots=True)
+KEYS = {
+    "default_model": "models.default",
+    "default_chain": "chain",
+    "inbox_size": "inbox.size",
+    "notify": "notify",
+    "instructions": "instructions",
+    "state": "state",
+    "tool_timeout_s": "tools.timeout_s",
+    "tool_result_limit": "tools.result_limit",
+    "allow": "tools.allow",
+    "shell": "tools.shell",
+    "research_hosts": "tools.research.hosts",
+}
+"""The fields of ``Settings`` that are values of the file, by their dotted keys. A field's type says how it is read."""
+
+_SECTIONS = ("models", "inbox", "tools", "tools.research")
+"""The sections that have the keys of the shipped file and no others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration.
 
@@ -72,9 +92,9 @@ class Settings:
     default_chain: str
     inbox_size: int
     notify: Notify
-    instructions: tuple[str, ...]
-    state: str = field(repr=False)
-    tool_timeout_s: float
+    instructions: FileNames
+    state: str = field(default="", repr=False)
+    tool_timeout_s: Seconds
     tool_result_limit: int
     allow: tuple[str, ...]
     shell: ShellSettings
@@ -83,7 +103,7 @@ class Settings:
     found_servers: Mapping[str, bool]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)
-    _values: Values = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
     _cwd: Path = field(repr=False)
     asked: tuple[Sensitive, ...] = ()
     digest: str = ""
@@ -109,7 +129,7 @@ class Settings:
     def agents(self) -> AgentsSettings:
         """The kinds of agents and the bounds for them. Raises ``ConfigError`` for a variable that is missing."""
         nodes = self._root.entries("agents")
-        bounds = {key: self._values.integer(nodes[key]) for key in BOUNDS}
+        bounds = {key: count(nodes[key]) for key in BOUNDS}
         return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self._kinds))
 
     @property
@@ -120,11 +140,6 @@ class Settings:
     def untrusted(self) -> tuple[str, ...]:
         """The keys of a found file that must be trusted first."""
         return tuple(dict.fromkeys(each.setting for each in self.asked))
-
-    @property
-    def environ(self) -> Mapping[str, str]:
-        """The environment that the configuration was read in."""
-        return self._values.environ
 
     @property
     def config_folder(self) -> Path | None:
@@ -144,16 +159,18 @@ class Settings:
     def named_files(self) -> Iterator[Path]:
         """Yield the shipped file and the user's, if any, and each that they name. Reads the disk."""
         yield from (defaults_folder() / "config.yaml", *([self.file] if self.file else []))
-        yield from trust.named_files(self._root, self.environ)
+        yield from trust.named_files(self._root)
 
     @property
     def key_variables(self) -> frozenset[str]:
         """The environment variables that hold secrets of the models' definitions and of the user's own servers."""
         definitions = self._root.entries("models", "definitions").values()
-        nodes = [definition.entries().get(key) for definition in definitions for key in trust.sensitive_keys()]
+        secrets = [
+            node for each in definitions for key, node in each.entries().items() if key in trust.sensitive_keys()
+        ]
         usual = {each.usual.strip("${}") for each in providers().values()} - {""}
-        given = {name for server in self.servers for name in variables_within(server.entry)} - _NO_KEYS
-        return frozenset({*usual, *given, *(name for node in nodes for name in variables_within(node))})
+        given = {name for server in self.servers for name in server.entry.variables()} - _NO_KEYS
+        return frozenset({*usual, *given, *(name for node in secrets for name in node.variables())})
 
     def model(self, name: str | None = None) -> ModelSettings:
         """Return a definition with its variables filled in, by default that of the default chain.
@@ -166,7 +183,7 @@ class Settings:
         if name not in definitions:
             raise ConfigError(_unknown("model", name, definitions))
         place = f"models.definitions.{name}"
-        return read_model(name, definitions[name], self._values, lambda key: self.within(f"{place}.{key}"))
+        return read_model(name, definitions[name], lambda key: self.within(f"{place}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
         """Return a chain by name, or the default one. Raises ``ConfigError`` as ``model`` does. Needs no trust."""
@@ -174,14 +191,14 @@ class Settings:
         chains = self._root.entries("chains")
         if name not in chains:
             raise ConfigError(_unknown("chain", name, chains))
-        chain = read(self._values, ChainSettings, chains[name], name=name)
+        chain = read(ChainSettings, chains[name], name=name)
         return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
         """Return a kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
         if name not in self._kinds:
             raise ConfigError(_unknown("kind", name, self._kinds))
-        return read_kind(self._values, name, self._kinds[name])
+        return read_kind(name, self._kinds[name])
 
     def read_file(self, key: str, path: Path) -> Node:
         """Read the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be opened."""
@@ -197,7 +214,7 @@ class Settings:
         """
         if self.file is None or self._judged is None or (judged or key) in self._judged:
             return None
-        node = _find(self._root, key)
+        node = self._root.find(key)
         return self.file.parent if node is not None and node.file == str(self.file) else None
 
     def source(self, key: str) -> str:
@@ -205,19 +222,19 @@ class Settings:
 
         ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain.
         """
-        node = _find(self._root, key)
-        if node is not None and node.is_final:
+        node = self._root.find(key)
+        if node is not None and not node.line:
             return node.file
         if node is None or node.file != str(self.file):
             place = "default"
         else:
             path = Path(node.file)
             place = f"{path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path}:{node.line}"
-        return ", ".join([place, *variables(node)])
+        return ", ".join([place, *([] if node is None else node.variables())])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
         """Return the error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
-        node = _find(self._root, key)
+        node = self._root.find(key)
         if node is None:
             return ConfigError(f"{key}: {message}", file=self.file)
         return (node if item is None else node.items()[item]).error(message)
@@ -237,54 +254,37 @@ def load_settings(
     ``max_iterations``, ``allow`` and ``state`` are read. What needs a variable that is not set is checked when it is
     used.
     """
-    shipped = yamlfile.read(defaults_folder() / "config.yaml")
+    shipped = read_shipped().with_environ(environ)
     found = find_file(config, environ, cwd, skip_here=skip_here)
-    user = found.content
+    user = found.content.with_environ(environ)
     own = list(user.entries("chains"))
     merged = merge(user, shipped)
-    merged.mapping(TOP_KEYS)
+    merged.mapping(shipped.entries())
     chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
     root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
-    top = root.entries()
-    models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
-    values = Values(environ)
-    servers, found_servers = read_servers(top["mcp"])
+    for section in _SECTIONS:
+        _at(root, section).mapping(_at(shipped, section).entries())
+    # The texts of a server's entry are filled in when it starts.
+    servers, found_servers = read_servers(_at(root, "mcp").with_environ(None))
     settings = Settings(
         file=found.file,
-        default_model=values.text(models["default"]),
-        default_chain=top["chain"].text(),
-        inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
-        notify=read_word(values, top["notify"], get_args(Notify)),
-        instructions=read_file_names(values, top["instructions"]),
-        state=values.text(top["state"]),
-        tool_timeout_s=values.seconds(tools["timeout_s"]),
-        tool_result_limit=values.integer(tools["result_limit"]),
-        allow=values.names(tools["allow"]),
-        shell=read(values, ShellSettings, tools["shell"]),
-        research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
         servers=servers,
         found_servers=found_servers,
         passed_over=found.passed_over,
+        environ=environ,
         _root=root,
-        _values=values,
         _cwd=cwd,
+        **read_fields(Settings, {name: _at(root, key) for name, key in KEYS.items()}),
     )
     _check(settings)
     if found.is_own:
         return settings
-    sensitive = trust.sensitive(user, shipped, environ)
+    sensitive = trust.sensitive(user, shipped)
     judged = tuple(dict.fromkeys(each.judged for each in sensitive))
     digest = trust.digest_of(user, judged)
     state = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     asked = () if state is not None and is_trusted(digest, state) else sensitive
     return replace(settings, asked=asked, digest=digest, _judged=judged)
-
-
-def defaults_folder() -> Path:
-    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
-    package = Path(__file__).parent.parent
-    installed = package / "defaults"
-    return installed if installed.is_dir() else package.parent
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
@@ -322,7 +322,7 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
             value = environ.get(source, "").strip()
             if not value:
                 continue
-        node = Node(str(value).strip(), source, 0, "", is_final=True)
+        node = Node(str(value).strip(), source, 0, "")
         if name == "max_iterations":
             node = replace(node, value=_positive(node))
         elif name == "allow":
@@ -348,22 +348,23 @@ def split_names(value: object) -> list[str]:
 
 def _check(settings: Settings) -> None:
     """Read everything once, so that a mistake is reported now, though some of it may never be used."""
-    root, values = settings._root, settings._values
-    models, top = root.entries("models"), root.entries()
-    definitions, chains, bounds = models["definitions"].mapping(), top["chains"].mapping(), top["agents"].mapping()
+    root = settings._root
+    definitions, chains = _at(root, "models.definitions").mapping(), _at(root, "chains").mapping()
+    bounds = _at(root, "agents").mapping()
     for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)
     if settings.default_model not in definitions:
-        raise models["default"].error(_unknown("model", models["default"].text(), definitions))
+        node = _at(root, "models.default")
+        raise node.error(_unknown("model", node.value, definitions))
     if settings.default_chain not in chains:
-        raise top["chain"].error(_unknown("chain", settings.default_chain, chains))
+        raise _at(root, "chain").error(_unknown("chain", settings.default_chain, chains))
     for name, node in definitions.items():
         with suppress(MissingVariable):
-            read_model(name, node, values)
+            read_model(name, node)
     for bound in BOUNDS:
         with suppress(MissingVariable):
-            values.integer(bounds[bound])
+            count(bounds[bound])
     named: tuple[Callable[[str], ChainSettings | KindSettings], ...] = (settings.chain, settings.kind)
     for read_named, nodes in zip(named, (chains, settings._kinds), strict=True):
         for name, node in nodes.items():
@@ -371,7 +372,7 @@ def _check(settings: Settings) -> None:
                 model = read_named(name).model
                 if model is not None and model not in definitions:
                     written = node.entries()["model"]
-                    raise written.error(_unknown("model", written.text(), definitions))
+                    raise written.error(_unknown("model", written.value, definitions))
 
 
 def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
@@ -380,11 +381,8 @@ def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
     return f"there is no {kind} {name!r:.60}: {did_you_mean(name, known, all_known, 0.5)}"
 
 
-def _find(node: Node, key: str) -> Node | None:
-    """Return the value at a dotted key; names may hold dots themselves."""
-    for name, child in node.entries().items():
-        if key == name:
-            return child
-        if key.startswith(f"{name}.") and (found := _find(child, key[len(name) + 1 :])) is not None:
-            return found
-    return None
+def _at(root: Node, key: str) -> Node:
+    """Return the value at a dotted key that the shipped file has."""
+    node = root.find(key)
+    assert node is not None
+    return node

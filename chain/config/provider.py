@@ -10,15 +10,17 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from chain.config import values
 from chain.config.retries import RETRY_S, Retries
-from chain.config.values import Values
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.model import Model
+
+T = TypeVar("T")
 
 _HOMES = {
     "anthropic": "chain.providers.anthropic.service_settings",
@@ -73,17 +75,29 @@ class ModelSettings:
 class Definition:
     """A model's definition as it was written. ``keys`` are those that have a value.
 
-    ``context_window`` is how many tokens the model can take in, 0 where that is not written. ``within`` gives the
-    folder that the file named at a key must be in whenever it is read; ``None`` for anywhere.
+    ``within`` returns the folder that must contain the file named at a key whenever it is read; ``None`` for any.
     """
 
     name: str
     node: Node
     keys: Mapping[str, Node]
-    values: Values
-    retries: Retries
-    context_window: int
     within: Callable[[str], Path | None]
+
+    def get(self, key: str, read: Callable[[Node], T], default: T) -> T:
+        """Return the value of a key, or ``default`` if it has none. Raise ``ConfigError``."""
+        node = self.keys.get(key)
+        return default if node is None else read(node)
+
+    @property
+    def retries(self) -> Retries:
+        """How often and for how long the model is asked again."""
+        attempts = self.get("max_attempts", values.count, None)
+        return Retries(attempts, self.get("retry_s", values.seconds, RETRY_S))
+
+    @property
+    def context_window(self) -> int:
+        """The tokens that the model can take in; 0 if that is not written."""
+        return self.get("context_window", lambda node: node.integer(minimum=MIN_WINDOW), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +126,16 @@ def providers() -> Mapping[str, Provider]:
     return {name: import_module(home).PROVIDER for name, home in _HOMES.items()}
 
 
-def read_model(
-    name: str, node: Node, values: Values, within: Callable[[str], Path | None] = lambda key: None
-) -> ModelSettings:
-    """Read a model's definition. Raises ``ConfigError``."""
+def read_model(name: str, node: Node, within: Callable[[str], Path | None] = lambda key: None) -> ModelSettings:
+    """Read a model's definition. Raise ``ConfigError``."""
     known = dict.fromkeys(key for each in providers().values() for key in each.keys)
     written = node.mapping(("provider", *known, *COMMON_KEYS))
     keys = {key: child for key, child in written.items() if child.value is not None}
     if "provider" not in keys:
         raise node.error(f"needs a provider: {' or '.join(PROVIDER_NAMES)}")
-    provider = providers().get(chosen := values.text(keys["provider"]))
+    provider = providers().get(chosen := values.stripped(keys["provider"]))
     if provider is None:
         raise keys["provider"].error(f"must be one of {', '.join(PROVIDER_NAMES)}")
     if provider.needed not in keys:
         raise node.error(f"needs a {provider.needed}, as its provider is {chosen}")
-    attempts = values.integer(keys["max_attempts"]) if "max_attempts" in keys else None
-    retries = Retries(attempts, values.seconds(keys.get("retry_s"), RETRY_S))
-    window = values.integer(keys["context_window"], minimum=MIN_WINDOW) if "context_window" in keys else 0
-    return provider.read(Definition(name, node, keys, values, retries, window, within))
+    return provider.read(Definition(name, node, keys, within))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
-from chain.config.values import Values
+from chain.config import values
 from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError, nearest
 
@@ -23,8 +23,9 @@ Notify = Literal["bell", "off"]
 Seconds: TypeAlias = float
 Share: TypeAlias = float
 """A part of the model's window."""
+FileNames: TypeAlias = tuple[str, ...]
+"""Names of files, each without a folder."""
 Section = TypeVar("Section", bound="DataclassInstance")
-Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +112,25 @@ _TAKEN = ("main", "root")
 """The names of the agent that a session begins with, and of what stands above it."""
 
 
-def read(values: Values, kind: type[Section], node: Node, **known: object) -> Section:
-    """Read a mapping as a dataclass, of which some fields are known already. Raises ``ConfigError``.
+def read(kind: type[Section], node: Node, **known: object) -> Section:
+    """Read a mapping as a dataclass, of which some fields are known already. Raise ``ConfigError``."""
+    keys = node.mapping(each.name for each in fields(kind) if each.name not in known)
+    return kind(**known, **read_fields(kind, keys))
+
+
+def read_fields(kind: type[DataclassInstance], nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Read fields of a dataclass, each by its type. Raise ``ConfigError``.
 
     Null counts as absent if the field has a default.
     """
-    asked = [each for each in fields(kind) if each.name not in known]
-    keys = node.mapping(each.name for each in asked)
-    for each in asked:
-        child = keys.get(each.name)
-        if child is not None and (child.value is not None or each.default is MISSING):
-            known[each.name] = _READERS[str(each.type).removesuffix(" | None")](values, child)
-    return kind(**known)
+    return {
+        each.name: _READERS[str(each.type).removesuffix(" | None")](nodes[each.name])
+        for each in fields(kind)
+        if each.name in nodes and (nodes[each.name].value is not None or each.default is MISSING)
+    }
 
 
-def _read_compact(values: Values, node: Node) -> Compact:
+def _read_compact(node: Node) -> Compact:
     if node.value is False or node.value == "off":  # YAML reads a bare `off` as false
         return Compact(at=None)
     if not isinstance(node.value, dict):
@@ -133,26 +138,25 @@ def _read_compact(values: Values, node: Node) -> Compact:
     at = node.value.get("at")
     if at is not None and at.value is False:
         raise at.error("is a share of the window; `compact: off` leaves it to /compact")
-    compact = read(values, Compact, node)
+    compact = read(Compact, node)
     if compact.at is not None and compact.keep >= compact.at:
         raise node.value.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
     return compact
 
 
-def _read_share(values: Values, node: Node) -> float:
-    share = values.number(node)
+def _read_share(node: Node) -> float:
+    share = node.number()
     if not LEAST_SHARE <= share <= 1:
         raise node.error(f"is a share of the window: from {LEAST_SHARE:g} to 1")
     return share
 
 
-def _read_paths(values: Values, node: Node) -> tuple[Path, ...]:
+def _read_paths(node: Node) -> tuple[Path, ...]:
     found = [values.path(item) for item in node.items()] if node.value else []
     return tuple(path for path in found if path is not None)
 
 
-def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
-    """Read a list of file names, each without a folder. Raises ``ConfigError``."""
+def _read_file_names(node: Node) -> tuple[str, ...]:
     names = values.names(node)
     for n, name in enumerate(names):
         if name in (".", "..") or "/" in name or "\0" in name:
@@ -160,43 +164,44 @@ def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
     return names
 
 
-def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
-    """Read one of a few words. Raises ``ConfigError``."""
+def _read_word(node: Node, words: Sequence[str]) -> str:
     # YAML reads a bare `off` as false, and `on` as true.
-    chosen = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.text(node)
-    word = next((each for each in words if each == chosen), None)
-    if word is None:
+    word = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.stripped(node)
+    if word not in words:
         raise node.error(f"must be one of {', '.join(words)}")
     return word
 
 
-_READERS: dict[str, Callable[[Values, Node], Any]] = {
-    "str": Values.text,
-    "int": Values.integer,
-    "float": Values.number,
-    "bool": Values.boolean,
-    "Path": Values.path,
-    "tuple[str, ...]": Values.names,
+_READERS: dict[str, Callable[[Node], Any]] = {
+    "str": values.stripped,
+    "int": values.count,
+    "float": Node.number,
+    "bool": Node.boolean,
+    "Path": values.path,
+    "tuple[str, ...]": values.names,
     "tuple[Path, ...]": _read_paths,
-    "Seconds": Values.seconds,
+    "FileNames": _read_file_names,
+    "Seconds": values.seconds,
     "Share": _read_share,
-    "Sandbox": partial(read_word, words=get_args(Sandbox)),
+    "Sandbox": partial(_read_word, words=get_args(Sandbox)),
+    "Notify": partial(_read_word, words=get_args(Notify)),
     "Compact": _read_compact,
-    "Budget": lambda values, node: read(values, Budget, node),
+    "Budget": partial(read, Budget),
+    "ShellSettings": partial(read, ShellSettings),
 }
 """How to read a field, by its type."""
 
 
-def read_kind(values: Values, name: str, node: Node) -> KindSettings:
-    """Read a kind of agent. Raises ``ConfigError``."""
+def read_kind(name: str, node: Node) -> KindSettings:
+    """Read a kind of agent. Raise ``ConfigError``."""
     _check_name(name, node)
-    description = node.mapping(KIND_KEYS).get("description")
-    if name not in BUILT_IN_KINDS and not values.text(description):
+    kind = read(KindSettings, node, name=name)
+    if name not in BUILT_IN_KINDS and not kind.description:
         near = nearest(name, BUILT_IN_KINDS)
         hint = f", or did you mean {near}?" if near else ""
-        place = node if description is None or description.value is None else description
+        written = node.entries().get("description")
+        place = node if written is None or written.value is None else written
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
-    kind = read(values, KindSettings, node, name=name)
     return replace(kind, model=kind.model or None)
 
 

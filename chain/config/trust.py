@@ -17,7 +17,7 @@ from typing import Any
 
 from chain.config import yamlfile
 from chain.config.provider import providers
-from chain.config.values import Values, located_path
+from chain.config.values import located_path, path
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UserError
 
@@ -83,19 +83,19 @@ def named_value(setting: str, value: str) -> str:
     return f"{setting}.{HANDLER}: {value}"
 
 
-def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Sensitive, ...]:
+def sensitive(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
     """Return what a file from a stranger sets that could send something away or run something.
 
     Also a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path or link out of the folder, and another
     provider under a shipped name. The prompt files of kinds of agents are judged as if they stood in the configuration.
     """
     # The nodes themselves, not their keys, which may be read in two ways where a name has dots in it.
-    found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ))}
-    written = [each for node in found.values() for each in _written(node, node, environ)]
-    return (*written, *_named_by_prompts(user, environ))
+    found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user))}
+    written = [each for node in found.values() for each in _written(node, node)]
+    return (*written, *_named_by_prompts(user))
 
 
-def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
+def _written(node: Node, setting: Node) -> Iterator[Sensitive]:
     """Yield each value at and beneath a node; a list of plain values is one."""
     children: list[Node] = []
     if isinstance(node.value, dict):
@@ -104,25 +104,25 @@ def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[
         children = node.value
     if children:
         for child in children:
-            yield from _written(child, setting, environ)
+            yield from _written(child, setting)
         return
     is_named = node is setting and node.key.rpartition(".")[2] in _paths()
     is_path = is_named and isinstance(node.value, str) and "${" not in node.value
-    leads_to = _way_out(node, node.file, environ) if is_path else None
+    leads_to = _way_out(node, node.file) if is_path else None
     yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to or "")
 
 
-def named_files(root: Node, environ: Mapping[str, str]) -> Iterator[Path]:
+def named_files(root: Node) -> Iterator[Path]:
     """Yield each file that a configuration names, also in agents' prompt files, as far as it is known. Reads the disk.
 
     By the same keys a path out of the folder needs trust.
     """
     paths = _paths()
     written = [node for key, node in _walk(root) if key in paths and not node.entries()]
-    for node in (*written, *(handler for _, handler in _handlers(root, environ))):
+    for node in (*written, *(handler for _, handler in _handlers(root))):
         with suppress(ConfigError):
-            if (path := Values(environ).path(node)) is not None:
-                yield path
+            if (named := path(node)) is not None:
+                yield named
 
 
 def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node]]:
@@ -133,19 +133,19 @@ def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node
             yield from _walk(child, whole)
 
 
-def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
+def _named_by_prompts(user: Node) -> Iterator[Sensitive]:
     """Yield handler prompts, named in agents' prompt files, that lead out of the folder or name a variable.
 
     Others must be in the folder when they are read.
     """
-    for prompt, handler in _handlers(user, environ):
-        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file, environ)
+    for prompt, handler in _handlers(user):
+        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file)
         if leads_to is not None:
             value, place = as_written(handler), f"{handler.file}:{handler.line}"
             yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
 
 
-def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, Node]]:
+def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
     """Yield the prompt of each kind of agents, with the handler prompt that its file names."""
     left = MAX_JUDGED_CHARS
     for kind in user.entries("agents").values():
@@ -153,15 +153,15 @@ def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, No
         if prompt is None:
             continue
         try:
-            path = Values(environ).path(prompt)
+            file = path(prompt)
             # The path may lead to a device, which is not to be opened only to judge it.
-            text = yamlfile.read_text(path) if path is not None and os.path.isfile(path) else ""
+            text = yamlfile.read_text(file) if file is not None and os.path.isfile(file) else ""
             left -= len(text)
-            handler = yamlfile.parse(text, str(path)).entries().get(HANDLER) if left >= 0 else None
+            handler = yamlfile.parse(text, str(file)).entries().get(HANDLER) if left >= 0 else None
         except ConfigError:
             continue
         if handler is not None and isinstance(handler.value, str):
-            yield prompt, handler
+            yield prompt, handler.with_environ(user.environ or {})
 
 
 def as_written(node: Node) -> str:
@@ -228,7 +228,7 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
+def _leading_out(user: Node) -> Iterator[Node]:
     """Yield texts that name a variable, and paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
     definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
@@ -237,18 +237,18 @@ def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
     for key, node in _walk(user, whole):
         if isinstance(node.value, str):
             has_variable = "${" in node.value and (key, node.value) not in usual
-            if has_variable or (key in paths and _way_out(node, node.file, environ) is not None):
+            if has_variable or (key in paths and _way_out(node, node.file) is not None):
                 yield node
         elif (isinstance(node.value, list) or id(node) in whole) and "${" in repr(node.plain()):
             yield node
 
 
-def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
+def _way_out(node: Node, config: str) -> str | None:
     """Return where a path out of the configuration file's folder ends, links followed; ``None`` for one in it.
 
     Empty where the end cannot be known.
     """
-    path = located_path(node.value, node.file, environ)
+    path = located_path(node.value, node)
     if path is None:
         return None
     with suppress(OSError, RuntimeError, ValueError):  # a circle of links, a NUL
