@@ -137,6 +137,12 @@ def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
     assert args.query == "hello"
 
 
+def test_short_options_may_be_joined() -> None:
+    for argv in (["worker", "-vn", "3"], ["worker", "-vn3"], ["-n3", "-v", "worker"]):
+        args = parse_arguments(argv)
+        assert (args.command, args.verbose, args.at_once) == ("worker", True, "3")
+
+
 def test_with_stdin_it_is_waited_for_however_long_that_takes() -> None:
     job = read_job(parse_arguments(["-p", "hello", "--stdin"]), "hello")
 
