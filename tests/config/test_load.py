@@ -376,6 +376,11 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
         (definition("provider: anthropic, model: m, base_url: 'ftp://x'"), 3, "base_url: must be an address"),
         (definition("provider: anthropic, model: m, base_url: 'http://'"), 3, "base_url: must be an address"),
         (definition("provider: anthropic, model: m, base_url: 'http://['"), 3, "base_url: must be an address"),
+        (
+            definition("provider: anthropic, model: m, base_url: 'http://x/?key=1'"),
+            3,
+            "base_url: must end before ? or #",
+        ),
         ("notify: beep", 1, "notify: must be one of bell, off"),
         ("tools: {timeout_s: 0}\n", 1, "tools.timeout_s: must be"),
         ("tools:\n  allow:\n    - ' '\n", 3, "is blank"),

@@ -29,7 +29,7 @@ SECRET = ("api_key", "extra_headers", "extra_body")
 def read_anthropic(definition: Definition) -> ModelSettings:
     """A definition's settings. Raises ``ConfigError``."""
     get = definition.get
-    base_url = get("base_url", values.url, None)
+    base_url = get("base_url", _address, None)
     key = definition.keys.get("api_key")
     if key is None and base_url is None:
         key = replace(definition.node, value=PROVIDER.usual, key=f"{definition.node.key}.api_key")
@@ -92,6 +92,13 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         check=check,
         tells_costs=price is not None,
     )
+
+
+def _address(node: Node) -> str | None:
+    url = values.url(node)
+    if url is not None and ("?" in url or "#" in url):
+        raise node.error("must end before ? or #, since /v1/messages is added to it")
+    return url
 
 
 def _price(node: Node) -> Price:
