@@ -10,9 +10,9 @@ trusted it, and ``Settings.model`` gives nothing out until then.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from chain.config import trust, yamlfile
@@ -55,29 +55,13 @@ _OVERRIDES = {
 }
 """The flags that override the files, as ``CHAIN_MODEL`` and so on in the environment do, and the keys that they set."""
 
-
-KEYS = {
-    "default_model": "models.default",
-    "default_chain": "chain",
-    "inbox_size": "inbox.size",
-    "notify": "notify",
-    "instructions": "instructions",
-    "state": "state",
-    "tool_timeout_s": "tools.timeout_s",
-    "tool_result_limit": "tools.result_limit",
-    "allow": "tools.allow",
-    "shell": "tools.shell",
-    "research_hosts": "tools.research.hosts",
-}
-"""The fields of ``Settings`` that are values of the file, by their dotted keys. A field's type says how it is read."""
-
 _SECTIONS = ("models", "inbox", "tools", "tools.research")
 """The sections that have the keys of the shipped file and no others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The whole configuration.
+    """The whole configuration. A field with a ``key`` has the value at that dotted key, read by the field's type.
 
     ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
     another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
@@ -88,17 +72,17 @@ class Settings:
     """
 
     file: Path | None
-    default_model: str
-    default_chain: str
-    inbox_size: int
-    notify: Notify
-    instructions: FileNames
-    state: str = field(default="", repr=False)
-    tool_timeout_s: Seconds
-    tool_result_limit: int
-    allow: tuple[str, ...]
-    shell: ShellSettings
-    research_hosts: tuple[str, ...]
+    default_model: str = field(metadata={"key": "models.default"})
+    default_chain: str = field(metadata={"key": "chain"})
+    inbox_size: int = field(metadata={"key": "inbox.size"})
+    notify: Notify = field(metadata={"key": "notify"})
+    instructions: FileNames = field(metadata={"key": "instructions"})
+    state: str = field(default="", repr=False, metadata={"key": "state"})
+    tool_timeout_s: Seconds = field(metadata={"key": "tools.timeout_s"})
+    tool_result_limit: int = field(metadata={"key": "tools.result_limit"})
+    allow: tuple[str, ...] = field(metadata={"key": "tools.allow"})
+    shell: ShellSettings = field(metadata={"key": "tools.shell"})
+    research_hosts: tuple[str, ...] = field(metadata={"key": "tools.research.hosts"})
     servers: tuple[ToolServer, ...]
     found_servers: Mapping[str, bool]
     passed_over: ConfigError | None
@@ -109,6 +93,11 @@ class Settings:
     digest: str = ""
     _judged: tuple[str, ...] | None = field(default=None, repr=False)
     """Of a file that was merely found: what in it needs trust, whether it was given or not."""
+
+    @classmethod
+    def keys(cls) -> Mapping[str, str]:
+        """Return the dotted keys of the fields that are values of the file, by the fields' names."""
+        return {each.name: each.metadata["key"] for each in fields(cls) if each.metadata}
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -179,26 +168,18 @@ class Settings:
         """
         require_trust(self)
         name = name or self.chain().model
-        definitions = self._root.entries("models", "definitions")
-        if name not in definitions:
-            raise ConfigError(_unknown("model", name, definitions))
-        place = f"models.definitions.{name}"
-        return read_model(name, definitions[name], lambda key: self.within(f"{place}.{key}"))
+        node = _named("model", name, self._root.entries("models", "definitions"))
+        return read_model(name, node, lambda key: self.within(f"models.definitions.{name}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
         """Return a chain by name, or the default one. Raises ``ConfigError`` as ``model`` does. Needs no trust."""
         name = name or self.default_chain
-        chains = self._root.entries("chains")
-        if name not in chains:
-            raise ConfigError(_unknown("chain", name, chains))
-        chain = read(ChainSettings, chains[name], name=name)
+        chain = read(ChainSettings, _named("chain", name, self._root.entries("chains")), name=name)
         return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
         """Return a kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
-        if name not in self._kinds:
-            raise ConfigError(_unknown("kind", name, self._kinds))
-        return read_kind(name, self._kinds[name])
+        return read_kind(name, _named("kind", name, self._kinds))
 
     def read_file(self, key: str, path: Path) -> Node:
         """Read the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be opened."""
@@ -263,9 +244,9 @@ def load_settings(
     chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
     root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
     for section in _SECTIONS:
-        _at(root, section).mapping(_at(shipped, section).entries())
+        _find(root, section).mapping(_find(shipped, section).entries())
     # The texts of a server's entry are filled in when it starts.
-    servers, found_servers = read_servers(_at(root, "mcp").with_environ(None))
+    servers, found_servers = read_servers(_find(root, "mcp").with_environ(None))
     settings = Settings(
         file=found.file,
         servers=servers,
@@ -274,7 +255,7 @@ def load_settings(
         environ=environ,
         _root=root,
         _cwd=cwd,
-        **read_fields(Settings, {name: _at(root, key) for name, key in KEYS.items()}),
+        **read_fields(Settings, {name: _find(root, key) for name, key in Settings.keys().items()}),
     )
     _check(settings)
     if found.is_own:
@@ -349,39 +330,38 @@ def split_names(value: object) -> list[str]:
 def _check(settings: Settings) -> None:
     """Read everything once, so that a mistake is reported now, though some of it may never be used."""
     root = settings._root
-    definitions, chains = _at(root, "models.definitions").mapping(), _at(root, "chains").mapping()
-    bounds = _at(root, "agents").mapping()
+    definitions, chains = _find(root, "models.definitions").mapping(), _find(root, "chains").mapping()
+    bounds = _find(root, "agents").mapping()
     for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)
-    if settings.default_model not in definitions:
-        node = _at(root, "models.default")
-        raise node.error(_unknown("model", node.value, definitions))
-    if settings.default_chain not in chains:
-        raise _at(root, "chain").error(_unknown("chain", settings.default_chain, chains))
+    _named("model", settings.default_model, definitions, _find(root, "models.default"))
+    _named("chain", settings.default_chain, chains, _find(root, "chain"))
     for name, node in definitions.items():
         with suppress(MissingVariable):
             read_model(name, node)
     for bound in BOUNDS:
         with suppress(MissingVariable):
             count(bounds[bound])
-    named: tuple[Callable[[str], ChainSettings | KindSettings], ...] = (settings.chain, settings.kind)
-    for read_named, nodes in zip(named, (chains, settings._kinds), strict=True):
+    for read_one, nodes in ((settings.chain, chains), (settings.kind, settings._kinds)):
         for name, node in nodes.items():
             with suppress(MissingVariable):
-                model = read_named(name).model
-                if model is not None and model not in definitions:
-                    written = node.entries()["model"]
-                    raise written.error(_unknown("model", written.value, definitions))
+                if (model := read_one(name).model) is not None:
+                    _named("model", model, definitions, node.entries().get("model"))
 
 
-def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    known = list(names)
+def _named(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None = None) -> Node:
+    """Return the node of this name. Raise ``ConfigError`` if there is none, for the value at ``place``."""
+    if name in nodes:
+        return nodes[name]
+    known = list(nodes)
     all_known = f"the only {kind} is {known[0]}" if len(known) == 1 else f"the {kind}s are {', '.join(known)}"
-    return f"there is no {kind} {name!r:.60}: {did_you_mean(name, known, all_known, 0.5)}"
+    written = name if place is None else str(place.value)
+    message = f"there is no {kind} {written!r:.60}: {did_you_mean(written, known, all_known, 0.5)}"
+    raise ConfigError(message) if place is None else place.error(message)
 
 
-def _at(root: Node, key: str) -> Node:
+def _find(root: Node, key: str) -> Node:
     """Return the value at a dotted key that the shipped file has."""
     node = root.find(key)
     assert node is not None

@@ -257,9 +257,9 @@ def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
-    """The dotted keys and values, each with how it is shown if not by its own text; without those that are problems."""
-    yield "models.default", settings.default_model, ""
-    yield "chain", settings.default_chain, ""
+    """Yield the dotted keys and values, each with a text that is shown instead; without those that are problems."""
+    for field, key in settings.keys().items():
+        yield from _flat(key, getattr(settings, field))
     for name in settings.model_names:
         with suppress(ConfigError):
             model = settings.model(name)
@@ -267,34 +267,25 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
                 yield f"models.definitions.{name}.{key}", value, model.shown.get(key, "")
     for name in settings.chain_names:
         with suppress(ConfigError):
-            yield from _fields(f"chains.{name}", settings.chain(name))
-    yield "inbox.size", settings.inbox_size, ""
-    yield "notify", settings.notify, ""
-    yield "instructions", settings.instructions, ""
-    yield "state", settings.state, _server(settings.state)
-    yield "tools.timeout_s", settings.tool_timeout_s, ""
-    yield "tools.result_limit", settings.tool_result_limit, ""
-    yield "tools.allow", settings.allow, ""
-    yield from _fields("tools.shell", settings.shell)
-    yield "tools.research.hosts", settings.research_hosts, ""
+            yield from _flat(f"chains.{name}", settings.chain(name))
     for server in settings.servers:
         yield f"mcp.{server.name}", server.written, ""
     for name, may_start in settings.found_servers.items():
         yield f"mcp.{name}", may_start, ""
     with suppress(ConfigError):
-        yield from _fields("agents", settings.agents)
+        yield from _flat("agents", settings.agents)
     for name in settings.kind_names:
         with suppress(ConfigError):
-            yield from _fields(f"agents.{name}", settings.kind(name))
+            yield from _flat(f"agents.{name}", settings.kind(name))
 
 
-def _fields(place: str, of: _Section) -> Iterator[tuple[str, object, str]]:
-    for each in fields(of):
-        key, value = f"{place}.{each.name}", getattr(of, each.name)
-        if isinstance(value, _Section):
-            yield from _fields(key, value)
-        elif each.name not in _NO_VALUES:
-            yield key, value, ""
+def _flat(key: str, value: object) -> Iterator[tuple[str, object, str]]:
+    if not isinstance(value, _Section):
+        yield key, value, _server(str(value)) if key == "state" else ""
+        return
+    for each in fields(value):
+        if each.name not in _NO_VALUES:
+            yield from _flat(f"{key}.{each.name}", getattr(value, each.name))
 
 
 def _server(address: str) -> str:
