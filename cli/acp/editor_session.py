@@ -21,7 +21,7 @@ from chain.session.event_json import to_json
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import question_answer, question_request
-from cli.acp.turns import PendingPrompt, cancelled, end_turn
+from cli.acp.turns import Pending, cancelled, end_turn
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
@@ -59,8 +59,6 @@ class EditorSession:
         self.workspace = chain.workspace
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
-        self.closing: IncomingCall | None = None
-        """The request that closes it, if there is one."""
         self.ended = trio.Event()
         """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()
@@ -69,12 +67,8 @@ class EditorSession:
         self._notify = notify
         self._features = features
         self._teller = UpdateBuilder(chain.workspace, kinds)
-        self._prompts: dict[IncomingCall, PendingPrompt] = {}
+        self._pending: dict[IncomingCall, Pending] = {}
         self._feed = chain.feed()
-        self._answers: dict[str | int, tuple[str, IncomingCall, Mapping[str, Any]]] = {}
-        """A text, and then the result of a request, by the id of the receipt or the ``id()`` of the notice to wait for.
-
-        They answer lines that need no run."""
         self._ending: float | None = None
         """The run that was interrupted or stopped last. It may have ended."""
         self._held: dict[IncomingCall, tuple[str, Images]] = {}
@@ -98,13 +92,9 @@ class EditorSession:
 
     def end(self) -> None:
         """Answer all requests that have no answer yet, since no run will."""
-        for call in self._prompts:
-            call.answer(RpcError(INTERNAL_ERROR, "the session has ended"))
+        for call, pending in self._pending.items():
+            call.answer(pending.answer or RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
-        for _, call, result in self._answers.values():
-            call.answer(result)
-        if self.closing is not None:
-            self.closing.answer({})
         self.ended.set()
 
     def submit(self, call: IncomingCall, text: str, images: Images) -> None:
@@ -140,9 +130,11 @@ class EditorSession:
         if call in self._held:
             self._withdraw(call)
             return True
-        prompt = self._prompts.get(call)
+        prompt = self._pending.get(call)
         if prompt is None:
             return False
+        if prompt.answer is not None:
+            return True
         if prompt.run:
             if self._run == prompt.run:
                 self._interrupt()
@@ -205,7 +197,7 @@ class EditorSession:
         if call.method == STEERING:
             _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
         elif begun is not None:
-            self._prompts[call] = PendingPrompt("", begun)
+            self._pending[call] = Pending("", begun)
         if begun is None:
             self._say(Submitted("handled", message=said), call)
 
@@ -218,7 +210,7 @@ class EditorSession:
                 failed(answer.message)
             else:
                 self._teller.expect(answer.id)
-                self._prompts[call] = PendingPrompt(answer.id)
+                self._pending[call] = Pending(answer.id)
 
         def failed(why: str) -> None:
             call.answer(RpcError(INTERNAL_ERROR, why))
@@ -239,23 +231,23 @@ class EditorSession:
             if answer.message:
                 self._say(answer, call)
         elif answer.what in ("started", "queued", "stopping"):
-            self._prompts[call] = PendingPrompt(answer.id)
+            self._pending[call] = Pending(answer.id)
         else:
             self._say(answer, call)
 
     def _say(self, answer: Submitted, call: IncomingCall) -> None:
         """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
-        notice = events.Notice(message=answer.message)
-        self._answers[answer.id or id(notice)] = answer.message, call, result
-        if not answer.id:
+        notice = None if answer.id else events.Notice(message=answer.message)
+        self._pending[call] = Pending(answer.id, text=answer.message, answer=result, notice=notice)
+        if notice is not None:
             self._feed.put(notice)
 
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
         await self._update(self.offer.changes())
         match event:
             case events.Result():
-                answers_prompt = any(prompt.ends_with_run for prompt in self._prompts.values())
+                answers_prompt = any(each.ends_with_run for each in self._pending.values())
                 await self._update(self._teller.updates(event, tells_errors=not answers_prompt))
             case events.Question():
                 await self._ask(event, nursery)
@@ -264,29 +256,20 @@ class EditorSession:
                     scope.cancel()
             case events.Receipt() | events.LineQueued():
                 await self._receipt(event)
-                await self._answer(event)
             case events.Notice():
-                if not await self._answer(event):
+                if all(each.notice is not event for each in self._pending.values()):
                     self._notify(f"{self.id}: {event.message}")
             case _:
                 await self._update(self._teller.updates(event))
         # After the updates: the answer to a prompt comes last.
-        for call, prompt in [*self._prompts.items()]:
-            if (answer := prompt.answer_by(event)) is not None:
-                del self._prompts[call]
+        for call, pending in [*self._pending.items()]:
+            if (answer := pending.answer_by(event)) is not None:
+                del self._pending[call]
+                if pending.text:
+                    await self._update([self._teller.say(pending.text)])
                 call.answer(answer)
         if isinstance(event, events.Result):
             self._submit_held()
-
-    async def _answer(self, event: events.Event) -> bool:
-        """Send the answer that waits for this event. Return whether there was one."""
-        key = event.id if isinstance(event, events.Receipt) else id(event)
-        text, call, result = self._answers.pop(key, ("", None, {}))
-        if text:
-            await self._update([self._teller.say(text)])
-        if call is not None:
-            call.answer(result)
-        return call is not None
 
     async def _update(self, updates: Sequence[Update]) -> None:
         for update in updates:

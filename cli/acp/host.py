@@ -174,8 +174,13 @@ class Host:
 
     def close(self, session: EditorSession, call: IncomingCall) -> None:
         """Close a session, and answer when it has ended."""
-        session.closing = call
+
+        async def answer(call: IncomingCall) -> None:
+            await session.ended.wait()
+            call.answer({})
+
         session.leaving.set()
+        self.start(answer, call)
 
     def _check_not_opening(self, id: str, hint: str) -> None:
         if id in self._opening.values():
