@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 import trio
 
 from cli.acp import rpc
-from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, BadMessage, Id, Notification, Response, RpcError, RpcRequest
+from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, Id, Response, RpcError, RpcRequest
 from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
 
@@ -94,22 +94,20 @@ class Wire:
         self._outbox.put(rpc.response_row(id, result))
 
     async def _receive(self, raw: RawLine, server: Server) -> None:
-        message = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_RPC_ROW)
-        match message:
-            case Notification(method, params):
-                self._hear(method, params, server)
-                return
-            case Response(id, result):
+        try:
+            message = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_RPC_ROW)
+        except RpcError as error:
+            self.respond(error.id, error)
+        else:
+            if isinstance(message, Response):
                 # An answer that is not waited for came too late: its request was withdrawn.
-                if (asked := self._asked.pop(id, None)) is not None:
-                    asked.send_nowait(result)
+                if (asked := self._asked.pop(message.id, None)) is not None:
+                    asked.send_nowait(message.result)
                 return
-            case RpcRequest():
-                self._begin(message, server)
-            case BadMessage(error, id):
-                self.respond(id, error)
-            case _:
-                assert_never(message)
+            if message.is_notification:
+                self._hear(message.method, message.params, server)
+                return
+            self._begin(message, server)
         # A peer that does not read answers is not read either. A cancellation behind a few of them still is.
         await self._outbox.wait_for_room(2 * ROOM)
 
