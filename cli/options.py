@@ -108,18 +108,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done, but a line
 did not get through, 4 a limit was reached, 130 interrupted, 143 terminated.
 """
 
-_OWNERS = {
-    "session": ("send", "watch"),
-    "wait": ("send",),
-    "new": ("send",),
-    "answers": ("watch",),
-    "at_once": ("worker",),
-    "only": ("worker",),
-    "keep": ("worker",),
-    "format": ("sessions export",),
-    "output": ("sessions export",),
+_OWN = {
+    "send": ("session", "wait", "new"),
+    "watch": ("session", "answers"),
+    "worker": ("at_once", "only", "keep"),
+    "sessions export": ("format", "output"),
 }
-"""The commands that alone have an option. All other options are for a run and every command."""
+"""The options that only some commands have. All others are for a run and every command."""
 
 CHOICES = {
     "output_format": ("text", "json", "stream-json"),
@@ -128,40 +123,25 @@ CHOICES = {
 }
 """The options that have one of a few values."""
 
-_ELSEWHERE = {
-    "--add-dir": "--workspace",
-    "--allowed-tools": "--allow",
-    "--allowedTools": "--allow",
-    "--cd": "--workspace",
-    "--cwd": "--workspace",
-    "--dangerously-skip-permissions": "--allow",
-    "--json": "--output-format json",
-    "--format": "--output-format",
-    "--full-auto": "--allow",
-    "--last": "--continue",
-    "--list-sessions": "chain sessions",
-    "--max-turns": "--max-iterations",
-    "--mcp-config": "--mcp",
-    "--message": "-p",
-    "--non-interactive": "-p",
-    "--output": "--output-format",
-    "--prompt": "-p",
-    "--yes": "--allow",
-    "--yolo": "--allow",
-    "-C": "--workspace",
-    "-V": "--version",
-    "-m": "--model",
-    "-q": "-p",
-    "-y": "--allow",
-    "config": "check",
-    "doctor": "check",
-    "exec": "-p",
-    "login": "help models",
-    "resume": "-c",
-    "run": "-p",
-    "version": "--version",
+_OTHER_NAMES = {
+    "--workspace": "--add-dir --cd --cwd -C",
+    "--allow": "--allowed-tools --allowedTools --dangerously-skip-permissions --full-auto --yes --yolo -y",
+    "--output-format json": "--json",
+    "--output-format": "--format --output",
+    "--continue": "--last",
+    "chain sessions": "--list-sessions",
+    "--max-iterations": "--max-turns",
+    "--mcp": "--mcp-config",
+    "-p": "--message --non-interactive --prompt -q exec run",
+    "--version": "-V version",
+    "--model": "-m",
+    "check": "config doctor",
+    "help models": "login",
+    "-c": "resume",
 }
-"""Options and commands that a run has under another name: those of other programs, and of other commands here."""
+"""What options and commands of a run are called in other programs, and by other commands here."""
+
+_ELSEWHERE = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
 _JOINED = re.compile("-p(?![pvhc]*$)")
 """The option ``-p`` with its query joined to it, which other programs take."""
@@ -213,9 +193,14 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def _owners(dest: str) -> list[str]:
+    """Return the commands that alone have an option; none if all have it."""
+    return [command for command, own in _OWN.items() if dest in own]
+
+
 def _has(command: str, dest: str) -> bool:
-    """Return whether a command, or a run for an empty string, has an option."""
-    return dest not in _OWNERS or command in [owner.split()[0] for owner in _OWNERS[dest]]
+    owners = _owners(dest)
+    return not owners or command in [owner.split()[0] for owner in owners]
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -264,7 +249,7 @@ def _check_values(args: argparse.Namespace) -> None:
             continue
         name, choices = f"--{dest.replace('_', '-')}", CHOICES.get(dest)
         if not _has(args.command, dest):
-            shown = " and ".join(f"chain {owner}" for owner in _OWNERS[dest])
+            shown = " and ".join(f"chain {owner}" for owner in _owners(dest))
             near = _ELSEWHERE.get(name)
             raise UserError(f"{name} is for {shown}" + (f"; a run has {near}" if near else ""))
         if choices and value not in choices:
