@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import trio
@@ -102,6 +103,7 @@ class EditorSession:
 
         A prompt is answered when its run ends.
         """
+        call.on_cancel = partial(self._cancel_prompt, call)
         if self.offer.has(text):
             self._carry_out(call, text)
         elif call.method == STEERING or not self._starts_prompt(call, text):
@@ -125,27 +127,6 @@ class EditorSession:
         self._withdraw_held()
         self._interrupt()
 
-    def cancel_prompt(self, call: IncomingCall) -> bool:
-        """Drop the line of a prompt if it still waits, else interrupt its run. Return whether this session has it."""
-        if call in self._held:
-            self._withdraw(call)
-            return True
-        prompt = self._pending.get(call)
-        if prompt is None:
-            return False
-        if prompt.answer is not None:
-            return True
-        if prompt.run:
-            if self._run == prompt.run:
-                self._interrupt()
-            return True
-        try:
-            self.chain.lines.drop(prompt.line, "cancelled")
-        except UserError:
-            if self._is_of_active_run(prompt.line):
-                self._interrupt()
-        return True
-
     @property
     def _run(self) -> float | None:
         """When the active run began, which identifies it. The events of an earlier run may still follow."""
@@ -158,6 +139,25 @@ class EditorSession:
     def _interrupt(self) -> None:
         if self.chain.interrupt():
             self._ending = self._run
+
+    def _cancel_prompt(self, call: IncomingCall) -> None:
+        """Drop the line of a prompt if it still waits, else interrupt its run."""
+        prompt = self._pending.get(call)
+        if call in self._held:
+            self._withdraw(call)
+        elif prompt is not None and prompt.answer is None and not self._drop(prompt.line):
+            is_active = self._run == prompt.run if prompt.run else self._is_of_active_run(prompt.line)
+            if is_active:
+                self._interrupt()
+
+    def _drop(self, line: str) -> bool:
+        """Drop a line. Return whether it waited."""
+        try:
+            if line:
+                self.chain.lines.drop(line, "cancelled")
+        except UserError:
+            return False
+        return bool(line)
 
     def _is_of_active_run(self, line: str) -> bool:
         """Return whether the active run has a line that cannot be dropped. The line's run may have ended already."""

@@ -64,10 +64,9 @@ class EditorAgent:
 
     async def _read(self) -> None:
         with self._reading:
-            await self._wire.run(self)
+            await self._wire.run(self._serve, self._hear)
 
-    def on_request(self, call: IncomingCall) -> None:
-        """Serve a request. Raise ``RpcError``."""
+    def _serve(self, call: IncomingCall) -> None:
         method = self._methods.get(call.method)
         if method is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method!r:.200}")
@@ -75,15 +74,10 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, "initialize comes first")
         method(call)
 
-    def on_notification(self, method: str, given: Mapping[str, Any]) -> None:
-        """Handle a notification. Ignore an unknown one."""
+    def _hear(self, method: str, given: Mapping[str, Any]) -> None:
         id = given.get("sessionId")
         if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
             self._host.sessions[id].cancel()
-
-    def on_cancel(self, call: IncomingCall) -> None:
-        """Cancel a prompt. All other requests are answered soon anyway."""
-        any(session.cancel_prompt(call) for session in self._host.sessions.values())
 
     def _initialize(self, call: IncomingCall) -> None:
         if self._is_initialized:
