@@ -133,9 +133,7 @@ def read_model(name: str, node: Node, within: Callable[[str], Path | None] = lam
     keys = {key: child for key, child in written.items() if child.value is not None}
     if "provider" not in keys:
         raise node.error(f"needs a provider: {' or '.join(PROVIDER_NAMES)}")
-    provider = providers().get(chosen := values.stripped(keys["provider"]))
-    if provider is None:
-        raise keys["provider"].error(f"must be one of {', '.join(PROVIDER_NAMES)}")
+    provider = providers()[chosen := keys["provider"].choice(PROVIDER_NAMES)]
     if provider.needed not in keys:
         raise node.error(f"needs a {provider.needed}, as its provider is {chosen}")
     return provider.read(Definition(name, node, keys, within))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -164,14 +164,6 @@ def _read_file_names(node: Node) -> tuple[str, ...]:
     return names
 
 
-def _read_word(node: Node, words: Sequence[str]) -> str:
-    # YAML reads a bare `off` as false, and `on` as true.
-    word = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.stripped(node)
-    if word not in words:
-        raise node.error(f"must be one of {', '.join(words)}")
-    return word
-
-
 _READERS: dict[str, Callable[[Node], Any]] = {
     "str": values.stripped,
     "int": values.count,
@@ -183,8 +175,8 @@ _READERS: dict[str, Callable[[Node], Any]] = {
     "FileNames": _read_file_names,
     "Seconds": values.seconds,
     "Share": _read_share,
-    "Sandbox": partial(_read_word, words=get_args(Sandbox)),
-    "Notify": partial(_read_word, words=get_args(Notify)),
+    "Sandbox": partial(Node.choice, options=get_args(Sandbox)),
+    "Notify": partial(Node.choice, options=get_args(Notify)),
     "Compact": _read_compact,
     "Budget": partial(read, Budget),
     "ShellSettings": partial(read, ShellSettings),

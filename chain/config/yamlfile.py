@@ -123,10 +123,12 @@ class Node:
 
     def choice(self, options: Iterable[str]) -> str:
         """Return one of a few words."""
-        names = list(options)
-        if self.value not in names:
+        names, value = list(options), self.value
+        # YAML reads a bare `off` as false, and `on` as true.
+        word = ("on" if value else "off") if isinstance(value, bool) else self.text() if isinstance(value, str) else ""
+        if word not in names:
             raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
-        return str(self.value)
+        return word
 
     def plain(self) -> Any:  # noqa: ANN401 - JSON leaves here
         """Return the value without its places: what ``json`` would have read."""
