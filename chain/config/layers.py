@@ -1,13 +1,13 @@
-"""Which file is the user's configuration, and how it is put over the shipped one.
+"""Finds the user's configuration file, and merges it with the shipped one.
 
-Other programs have a ``config.yaml`` too. So one that lies in the folder counts only with a key ``chains``; where that
-key is missing or misspelt in a file that otherwise looks like ours, the user hears of it. As to both files:
+Other programs have a ``config.yaml`` too, so one in the current folder is used only if it has a key ``chains``. The
+user is told if that key is missing or misspelt in a file that otherwise looks like ours. The rules for merging:
 
-- Mappings are merged key by key, all else replaces what was shipped.
-- A model's definition that names another provider replaces the shipped one of its name. One with an address
-  does not inherit the shipped key: a key never goes to an address that it was not written for.
-- A chain of a new name inherits what it leaves out from the shipped chain ``default``. A file with a ``models.default``
-  means it for every chain that names no model.
+- Mappings are merged key by key. All other values replace the shipped ones.
+- A model's definition with another provider replaces the shipped one of its name. A definition with an address does not
+  inherit the shipped key, since a key must not go to an address that it was not written for.
+- A chain with a new name inherits from the shipped chain ``default``. A ``models.default`` of the file holds for every
+  chain that names no model.
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from chain.regular_file import FLAGS, regular_file
 _NOTHING = Node(None, "", 1, "")
 
 _LIKENESS = 0.7
-"""Of a key to ``chains``: ``chain``, ``chians`` and ``Chains`` have more, ``change`` and ``champs`` less."""
+"""Similarity of a key to ``chains``: ``chain``, ``chians`` and ``Chains`` have more, ``change`` and ``champs`` less."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """The configuration file, if any; ``is_own``: not merely found. ``passed_over`` is why one like it is not used."""
+    """The configuration file, if any. It ``is_own`` unless it was found in the current folder.
+
+    ``passed_over`` is why a file in the current folder is not used, if it looks like a configuration.
+    """
 
     file: Path | None
     content: Node
@@ -43,7 +46,7 @@ class FoundFile:
 
 
 def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> FoundFile:
-    """Find the configuration and read it; ``skip_here`` leaves ``./config.yaml`` aside. Raises ``ConfigError``."""
+    """Find the configuration and read it. ``skip_here`` ignores ``./config.yaml``. Raise ``ConfigError``."""
     if config is not None or environ.get("CHAIN_CONFIG"):
         named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
         if not os.path.exists(named):
@@ -63,7 +66,7 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
-    """Return our folder beneath an XDG one. Relative paths are ignored, as the XDG specification demands."""
+    """Return our folder in an XDG folder, or ``None`` if no absolute path of one is known."""
     for folder in (Path(environ.get(variable, "")), Path(environ.get("HOME", ""), fallback)):
         if folder.is_absolute():
             return folder / "chain"
@@ -71,23 +74,22 @@ def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path
 
 
 def defaults_folder() -> Path:
-    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
+    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or above it in a checkout."""
     package = Path(__file__).parent.parent
     installed = package / "defaults"
     return installed if installed.is_dir() else package.parent
 
 
 def read_shipped() -> Node:
-    """Read the shipped configuration. It has every section, and every key of those without names of the user."""
+    """Read the shipped configuration, which has every section, and every key that is no name of the user's."""
     return yamlfile.read(defaults_folder() / "config.yaml")
 
 
 def _read_if_ours(path: Path) -> Node:
-    """Read a ``config.yaml``. Nothing is in one that only another program can read."""
+    """Read a ``config.yaml``. Return an empty one if it is not valid YAML and has no line ``chains:``."""
     try:
         return yamlfile.read(path)
     except ConfigError:
-        # Not YAML that we read. That is no business of ours unless it was meant for us.
         meant = None
         with suppress(OSError), regular_file(os.open(path, FLAGS)) as file:
             meant = re.search(rb"^[\"']?chains[\"']?\s*:", file.read(yamlfile.MAX_YAML_BYTES), re.MULTILINE)
@@ -116,19 +118,19 @@ def _why_unused(root: Node) -> ConfigError | None:
 
 
 def _holds_chains(node: Node) -> bool:
-    """Return whether a value holds chains or the settings of one: ``chain: mainnet`` is another program's."""
+    """Return whether a value has keys of a chain, or chains with such keys."""
     inner = [child for each in node.entries().values() for child in each.entries()]
     return not {*node.entries(), *inner}.isdisjoint(CHAIN_KEYS)
 
 
 def _has_our_shape(section: str, node: Node) -> bool:
-    """Return whether a section has keys, and only such that the shipped file has there, or kinds of agents."""
+    """Return whether a section has only keys of the shipped file, and kinds of agents, and at least one."""
     keys, known = node.entries(), read_shipped().entries(section)
     return bool(keys) and all(key in known or (section == "agents" and is_kind(keys[key])) for key in keys)
 
 
 def merge(user: Node, shipped: Node) -> Node:
-    """Merge the two. Every value keeps its file and line; the reader refuses those of the wrong shape."""
+    """Return the user's configuration merged with the shipped one. Every value keeps its file and line."""
     return _merged(user, _applicable_defaults(user, shipped))
 
 
@@ -142,7 +144,7 @@ def _merged(over: Node, base: Node | None) -> Node:
 
 
 def _applicable_defaults(user: Node, shipped: Node) -> Node:
-    """Return the shipped values that hold for this file, by the rules above."""
+    """Return the shipped values that this file inherits, by the rules above."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
         keys, base = own.entries(), definitions.get(name)

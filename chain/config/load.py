@@ -1,10 +1,9 @@
-"""The configuration: found, put over what is shipped, and read into frozen settings.
+"""Loads the configuration into frozen settings.
 
-A value is the first that is given by a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the shipped file
-(``layers`` has the rules for these two).
-
-A ``./config.yaml`` that was merely found may come from anybody. ``trust`` decides what it may not set before the user
-trusted it, and ``Settings.model`` gives nothing out until then.
+A value is the first that is set by a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the shipped file.
+``layers`` merges the files. ``trust`` decides which values of a found file need the user's trust; until then
+``Settings.model`` raises an error. A new key goes into ``config.yaml`` and a field of ``Settings``, or of a dataclass
+of ``settings``.
 """
 
 from __future__ import annotations
@@ -40,11 +39,10 @@ from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.text.listed import listed
 
 _NAME = re.compile(r"\w[\w.-]*")
-"""Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
-end a line or steer a terminal."""
+"""A name of a model or chain. It is shown in the question of trust, so it must not have control characters."""
 
 _NO_KEYS = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER"})
-"""What an entry of a server may name as well, as in ``${HOME}/bin/server``, and no command could do without."""
+"""Variables that are no secrets though a server's entry names them, as in ``${HOME}/bin/server``."""
 
 _OVERRIDES = {
     "model": ("models.default", "chains.*.model", "agents.*.model"),
@@ -53,7 +51,7 @@ _OVERRIDES = {
     "allow": ("tools.allow",),
     "state": ("state",),
 }
-"""The flags that override the files, as ``CHAIN_MODEL`` and so on in the environment do, and the keys that they set."""
+"""The flags that override the files, and the keys that they set. ``CHAIN_MODEL`` and so on do the same."""
 
 _SECTIONS = ("models", "inbox", "tools", "tools.research")
 """The sections that have the keys of the shipped file and no others."""
@@ -63,12 +61,12 @@ _SECTIONS = ("models", "inbox", "tools", "tools.research")
 class Settings:
     """The whole configuration. A field with a ``key`` has the value at that dotted key, read by the field's type.
 
-    ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
-    another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
-    configuration is not used. ``instructions`` are names of files with a project's instructions. ``servers`` are
-    those of tools, and ``found_servers`` says whether those may start that a workspace names. ``state`` is the
-    address of a Redis that keeps the sessions, if it is no folder; it may hold a password. ``asked`` is what a found
-    file needs trust for, and ``digest`` what that is remembered by.
+    ``file`` is the user's, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are
+    names of files. ``state`` is the address of the Redis that stores the sessions, which may have a password; it is
+    empty for a folder. ``servers`` are the MCP servers, and ``found_servers`` decides on those that a workspace names.
+    ``passed_over`` is why a file like a configuration is not used. ``asked`` are the values that need trust, and
+    ``digest`` stands for them. ``_judged`` are the facts that need trust, also if they have it; ``None`` for an own
+    file.
     """
 
     file: Path | None
@@ -92,7 +90,6 @@ class Settings:
     asked: tuple[Sensitive, ...] = ()
     digest: str = ""
     _judged: tuple[str, ...] | None = field(default=None, repr=False)
-    """Of a file that was merely found: what in it needs trust, whether it was given or not."""
 
     @classmethod
     def keys(cls) -> Mapping[str, str]:
@@ -111,12 +108,12 @@ class Settings:
 
     @property
     def kind_names(self) -> tuple[str, ...]:
-        """The names of the kinds of agents: those that are built in, then the user's own."""
+        """The names of the kinds of agents: the built-in ones, then the user's own."""
         return tuple(self._kinds)
 
     @property
     def agents(self) -> AgentsSettings:
-        """The kinds of agents and the bounds for them. Raises ``ConfigError`` for a variable that is missing."""
+        """The kinds of agents and their limits. Raises ``ConfigError`` for a missing variable."""
         nodes = self._root.entries("agents")
         bounds = {key: count(nodes[key]) for key in BOUNDS}
         return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self._kinds))
@@ -127,7 +124,7 @@ class Settings:
 
     @property
     def untrusted(self) -> tuple[str, ...]:
-        """The keys of a found file that must be trusted first."""
+        """The keys of a found file that still need trust."""
         return tuple(dict.fromkeys(each.setting for each in self.asked))
 
     @property
@@ -137,9 +134,9 @@ class Settings:
 
     @property
     def trusted_places(self) -> tuple[Path, ...]:
-        """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known.
+        """The folders of the user's configuration and state, and the file unless it was found in the current folder.
 
-        With the file, but for one that was merely found, which is judged again when it has changed.
+        A command could otherwise give itself rights. A found file is judged again if it changes.
         """
         state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
         file = self.file if self._judged is None else None
@@ -162,9 +159,9 @@ class Settings:
         return frozenset({*usual, *given, *(name for node in secrets for name in node.variables())})
 
     def model(self, name: str | None = None) -> ModelSettings:
-        """Return a definition with its variables filled in, by default that of the default chain.
+        """Return a model's definition, by default that of the default chain.
 
-        Raises ``ConfigError``: there is none of that name, a variable is missing, or the file is not trusted yet.
+        Raise ``ConfigError`` for an unknown name, a missing variable, and a file that is not trusted yet.
         """
         require_trust(self)
         name = name or self.chain().model
@@ -172,26 +169,27 @@ class Settings:
         return read_model(name, node, lambda key: self.within(f"models.definitions.{name}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
-        """Return a chain by name, or the default one. Raises ``ConfigError`` as ``model`` does. Needs no trust."""
+        """Return a chain, by default the default one. Raise ``ConfigError`` as ``kind`` does."""
         name = name or self.default_chain
         chain = read(ChainSettings, _named("chain", name, self._root.entries("chains")), name=name)
         return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
-        """Return a kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
+        """Return a kind of agent. Raise ``ConfigError`` for an unknown name or a missing variable."""
         return read_kind(name, _named("kind", name, self._kinds))
 
     def read_file(self, key: str, path: Path) -> Node:
-        """Read the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be opened."""
+        """Read the YAML file that a dotted key names. Raise ``ConfigError``, for the key if it cannot be opened."""
         try:
             return yamlfile.read(path, self.within(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
 
     def within(self, key: str, judged: str = "") -> Path | None:
-        """Return the folder that must contain the file named at a dotted key: a link can change after it was trusted.
+        """Return the folder that must contain the file which a dotted key names, or ``None`` for any folder.
 
-        ``None`` means any folder. ``judged`` is what trust would hold for, if not for the key itself.
+        The file is checked when it is opened, since a link can change. ``judged`` is the fact that trust would be for,
+        by default the key.
         """
         if self.file is None or self._judged is None or (judged or key) in self._judged:
             return None
@@ -199,9 +197,9 @@ class Settings:
         return self.file.parent if node is not None and node.file == str(self.file) else None
 
     def source(self, key: str) -> str:
-        """Return where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12, VARIABLE`` or ``default``.
+        """Return the source of a value: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12, VARIABLE`` or ``default``.
 
-        ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain.
+        ``key`` is dotted, as in ``chains.default.tools``. The key of the default chain's name is ``chain``.
         """
         node = self._root.find(key)
         if node is not None and not node.line:
@@ -214,7 +212,7 @@ class Settings:
         return ", ".join([place, *([] if node is None else node.variables())])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
-        """Return the error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
+        """Return the error for the value at a dotted key, or for an ``item`` of it, with its file and line."""
         node = self._root.find(key)
         if node is None:
             return ConfigError(f"{key}: {message}", file=self.file)
@@ -229,11 +227,10 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     skip_here: bool = False,
 ) -> Settings:
-    """Find the configuration, read and check it. Raises ``ConfigError``.
+    """Find the configuration, read it and check it. Raise ``ConfigError``.
 
-    ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of ``flags`` only ``model``, ``chain``,
-    ``max_iterations``, ``allow`` and ``state`` are read. What needs a variable that is not set is checked when it is
-    used.
+    ``skip_here`` ignores a ``./config.yaml`` that is not named. Of ``flags`` only ``model``, ``chain``,
+    ``max_iterations``, ``allow`` and ``state`` are used. A value with a missing variable is checked when it is used.
     """
     shipped = read_shipped().with_environ(environ)
     found = find_file(config, environ, cwd, skip_here=skip_here)
@@ -269,7 +266,7 @@ def load_settings(
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raises ``ConfigError`` without either."""
+    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raise ``ConfigError`` without both."""
     folder = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     if folder is None:
         raise ConfigError("there is no place for the state: set HOME or XDG_STATE_HOME to a full path")
@@ -277,7 +274,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def require_trust(settings: Settings) -> None:
-    """Raise ``ConfigError`` if the file was merely found and sets what only a trusted one may."""
+    """Raise ``ConfigError`` if values of the file still need trust."""
     if settings.asked:
         keys = ", ".join(map(yamlfile.printable, settings.untrusted))
         raise ConfigError(
@@ -289,13 +286,13 @@ def require_trust(settings: Settings) -> None:
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
-    """Store that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
+    """Store that the user trusts this configuration, and return it as trusted. Raise ``UserError``."""
     trust.remember(settings.digest, state)
     return replace(settings, asked=())
 
 
 def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
-    """Replace values by those of flags, and of environment variables whose flags are not given."""
+    """Replace values by those of flags, or else of their environment variables."""
     for name, places in _OVERRIDES.items():
         value, source = flags.get(name), f"flag --{name.replace('_', '-')}"
         if value in (None, [], ()):
@@ -322,13 +319,13 @@ def _positive(node: Node) -> int:
 
 
 def split_names(value: object) -> list[str]:
-    """Return the names in a list with commas, or in several such lists."""
+    """Return the names in a comma-separated list, or in several such lists."""
     lists = value if isinstance(value, list | tuple) else [value]
     return [name.strip() for each in lists for name in listed(str(each)) if name.strip()]
 
 
 def _check(settings: Settings) -> None:
-    """Read everything once, so that a mistake is reported now, though some of it may never be used."""
+    """Read every value once, so that a mistake is reported although the value may never be used."""
     root = settings._root
     definitions, chains = _find(root, "models.definitions").mapping(), _find(root, "chains").mapping()
     bounds = _find(root, "agents").mapping()

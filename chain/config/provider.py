@@ -1,6 +1,7 @@
-"""Providers of models: what the configuration and the wiring know of one, and the table of those that there are.
+"""The providers of models, and how a model's definition is read.
 
-A provider is a module with a ``PROVIDER``. It is found by its name, so that the configuration stands aside of all.
+A provider is a module with a ``PROVIDER``. A new one is added in ``_HOMES``; it is imported by name, so that the
+configuration depends on no provider.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ COMMON_KEYS = (*(each.name for each in fields(Retries)), "context_window")
 """The keys that every definition may have."""
 
 MIN_WINDOW = 1_000
-"""Tokens of the smallest window that can be meant: the tools alone are more."""
+"""Tokens of the smallest context window. The descriptions of the tools alone need more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """Whether the settings of a model are good, as its service says; ``None`` where that cannot be known."""
+    """What a model's service says of the settings. ``is_good`` is ``None`` if that is unknown."""
 
     is_good: bool | None
     message: str
@@ -46,12 +47,12 @@ class ModelCheck:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """A model's definition, filled in. ``name`` is the definition's, ``label`` what people know the model by.
+    """A model's definition with its variables filled in.
 
-    ``values`` are by their keys, and ``shown`` says those that people do not see as they are. ``files`` are those that
-    it names, by key. ``missing_key`` is the environment variable that a key is expected in and lacking. ``open`` makes
-    the model (``interactive``: people watch it and type meanwhile) and raises ``ConfigError``; ``check`` asks its
-    service, and is ``None`` where there is none. ``tells_costs``: what a run costs can be known.
+    ``label`` is the name of the model for people. ``values`` and ``files`` are by key, and ``shown`` has texts that
+    replace values which people must not see. ``missing_key`` is the environment variable in which a key is expected but
+    missing. ``open`` opens the model, for people at a prompt if its argument is true, and raises ``ConfigError``.
+    ``check`` asks its service, if there is one. ``tells_costs``: the cost of a run is known.
     """
 
     name: str
@@ -102,11 +103,11 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """How definitions are read (raises ``ConfigError``), and what must be known of their keys before.
+    """How definitions are read, and the properties of their keys. ``read`` raises ``ConfigError``.
 
-    ``needed`` is the key that each must have. ``sensitive`` keys decide where a secret or a conversation goes, so a
-    file from a stranger needs trust for them; ``paths`` name files. What is in the ``free`` ones is the service's
-    business. ``key`` goes to the ``address``, or with none to the service's own, for which the variable is ``usual``.
+    Each definition has the key ``needed``. ``sensitive`` keys decide where a secret or a conversation goes, so a found
+    file needs trust for them. ``paths`` name files. ``free`` keys have mappings for the service. The ``key`` is sent to
+    the ``address``, or by default to the service's own, for which ``usual`` is the variable.
     """
 
     read: Callable[[Definition], ModelSettings]
