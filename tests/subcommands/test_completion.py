@@ -63,7 +63,7 @@ def bash(home: Path, *words: str) -> list[str]:
         (("--output-format", "j"), ["json"]),
         (("-p", "--model", "li"), ["little"]),
         (("-p", "--model", "=", "li"), ["little"]),  # as bash splits --model=li
-        (("-p", "--model", "="), ["little"]),
+        (("-p", "--model", "="), ["claude", "offline", "little"]),
         (("--state", "=", "x", "sessions", "e"), ["export"]),
         (("-r", ""), ["20260101-one"]),
         (("send", "--session", ""), ["20260101-one"]),
