@@ -1,6 +1,6 @@
-"""The command line: what its words and flags mean, and what is wrong with them.
+"""Converts parsed arguments to settings, a place, a job and scheduled lines, and reports wrong ones.
 
-Imports are late for the same reason as in ``main``.
+Imports are late, so that the prompt appears quickly.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def one_word(args: argparse.Namespace, name: str) -> str | None:
 
 
 def read_state(args: argparse.Namespace) -> str:
-    """The address of the Redis that keeps the sessions; empty for the state folder.
+    """Return the address of the Redis that stores the sessions; empty for the state folder.
 
-    Commands that only look at sessions work despite a mistake in the configuration, and use none that is not trusted.
+    Commands for stored sessions work despite a mistake in the configuration, and ignore one that is not trusted.
     """
     if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
         return str(given)
@@ -46,7 +46,7 @@ def read_state(args: argparse.Namespace) -> str:
 
 
 def is_interactive(args: argparse.Namespace) -> bool:
-    """Whether input and output are terminals and no flag asks for a run without a prompt."""
+    """Return whether input and output are terminals and no flag asks for a run without a prompt."""
     is_text = args.output_format == args.input_format == "text"
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
@@ -61,7 +61,7 @@ def whole_path(path: str | None) -> Path:
 
 
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
-    """The configuration for the folder ``cwd``, by default the current one, with the flags. Raises ``ConfigError``.
+    """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
     A current folder that was removed has no configuration.
     """
@@ -82,7 +82,7 @@ def read_traces(state: Path, *, by_default: bool) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder that a chain works in, the id of a session to resume, if any, and notes on both."""
+    """The workspace of a chain, the id of a session to resume, if any, and notes on both."""
 
     workspace: Path
     resume: str = ""
@@ -90,7 +90,7 @@ class Place:
 
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
-    """Where the chain works, and the session that ``-c`` or ``-r`` means. Raises ``UserError``."""
+    """Return the workspace, and the session that ``-c`` or ``-r`` means. Raise ``UserError``."""
     if not resumes(args):
         return Place(whole_path(args.workspace))
     from chain.app import sessions
@@ -117,7 +117,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
 
 
 def check_query(query: str) -> None:
-    """Raises ``UserError`` for a query that is empty or too long."""
+    """Raise ``UserError`` for a query that is empty or too long."""
     if not query.strip():
         raise UserError("the query is empty; write what the chain is to do")
     if len(query) > MAX_LINE:
@@ -125,7 +125,7 @@ def check_query(query: str) -> None:
 
 
 def read_job(args: argparse.Namespace, query: str | None) -> Job:
-    """What a headless process is asked to do. Raises ``UserError``."""
+    """Return the job of a process without a prompt. Raise ``UserError``."""
     from cli.headless import Job
 
     is_live = args.input_format == "stream-json"
@@ -145,7 +145,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
-    """How long to wait for piped input that goes with the query, in seconds; ``None`` if it is not read."""
+    """Return the seconds to wait for piped input that is appended to the query; ``None`` if it is not read."""
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 
     if args.stdin and args.no_stdin:
@@ -161,12 +161,12 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
         return math.inf
     if not args.print or args.no_stdin or not is_piped(0):
         return None
-    # Without a query there is nothing to begin with before it comes, unless lines of a session that goes on wait.
+    # Without a query a run can only start when it comes, unless lines of a resumed session wait.
     return FIRST_BYTE_S if query is not None or resumes(args) else math.inf
 
 
 def read_scheduled(args: argparse.Namespace) -> Sequence[ScheduledLine]:
-    """The lines of ``--script`` and ``--say`` with their moments. Raises ``UserError``."""
+    """Return the lines of ``--script`` and ``--say`` with their moments. Raise ``UserError``."""
     if not (args.script or args.say):
         return ()
     from cli.input.moments import parse_moment, read_script

@@ -1,4 +1,8 @@
-"""Frozen settings for chains, kinds of agents and the shell, and how they are read."""
+"""Frozen settings for chains, kinds of agents and the shell, and their readers.
+
+The keys of a section are the fields of its dataclass. The type of a field decides how its value is read: ``_READERS``
+has a reader for each type.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 Sandbox = Literal["auto", "strict", "off"]
 Notify = Literal["bell", "off"]
-"""How a terminal tells that it waits for its user."""
+"""How a terminal notifies its user."""
 Seconds: TypeAlias = float
 Share: TypeAlias = float
 """A part of the model's window."""
@@ -30,7 +34,7 @@ Section = TypeVar("Section", bound="DataclassInstance")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may use; ``None`` is no limit."""
+    """The limits of a run; ``None`` is no limit."""
 
     max_tokens: int | None = None
     max_cost_usd: float | None = None
@@ -38,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Shares of the window: ``at`` which a conversation is compacted, ``None`` for off, and what ``keep`` may fill."""
+    """The share of the window ``at`` which a conversation is compacted (``None``: never), and the share to ``keep``."""
 
     at: Share | None = 0.9
     keep: Share = 0.2
@@ -62,9 +66,10 @@ class ChainSettings:
 
 @dataclass(frozen=True, slots=True)
 class KindSettings:
-    """A kind of agent; ``name`` is also that of the tool that starts one. An empty ``description`` is the built-in one.
+    """A kind of agent. The tool that starts such an agent has the same name.
 
-    ``None``: the prompt of ``agent``, the tools by the kind, the model of who starts it, the iterations of the chain.
+    The defaults are the built-in description, the prompt of ``agent``, the tools of the kind, the model of the agent
+    that starts it, and the iterations of the chain.
     """
 
     name: str
@@ -77,7 +82,7 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents and the bounds: levels below main, agents at work, finished ones that can be asked again."""
+    """The kinds of agents, and the limits: levels below main, active agents, finished agents that can be asked."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -87,7 +92,7 @@ class AgentsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
-    """How commands are fenced in; ``env`` names variables that they get though they look like keys."""
+    """The sandbox of commands. ``env`` names variables that they get although they look like secrets."""
 
     sandbox: Sandbox
     network: bool
@@ -96,20 +101,20 @@ class ShellSettings:
 
 
 BUILT_IN_KINDS = ("explore", "plan", "agent")
-"""The kinds that are there without being written. Their descriptions are built in, too."""
+"""The kinds that need no entry and no description."""
 
 BOUNDS = tuple(f.name for f in fields(AgentsSettings) if f.name != "kinds")
 KIND_KEYS = tuple(f.name for f in fields(KindSettings) if f.name != "name")
 CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
 LEAST_SHARE = 0.05
-"""Less of a window has no room for a message."""
+"""A smaller share of a window has no room for a message."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,56}")
-"""A kind is a tool's name, which may have 64 of these characters, and an agent's name ends in a number besides."""
+"""A kind is the name of a tool, which has at most 64 of these characters. An agent's name adds a number to it."""
 
 _TAKEN = ("main", "root")
-"""The names of the agent that a session begins with, and of what stands above it."""
+"""The names of a session's first agent, and of its parent."""
 
 
 def read(kind: type[Section], node: Node, **known: object) -> Section:
