@@ -222,7 +222,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise Information(HELP if args.help else f"chain {VERSION}")
     words = _words(left, parser)
     args.command = words.pop(0) if words and words[0] in COMMANDS and not args.print else ""
-    _check_values(args)
+    _check_values(args, parser)
     if args.command:
         args.words = words
         if words and not COMMANDS[args.command][0]:
@@ -242,16 +242,18 @@ def _words(left: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
     return words[:end] + words[end + 1 :]
 
 
-def _check_values(args: argparse.Namespace) -> None:
+def _check_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     """Raise ``UserError`` for an option that another command has, and for a value that is none of its choices."""
-    for dest, value in vars(args).items():
+    for action in parser._actions:
+        name, value = "/".join(action.option_strings), vars(args)[action.dest]
         if value in (None, False):
             continue
-        name, choices = f"--{dest.replace('_', '-')}", CHOICES.get(dest)
-        if not _has(args.command, dest):
-            shown = " and ".join(f"chain {owner}" for owner in _owners(dest))
-            near = _ELSEWHERE.get(name)
-            raise UserError(f"{name} is for {shown}" + (f"; a run has {near}" if near else ""))
+        if not _has(args.command, action.dest):
+            shown = " and ".join(f"chain {owner}" for owner in _owners(action.dest))
+            raise UserError(
+                f"{name} is for {shown}" + (f"; a run has {_ELSEWHERE[name]}" if name in _ELSEWHERE else "")
+            )
+        choices = CHOICES.get(action.dest)
         if choices and value not in choices:
             raise UserError(f"{name} cannot be {value!r}; write {', '.join(choices[:-1])} or {choices[-1]}")
 
