@@ -19,10 +19,11 @@ from chain.config.load import Settings
 from chain.config.servers import ToolServer
 from chain.errors import UserError
 from chain.session.event_json import to_json
+from cli.acp import turns
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import question_answer, question_request
-from cli.acp.turns import Pending, cancelled, end_turn
+from cli.acp.turns import Pending, cancelled
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
@@ -237,7 +238,7 @@ class EditorSession:
 
     def _say(self, answer: Submitted, call: IncomingCall) -> None:
         """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
-        result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
+        result = cancelled(answer.id) if answer.what == "returned" else turns.answer("end_turn", answer.id)
         notice = None if answer.id else events.Notice(message=answer.message)
         self._pending[call] = Pending(answer.id, text=answer.message, answer=result, notice=notice)
         if notice is not None:

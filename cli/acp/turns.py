@@ -71,14 +71,14 @@ class Pending:
         return None
 
 
-def end_turn(line: str) -> Mapping[str, Any]:
-    """Return the answer to a prompt that needed no run."""
-    return _answer("end_turn", {"lineId": line} if line else {})
+def answer(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
+    """Return the answer to a prompt, with the id of its line unless that is empty."""
+    return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line} if line else {}), **about}}}
 
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
     """Return the answer to a prompt whose line was not used."""
-    return _answer("cancelled", {"lineId": line, "state": state} if line else {})
+    return answer("cancelled", line, state=state) if line else answer("cancelled", line)
 
 
 def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
@@ -88,9 +88,4 @@ def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
         return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
-    about = {"status": result.status, "iterations": result.iterations, "usage": usage}
-    return _answer(reason, {**({"lineId": line} if line else {}), **about})
-
-
-def _answer(reason: StopReason, chain: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"stopReason": reason, "_meta": {"chain": chain}}
+    return answer(reason, line, status=result.status, iterations=result.iterations, usage=usage)
