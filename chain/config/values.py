@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,14 +23,8 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 
 
-def seconds(node: Node) -> float:
-    """Return a time limit."""
-    return node.number(minimum=MIN_TIMEOUT_S)
-
-
-def count(node: Node) -> int:
-    """Return a whole number of at least 1."""
-    return node.integer(minimum=1)
+count = partial(Node.integer, minimum=1)
+seconds = partial(Node.number, minimum=MIN_TIMEOUT_S)
 
 
 def stripped(node: Node) -> str:
@@ -110,19 +105,7 @@ def headers(node: Node) -> dict[str, str]:
 
 def json(node: Node) -> dict[str, Any]:
     """Return an object of JSON with the variables in it filled in."""
-    return {key: _filled(value) for key, value in node.mapping().items()}
-
-
-def _filled(node: Node) -> Any:  # noqa: ANN401 - JSON leaves here
-    match node.value:
-        case dict():
-            return json(node)
-        case list():
-            return [_filled(item) for item in node.value]
-        case str():
-            return node.text()
-        case _:
-            return node.value
+    return {key: value.plain(is_filled=True) for key, value in node.mapping().items()}
 
 
 @dataclass(frozen=True, slots=True)

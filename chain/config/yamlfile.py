@@ -130,13 +130,13 @@ class Node:
             raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
         return word
 
-    def plain(self) -> Any:  # noqa: ANN401 - JSON leaves here
-        """Return the value without its places: what ``json`` would have read."""
+    def plain(self, *, is_filled: bool = False) -> Any:  # noqa: ANN401 - JSON leaves here
+        """Return the value without its places, as ``json`` reads it; with its variables if it ``is_filled``."""
         if isinstance(self.value, dict):
-            return {key: node.plain() for key, node in self.value.items()}
+            return {key: node.plain(is_filled=is_filled) for key, node in self.value.items()}
         if isinstance(self.value, list):
-            return [node.plain() for node in self.value]
-        return self.value
+            return [node.plain(is_filled=is_filled) for node in self.value]
+        return self.text() if is_filled and isinstance(self.value, str) else self.value
 
     def variables(self) -> list[str]:
         """Return the names of the variables in this value, at any depth."""
