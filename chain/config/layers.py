@@ -153,7 +153,8 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
         if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
         else:
-            definitions[name] = _without(base, *(each.key for each in providers().values() if each.address in keys))
+            dropped = {each.key for each in providers().values() if each.address in keys}
+            definitions[name] = replace(base, value={k: v for k, v in base.entries().items() if k not in dropped})
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
     if (model := user.entries("models").get("default")) is not None:
@@ -161,7 +162,3 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
     top = shipped.entries()
     base = shipped.replaced("chains", replace(top["chains"], value=chains))
     return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
-
-
-def _without(node: Node, *names: str) -> Node:
-    return replace(node, value={key: value for key, value in node.entries().items() if key not in names})

@@ -302,20 +302,15 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
                 continue
         node = Node(str(value).strip(), source, 0, "")
         if name == "max_iterations":
-            node = replace(node, value=_positive(node))
+            if not re.fullmatch("0*[1-9][0-9]{0,8}", node.value):
+                raise node.error(f"must be a whole number of at least 1, found {node.value!r:.60}")
+            node = replace(node, value=int(node.value))
         elif name == "allow":
             node = replace(node, value=[replace(node, value=part) for part in split_names(value)])
         for place in places:
             # A kind without a model uses the model of the agent that starts it.
             root = root.replaced(place, replace(node, value=None) if place == "agents.*.model" else node)
     return root
-
-
-def _positive(node: Node) -> int:
-    with suppress(ValueError):
-        if (number := int(node.value)) >= 1:
-            return number
-    raise node.error(f"must be a whole number of at least 1, found {node.value!r:.60}")
 
 
 def split_names(value: object) -> list[str]:
