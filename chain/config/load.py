@@ -81,6 +81,10 @@ class Settings:
     allow: tuple[str, ...] = field(metadata={"key": "tools.allow"})
     shell: ShellSettings = field(metadata={"key": "tools.shell"})
     research_hosts: tuple[str, ...] = field(metadata={"key": "tools.research.hosts"})
+    model_names: tuple[str, ...]
+    chain_names: tuple[str, ...]
+    kind_names: tuple[str, ...]
+    """The kinds of agents: the built-in ones, then the user's own."""
     servers: tuple[ToolServer, ...]
     found_servers: Mapping[str, bool]
     passed_over: ConfigError | None
@@ -97,30 +101,11 @@ class Settings:
         return {each.name: each.metadata["key"] for each in fields(cls) if each.metadata}
 
     @property
-    def model_names(self) -> tuple[str, ...]:
-        """The names of the models' definitions."""
-        return tuple(self._root.entries("models", "definitions"))
-
-    @property
-    def chain_names(self) -> tuple[str, ...]:
-        """The names of the chains."""
-        return tuple(self._root.entries("chains"))
-
-    @property
-    def kind_names(self) -> tuple[str, ...]:
-        """The names of the kinds of agents: the built-in ones, then the user's own."""
-        return tuple(self._kinds)
-
-    @property
     def agents(self) -> AgentsSettings:
         """The kinds of agents and their limits. Raises ``ConfigError`` for a missing variable."""
         nodes = self._root.entries("agents")
         bounds = {key: count(nodes[key]) for key in BOUNDS}
-        return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self._kinds))
-
-    @property
-    def _kinds(self) -> dict[str, Node]:
-        return {name: node for name, node in self._root.entries("agents").items() if name not in BOUNDS}
+        return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self.kind_names))
 
     @property
     def untrusted(self) -> tuple[str, ...]:
@@ -176,7 +161,8 @@ class Settings:
 
     def kind(self, name: str) -> KindSettings:
         """Return a kind of agent. Raise ``ConfigError`` for an unknown name or a missing variable."""
-        return read_kind(name, _named("kind", name, self._kinds))
+        nodes = self._root.entries("agents")
+        return read_kind(name, _named("kind", name, {kind: nodes[kind] for kind in self.kind_names}))
 
     def read_file(self, key: str, path: Path) -> Node:
         """Read the YAML file that a dotted key names. Raise ``ConfigError``, for the key if it cannot be opened."""
@@ -246,6 +232,9 @@ def load_settings(
     servers, found_servers = read_servers(_find(root, "mcp").with_environ(None))
     settings = Settings(
         file=found.file,
+        model_names=tuple(root.entries("models", "definitions")),
+        chain_names=tuple(root.entries("chains")),
+        kind_names=tuple(name for name in root.entries("agents") if name not in BOUNDS),
         servers=servers,
         found_servers=found_servers,
         passed_over=found.passed_over,
@@ -323,7 +312,7 @@ def _check(settings: Settings) -> None:
     """Read every value once, so that a mistake is reported although the value may never be used."""
     root = settings._root
     definitions, chains = _find(root, "models.definitions").mapping(), _find(root, "chains").mapping()
-    bounds = _find(root, "agents").mapping()
+    agents = _find(root, "agents").mapping()
     for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)
@@ -334,8 +323,9 @@ def _check(settings: Settings) -> None:
             read_model(name, node)
     for bound in BOUNDS:
         with suppress(MissingVariable):
-            count(bounds[bound])
-    for read_one, nodes in ((settings.chain, chains), (settings.kind, settings._kinds)):
+            count(agents[bound])
+    kinds = {name: agents[name] for name in settings.kind_names}
+    for read_one, nodes in ((settings.chain, chains), (settings.kind, kinds)):
         for name, node in nodes.items():
             with suppress(MissingVariable):
                 if (model := read_one(name).model) is not None:
