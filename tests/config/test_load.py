@@ -189,24 +189,6 @@ def test_a_budget_is_read(at: Setting) -> None:
 # Variables
 
 
-@pytest.mark.parametrize(
-    ("text", "environ", "model"),
-    [
-        ("${M}", {"M": "m"}, "m"),
-        ("a-${M}-${N}", {"M": "m", "N": "n"}, "a-m-n"),
-        ("${M:-d}", {}, "d"),
-        ("${M:-d}", {"M": ""}, "d"),
-        ("${M:-d}", {"M": "m"}, "m"),
-        ("x${M:-}", {}, "x"),
-        ("$M", {"M": "m"}, "$M"),
-        ("$${M}", {"M": "m"}, "${M}"),
-        ("${M}", {"M": "${N}", "N": "n"}, "${N}"),
-    ],
-)
-def test_variables_are_filled_in(at: Setting, text: str, environ: dict[str, str], model: str) -> None:
-    assert at.named(definition(f"provider: anthropic, model: '{text}'"), environ).model("mine").label == model
-
-
 def test_variables_are_filled_in_where_numbers_are_meant(at: Setting) -> None:
     text = definition(
         "provider: anthropic, model: m, max_tokens: '${N}', timeout_s: '${T:-2.5}', system_messages: '${S}'"
