@@ -75,7 +75,7 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
             # Another program may have opened the session meanwhile, with a socket of its own.
             if os.path.samestat(os.stat(path), about):
                 path.unlink()
-        listening.close()  # last: a socket that nobody has open is that of a chain that was killed
+        listening.close()  # last, since a closed socket looks like that of a killed chain
 
 
 class Door:
@@ -87,9 +87,9 @@ class Door:
         self._turned_away: set[Connection] = set()
         self._watchers: set[Connection] = set()
         self._owners: dict[tuple[Literal["line", "answer"], str], Connection] = {}
-        """Who sent the lines and answers whose events may still come, by their ids."""
+        """The senders of lines and answers, by their ids. They get the events of these."""
         self._feed = chain.feed()
-        self._feed.take()  # its init, which each client gets when it comes
+        self._feed.take()  # without init, which each client gets when it connects
         self._is_closing = False
         self._left = Signal()
 
@@ -103,7 +103,7 @@ class Door:
                 except OSError:
                     await trio.sleep(NO_DESCRIPTOR_PAUSE_S)
                     continue
-                with suppress(OSError):  # it is gone already
+                with suppress(OSError):  # it has left already
                     self._admit(peer, nursery)
 
     def _admit(self, peer: trio.socket.SocketType, nursery: trio.Nursery) -> None:
