@@ -280,7 +280,9 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:
-    near = _ELSEWHERE.get(name) or _nearest(name, [each for each in names if each.startswith("--")])
+    long = [each for each in names if each.startswith("--")]
+    begun = next((each for each in long if each.startswith(name)), "")
+    near = _ELSEWHERE.get(name) or begun or nearest(f"--{name.lstrip('-')}", long, 0.75)
     if near:
         return f"there is no option {name}: did you mean {near}?"
     return f"there is no option {name}; chain --help lists them, and a query that begins with - goes after --"
@@ -289,16 +291,6 @@ def _unknown(name: str, names: Iterable[str]) -> str:
 def module_of(command: str) -> ModuleType:
     """Import the module of a command."""
     return import_module(f"cli.subcommands.{command}")
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    if name.startswith("--"):
-        if begun := next((each for each in names if each.startswith(name)), ""):
-            return begun
-        near = nearest(name[2:], [each[2:] for each in names])  # the dashes, which all have, make none likely
-        return f"--{near}" if near else ""
-    # With one dash it may as well be text, so it has to be nearer.
-    return nearest(f"-{name}", names, 0.8)
 
 
 def _mistake(error: argparse.ArgumentError, parser: argparse.ArgumentParser) -> str:
