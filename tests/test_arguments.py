@@ -52,6 +52,7 @@ def mistake(*argv: str) -> str:
         (["-p", "--", "-x"], "", "-x"),
         (["--print", "run"], "", "run"),
         (["-c", "run"], "", "run"),
+        (["-pc", "run"], "", "run"),
         (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
         (["init", "--model", "offline", "here"], "init", ["here"]),
     ],

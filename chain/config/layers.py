@@ -105,7 +105,9 @@ def _why_unused(root: Node) -> ConfigError | None:
     """
     top = root.entries()
     for key, node in top.items():
-        if nearest("chains", [key.strip().casefold()], _LIKENESS) and _holds_chains(node):
+        # Another program has `chain: mainnet`; ours has keys of a chain here, or a level below.
+        names = {*node.entries(), *(name for each in node.entries().values() for name in each.entries())}
+        if not names.isdisjoint(CHAIN_KEYS) and nearest("chains", [key.strip().casefold()], _LIKENESS):
             hint = f"did you mean chains instead of {yamlfile.printable(key)}?"
             raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=node.file, line=node.line)
     keys = [definition.entries() for definition in root.entries("models", "definitions").values()]
@@ -115,12 +117,6 @@ def _why_unused(root: Node) -> ConfigError | None:
         hint = "add a line chains: {}, or name the file with --config"
         return ConfigError(f"is not used, as it has no key chains: {hint}", file=root.file, line=line)
     return None
-
-
-def _holds_chains(node: Node) -> bool:
-    """Return whether a value has keys of a chain, or chains with such keys."""
-    inner = [child for each in node.entries().values() for child in each.entries()]
-    return not {*node.entries(), *inner}.isdisjoint(CHAIN_KEYS)
 
 
 def _has_our_shape(section: str, node: Node) -> bool:
