@@ -68,7 +68,7 @@ class EditorSession:
         self._wire = wire
         self._notify = notify
         self._features = features
-        self._teller = UpdateBuilder(chain.workspace, kinds)
+        self._builder = UpdateBuilder(chain.workspace, kinds)
         self._pending: dict[IncomingCall, Pending] = {}
         self._feed = chain.feed()
         self._ending: float | None = None
@@ -78,7 +78,7 @@ class EditorSession:
         self._asking: dict[str, trio.CancelScope] = {}
         """The requests that wait for an answer of the user, by the ids of their questions."""
 
-    async def tell(self) -> None:
+    async def send_updates(self) -> None:
         """Send updates for the chain's events until it is closed."""
         with self.chain.answering():
             async with trio.open_nursery() as nursery:
@@ -87,10 +87,10 @@ class EditorSession:
                         await self._on_event(event, nursery)
                 nursery.cancel_scope.cancel()
 
-    async def tell_past(self, past: Iterable[events.Event]) -> None:
+    async def send_past(self, past: Iterable[events.Event]) -> None:
         """Send updates for the events of a session that is loaded."""
         for event in past:
-            await self._update(self._teller.updates(event))
+            await self._update(self._builder.updates(event))
 
     def end(self) -> None:
         """Answer all requests that have no answer yet, since no run will."""
@@ -210,7 +210,7 @@ class EditorSession:
             if answer.what == "refused":
                 failed(answer.message)
             else:
-                self._teller.expect(answer.id)
+                self._builder.expect(answer.id)
                 self._pending[call] = Pending(answer.id)
 
         def failed(why: str) -> None:
@@ -224,7 +224,7 @@ class EditorSession:
         if answer.what == "refused":
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":
-            self._teller.expect(answer.id)
+            self._builder.expect(answer.id)
         if answer.what == "stopping":
             self._ending = self._run
         if call.method == STEERING:
@@ -249,7 +249,7 @@ class EditorSession:
         match event:
             case events.Result():
                 answers_prompt = any(each.ends_with_run for each in self._pending.values())
-                await self._update(self._teller.updates(event, tells_errors=not answers_prompt))
+                await self._update(self._builder.updates(event, tells_errors=not answers_prompt))
             case events.Question():
                 await self._ask(event, nursery)
             case events.Answer(id=id):
@@ -261,13 +261,13 @@ class EditorSession:
                 if all(each.notice is not event for each in self._pending.values()):
                     self._notify(f"{self.id}: {event.message}")
             case _:
-                await self._update(self._teller.updates(event))
+                await self._update(self._builder.updates(event))
         # After the updates: the answer to a prompt comes last.
         for call, pending in [*self._pending.items()]:
             if (answer := pending.answer_by(event)) is not None:
                 del self._pending[call]
                 if pending.text:
-                    await self._update([self._teller.say(pending.text)])
+                    await self._update([self._builder.say(pending.text)])
                 call.answer(answer)
         if isinstance(event, events.Result):
             self._submit_held()
@@ -278,12 +278,12 @@ class EditorSession:
 
     async def _receipt(self, event: events.Receipt | events.LineQueued) -> None:
         if self._features.receipts:
-            told = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
-            del told["type"]
-            await self._wire.notify("_chain/receipt", {"sessionId": self.id, **told})
+            fields = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
+            del fields["type"]
+            await self._wire.notify("_chain/receipt", {"sessionId": self.id, **fields})
 
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
-        updates = self._teller.updates(question)
+        updates = self._builder.updates(question)
         await self._update(updates)
         # The configuration may have answered it, so that it never opens, or somebody else meanwhile.
         if self.chain.questions.open_id == question.id:

@@ -158,7 +158,7 @@ class EditorAgent:
             if id in self._sessions and not self._sessions[id].leaving.is_set():
                 raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
         self._opening[call] = id
-        self._start(lambda call: self._keep(call, workspace, id, faults, servers), call)
+        self._start(lambda call: self._run_session(call, workspace, id, faults, servers), call)
 
     async def _list(self, call: IncomingCall) -> None:
         cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
@@ -214,7 +214,7 @@ class EditorAgent:
         self._opening[call] = session.id
         session.leaving.set()
         try:
-            await self._keep(call, session.workspace, session.id, (), session.servers, settings)
+            await self._run_session(call, session.workspace, session.id, (), session.servers, settings)
         except UserError as error:
             raise SessionError(f"{error}; the session is closed now") from None
 
@@ -262,7 +262,7 @@ class EditorAgent:
         finally:
             call.answer(RpcError(CANCELLED, "the program ends"))
 
-    async def _keep(
+    async def _run_session(
         self,
         call: IncomingCall,
         workspace: Path,
@@ -306,7 +306,7 @@ class EditorAgent:
                 )
                 session.servers = servers
                 if call.method == "session/load":
-                    await session.tell_past(sessions.told_again(opener.store, session.id))
+                    await session.send_past(sessions.told_again(opener.store, session.id))
                 self._admit(session, call, [*notes, *found.notes_unattended, doorless, *_notes(settings, session)])
                 await session.leaving.wait()
         finally:
@@ -320,17 +320,17 @@ class EditorAgent:
             self._notify(f"{session.id}: {note}")
         del self._opening[call]
         self._sessions[session.id] = session
-        self._updates.start_soon(self._tell, session)
+        self._updates.start_soon(self._send_updates, session)
         about = {"_meta": {"chain": {"notices": notes}}} if notes else {}
         new = {"sessionId": session.id} if call.method == "session/new" else {}
         call.answer({**new, "configOptions": session.offer.options, **about})
         if self._is_leaving:
             session.leaving.set()
 
-    async def _tell(self, session: EditorSession) -> None:
+    async def _send_updates(self, session: EditorSession) -> None:
         """Send a session's updates until its chain is closed, so that the editor hears how an interrupted run ended."""
         try:
-            await session.tell()
+            await session.send_updates()
         except Exception:  # noqa: BLE001 - a bug in one session must not end the others
             self._notify(traceback.format_exc())
             session.leaving.set()
