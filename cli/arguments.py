@@ -1,7 +1,6 @@
-"""Turns parsed arguments into settings, a workspace, a session and a headless job.
+"""Converts parsed arguments to settings, a place, a job and scheduled lines, and reports wrong ones.
 
-Values, and options that contradict each other, are checked here; unknown options and commands in ``options``. Imports
-are late for the same reason as in ``main``.
+Imports are late, so that the prompt appears quickly.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ def one_word(args: argparse.Namespace, name: str) -> str | None:
 
 
 def read_state(args: argparse.Namespace) -> str:
-    """Return the address of the Redis that has the sessions; empty for the state folder.
+    """Return the address of the Redis that stores the sessions; empty for the state folder.
 
-    A configuration that is invalid or not trusted is ignored, so that commands that only read sessions still work.
+    Commands for stored sessions work despite a mistake in the configuration, and ignore one that is not trusted.
     """
     if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
         return str(given)
@@ -62,7 +61,7 @@ def whole_path(path: str | None) -> Path:
 
 
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
-    """Return the configuration for the folder ``cwd``, by default the current one, with the flags applied.
+    """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
     If the current folder was removed, no file is read from it. Raise ``ConfigError``.
     """
@@ -83,7 +82,7 @@ def read_traces(state: Path, *, by_default: bool) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folder that a chain works in, the id of a session to resume, if any, and notes on both."""
+    """The workspace of a chain, the id of a session to resume, if any, and notes on both."""
 
     workspace: Path
     resume: str = ""
@@ -91,7 +90,7 @@ class Place:
 
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
-    """Return the workspace, and the session that ``-c`` or ``-r`` selects. Raise ``UserError``."""
+    """Return the workspace, and the session that ``-c`` or ``-r`` means. Raise ``UserError``."""
     if not resumes(args):
         return Place(whole_path(args.workspace))
     from chain.app import sessions
@@ -126,7 +125,7 @@ def check_query(query: str) -> None:
 
 
 def read_job(args: argparse.Namespace, query: str | None) -> Job:
-    """Return what a headless process is asked to do. Raise ``UserError``."""
+    """Return the job of a process without a prompt. Raise ``UserError``."""
     from cli.headless import Job
 
     is_live = args.input_format == "stream-json"
@@ -146,7 +145,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
-    """Return the seconds to wait for piped input that belongs to the query; ``None`` if none is read."""
+    """Return the seconds to wait for piped input that is appended to the query; ``None`` if it is not read."""
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 
     if args.stdin and args.no_stdin:
@@ -162,7 +161,7 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
         return math.inf
     if not args.print or args.no_stdin or not is_piped(0):
         return None
-    # Without a query there is nothing to begin with before it comes, unless lines of a session that goes on wait.
+    # Without a query a run can only start when it comes, unless lines of a resumed session wait.
     return FIRST_BYTE_S if query is not None or resumes(args) else math.inf
 
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 def run_command() -> None:
-    """Run the command with the arguments of the process, and exit with its code."""
+    """Run the installed command."""
     _open_standard_streams()
     sys.excepthook = _show_bug
     sys.exit(main(sys.argv[1:]))
 
 
 def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show the traceback of a bug of ours, without control characters: its message may contain text of others."""
+    """Show the traceback of a bug without control characters, since its message may contain any text."""
     write(2, "".join(traceback.format_exception(kind, error, trace)))
 
 
@@ -93,10 +93,10 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
-    store, unused = open_store(state, settings.state), ""
+    store = open_store(state, settings.state)
 
-    async def work() -> int:
-        nonlocal unused
+    async def work() -> tuple[int, str]:
+        """Return the exit code, and the id of the session if it is not to be stored."""
         async with (
             open_chain(
                 settings,
@@ -117,12 +117,11 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
             told = [problem, instructions_read(read.files) if tells_all else "", *read.faults]
             noted = replace(job, notes=tuple(filter(None, [*notes, *told])))
             code = await headless.run_job(chain, noted, renderer(args, streams=streams))
-            unused = chain.session_id if code == WRONG_USAGE and not place.resume else ""
-            return code
+            return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
     # With --stdin the query may be typed here.
     with tty.hidden_typing() if streams and not args.stdin else nullcontext(), even_at_once(tty.restore):
-        code = trio.run(work)
+        code, unused = trio.run(work)
     if unused:
         store.delete(unused)
     return code
@@ -159,10 +158,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:
-    """Ask whether to trust a configuration that was found, and store a yes.
-
-    Return the settings to use, and the keys that were typed before the question.
-    """
+    """Ask about a configuration that was found, and store a yes. Return the settings to use, and what was typed."""
     from cli.terminal.plain_question import ask_for_trust, say_declined
 
     is_trusted, typed = ask_for_trust(settings, ascii=ascii)
@@ -176,10 +172,7 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *,
 def _ask_for_servers(
     args: argparse.Namespace, settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool
 ) -> tuple[FoundServers, bytes]:
-    """Ask about each MCP server that the workspace brings, and store the answers.
-
-    Return the servers that may start, and the keys that were typed before the questions.
-    """
+    """Ask about each server that the workspace names, and store the answers. Return those that may start."""
     found = servers_of(settings, place.workspace, state, args.mcp)
     if not found.unasked:
         return found, typed

@@ -1,44 +1,22 @@
-"""The options and commands of the command line: their parsers, the help, and errors for unknown words.
+"""The help of the command line, which is also its table of options and commands, and the parser.
 
-``arguments`` checks the values, and options that contradict each other.
+A row of ``HELP`` adds an option or a command. A command is a module of ``cli.subcommands`` with ``run(args)``.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
 
-from chain.errors import UserError, nearest_name
+from chain.errors import UserError
 from chain.lines.parse import nearest_word
 from chain.version import VERSION
 
-COMMANDS = {
-    "acp": ("", "work in an editor, by the Agent Client Protocol; chain\nhelp editors says how one is set up"),
-    "check": ("", "check the configuration, and show what is in it"),
-    "completion": ("SHELL", "what completes all this in bash, zsh or fish; chain\nhelp completion says where it goes"),
-    "demo": ("", "see what an interruption does; needs no key"),
-    "explain": ("LINE", "what the chain would make of a line"),
-    "help": ("[TOPIC]", "the reference: lines, keys, moments, tools, agents and\nmore"),
-    "init": ("[DIR]", "write config.yaml and prompts/, to change them"),
-    "replay": ("ID", "compare a session with the prompts of today"),
-    "send": ("LINE", "send a line to a chain that runs in another terminal"),
-    "sessions": ("[WHAT]", "what is kept: list (the default), show ID, export ID,\ndelete ID"),
-    "watch": ("", "see what a chain does that runs in another terminal"),
-    "worker": ("", "run the sessions of a Redis that machines share; chain\nhelp machines says how"),
-}
-"""The commands, each with its argument and its rows in the help. A command is a module of ``cli.subcommands``, with
-``run(args)`` and, if it has options of its own, ``add_options(parser)``."""
-
-_LISTED = "".join(
-    f"  {f'{name} {argument}':<24}{text.replace(chr(10), chr(10) + ' ' * 26)}\n"
-    for name, (argument, text) in COMMANDS.items()
-)
-
-HELP = f"""\
+HELP = """\
 Usage:
   chain [QUERY]    a prompt: give it a task, and keep typing while it works
   chain -p QUERY   one run, then the end; what is piped in goes with the query
@@ -46,7 +24,24 @@ Usage:
   chain COMMAND    one of these commands
 
 Commands:
-{_LISTED}
+  acp                     work in an editor, by the Agent Client Protocol; chain
+                          help editors says how one is set up
+  check                   check the configuration, and show what is in it
+  completion SHELL        what completes all this in bash, zsh or fish; chain
+                          help completion says where it goes
+  demo                    see what an interruption does; needs no key
+  explain LINE            what the chain would make of a line
+  help [TOPIC]            the reference: lines, keys, moments, tools, agents and
+                          more
+  init [DIR]              write config.yaml and prompts/, to change them
+  replay ID               compare a session with the prompts of today
+  send LINE               send a line to a chain that runs in another terminal
+  sessions [WHAT]         what is kept: list (the default), show ID, export ID,
+                          delete ID
+  watch                   see what a chain does that runs in another terminal
+  worker                  run the sessions of a Redis that machines share; chain
+                          help machines says how
+
 One run, without a prompt:
   -p, --print             run the query and end: the answer goes to standard
                           output, progress to standard error
@@ -113,43 +108,43 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done, but a line
 did not get through, 4 a limit was reached, 130 interrupted, 143 terminated.
 """
 
-_ELSEWHERE = {
-    "--add-dir": "--workspace",
-    "--allowed-tools": "--allow",
-    "--allowedTools": "--allow",
-    "--cd": "--workspace",
-    "--cwd": "--workspace",
-    "--dangerously-skip-permissions": "--allow",
-    "--json": "--output-format json",
-    "--format": "--output-format",
-    "--full-auto": "--allow",
-    "--last": "--continue",
-    "--list-sessions": "chain sessions",
-    "--max-turns": "--max-iterations",
-    "--mcp-config": "--mcp",
-    "--message": "-p",
-    "--non-interactive": "-p",
-    "--output": "--output-format",
-    "--prompt": "-p",
-    "--yes": "--allow",
-    "--yolo": "--allow",
-    "-C": "--workspace",
-    "-V": "--version",
-    "-m": "--model",
-    "-q": "-p",
-    "-y": "--allow",
-    "config": "check",
-    "doctor": "check",
-    "exec": "-p",
-    "login": "help models",
-    "resume": "-c",
-    "run": "-p",
-    "version": "--version",
+_OWN = {
+    "send": ("session", "wait", "new"),
+    "watch": ("session", "answers"),
+    "worker": ("at_once", "only", "keep"),
+    "sessions export": ("format", "output"),
 }
-"""What to suggest for options and commands of other programs, and for options of other commands here."""
+"""The options that only some commands have. All others are for a run and every command."""
 
-_JOINED = re.compile("-p(?![pvh]*$)")
-"""The option ``-p`` with its query joined to it, which other programs accept."""
+CHOICES = {
+    "output_format": ("text", "json", "stream-json"),
+    "input_format": ("text", "stream-json"),
+    "format": ("md", "json", "html"),
+}
+"""The options that have one of a few values."""
+
+_OTHER_NAMES = {
+    "--workspace": "--add-dir --cd --cwd -C",
+    "--allow": "--allowed-tools --allowedTools --dangerously-skip-permissions --full-auto --yes --yolo -y",
+    "--output-format json": "--json",
+    "--output-format": "--format --output",
+    "--continue": "--last",
+    "chain sessions": "--list-sessions",
+    "--max-iterations": "--max-turns",
+    "--mcp": "--mcp-config",
+    "-p": "--message --non-interactive --prompt -q exec run",
+    "--version": "-V version",
+    "--model": "-m",
+    "check": "config doctor",
+    "help models": "login",
+    "-c": "resume",
+}
+"""What options and commands of a run are called in other programs, and by other commands here."""
+
+_ELSEWHERE = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
+
+_JOINED = re.compile("-p(?![pvhc]*$)")
+"""The option ``-p`` with its query joined to it, which other programs take."""
 
 _OPTION = re.compile(r"-(?!\d*\.?\d+\Z)[^ ]+")
 """A word that argparse parses as an option."""
@@ -160,115 +155,107 @@ class Information(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors and offers no abbreviations."""
-
-    def __init__(self, prog: str, parents: Sequence[_Parser] = ()) -> None:
-        super().__init__(prog, parents=parents, add_help=False, allow_abbrev=False, exit_on_error=False)
-
-    def read(self, argv: Sequence[str], args: argparse.Namespace) -> list[str]:
-        """Add the options of this parser to ``args``. Return the rest, in order. Raise ``UserError``."""
-        try:
-            return self.parse_known_args(argv, args)[1]
-        except argparse.ArgumentError as error:
-            raise UserError(_mistake(error, self._actions)) from None
+    """A parser that raises its errors."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see chain --help")
 
 
-def one_of(*values: str) -> dict[str, Any]:
-    """Return the arguments of an option that has one of a few values."""
-
-    def read(text: str) -> str:
-        if text not in values:
-            *others, last = values
-            raise argparse.ArgumentTypeError(f"cannot be {text!r}; write {', '.join(others)} or {last}")
-        return text
-
-    return {"metavar": "FORMAT", "type": read, "choices": values}
+def _entries() -> Mapping[str, str]:
+    """Return the left side of each row of the help, with its text."""
+    found, shown = dict[str, str](), ""
+    for row in HELP.partition("Commands:\n")[2].splitlines():
+        if row.startswith("  "):
+            shown = row[:26].strip() or shown
+            found[shown] = f"{found.get(shown, '')} {row[26:]}".lstrip()
+    return found
 
 
-def shared_options() -> _Parser:
-    """Return a parser of the options that a run and every command have."""
-    parser = _Parser(prog="chain")
-    add = parser.add_argument
-    add("-p", "--print", action="store_true")
-    add("--no-stdin", action="store_true")
-    add("--stdin", action="store_true")
-    add("--output-format", **one_of("text", "json", "stream-json"), default="text")
-    add("--input-format", **one_of("text", "stream-json"), default="text")
-    add("-c", "--continue", action="store_true")
-    add("-r", "--resume", metavar="ID", nargs="?", const="")
-    add("--say", action="append", default=[], metavar="LINE")
-    add("--script", metavar="FILE")
-    add("--model", metavar="NAME")
-    add("--workspace", metavar="DIR")
-    add("--allow", action="append", default=[], metavar="TOOL[,TOOL]")
-    add("--mcp", action="append", default=[], metavar="SERVER")
-    add("--max-iterations", metavar="N")
-    add("--config", metavar="FILE")
-    add("--chain", metavar="NAME")
-    add("--state", metavar="URL")
-    add("--no-color", action="store_true")
-    add("--ascii", action="store_true")
-    add("-v", "--verbose", action="store_true")
-    add("--version", action="store_true")
-    add("-h", "--help", action="store_true")
+COMMANDS = {shown.split()[0]: (shown.partition(" ")[2], text) for shown, text in _entries().items() if shown[0] != "-"}
+"""The commands, each with its argument and its text in the help."""
+
+
+def parser_of(command: str | None = None) -> argparse.ArgumentParser:
+    """Return a parser of the options that a command has, or a run for an empty string; by default of all options."""
+    parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
+    for shown in _entries():
+        *short, long = shown.split(", ")
+        name, _, value = long.partition(" ")
+        if shown[0] == "-" and (command is None or _has(command, name[2:].replace("-", "_"))):
+            more: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
+            if name in ("--say", "--allow", "--mcp"):
+                more |= {"action": "append", "default": []}
+            elif name in ("--output-format", "--input-format"):
+                more |= {"default": "text"}
+            elif value[:1] == "[":  # it may be left out
+                more |= {"nargs": "?", "const": "", "metavar": value.strip("[]")}
+            parser.add_argument(*short, name, **more)
     return parser
 
 
-def command_parser(command: str) -> _Parser:
-    """Import a command and return the parser of its own options."""
-    parser = _Parser(prog=f"chain {command}")
-    if add_options := getattr(module_of(command), "add_options", None):
-        add_options(parser)
-    return parser
+def _owners(dest: str) -> list[str]:
+    """Return the commands that alone have an option; none if all have it."""
+    return [command for command, own in _OWN.items() if dest in own]
+
+
+def _has(command: str, dest: str) -> bool:
+    owners = _owners(dest)
+    return not owners or command in [owner.split()[0] for owner in owners]
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse a command line. Raise ``UserError``, and ``Information`` for ``--help`` and the like.
 
     ``command`` is the command, which has ``words``, or an empty string for a run, which has a ``query`` or ``None``. An
-    option may precede its command, and a query may be any word, so argparse cannot choose among subparsers: the options
-    that all share are read first, and the command is the first word of what is left. Only its own module is imported.
+    option may precede its command, and a query may be any word, so argparse cannot choose among subparsers: one parser
+    reads the options of all commands, and the command is the first word of what is left.
     """
     if any(_JOINED.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
         # argparse would say something of the options that the letters of the query are.
         raise UserError("-p needs a space after it, for example: chain -p 'List the files'")
-    args = argparse.Namespace()
-    left = shared_options().read(argv, args)
+    parser = parser_of()
+    try:
+        args, left = parser.parse_known_args(argv)
+    except argparse.ArgumentError as error:
+        raise UserError(_mistake(error, parser)) from None
     if args.help or args.version:
         raise Information(HELP if args.help else f"chain {VERSION}")
-    args.command = "" if args.print else _take_command(left)
-    if not args.command:
-        args.query = _query(args, _words(left))
-        return args
-    args.words = _words(command_parser(args.command).read(left, args))
-    if args.words and not COMMANDS[args.command][0]:
-        raise UserError(f"chain {args.command} has no arguments; put a query of several words in quotes")
+    words = _words(left, parser)
+    args.command = words.pop(0) if words and words[0] in COMMANDS and not args.print else ""
+    _check_values(args, parser)
+    if args.command:
+        args.words = words
+        if words and not COMMANDS[args.command][0]:
+            raise UserError(f"chain {args.command} has no arguments; put a query of several words in quotes")
+    else:
+        args.query = _query(args, words)
     return args
 
 
-def _take_command(left: list[str]) -> str:
-    """Remove the command from the rest of a command line. Return it, or an empty string if there is none.
-
-    The command is the first word of the rest, or follows options of its own.
-    """
-    is_first = bool(left) and (left[0] in COMMANDS or _OPTION.fullmatch(left[0]) is not None)
-    name = next((word for word in left if is_first and word in COMMANDS), "")
-    if name:
-        left.remove(name)
-    return name
-
-
-def _words(left: Sequence[str]) -> list[str]:
-    """Return the words that a parser left over. Raise ``UserError`` if one of them is an option."""
+def _words(left: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """Return the words that the parser left over. Raise ``UserError`` if one of them is an option."""
     words = list(left)
     end = words.index("--") if "--" in words else len(words)
     for word in words[:end]:
         if _OPTION.fullmatch(word):
-            raise UserError(_unknown(word.partition("=")[0]))
+            raise UserError(_unknown(word.partition("=")[0], parser._option_string_actions))
     return words[:end] + words[end + 1 :]
+
+
+def _check_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Raise ``UserError`` for an option that another command has, and for a value that is none of its choices."""
+    for action in parser._actions:
+        name, value = "/".join(action.option_strings), vars(args)[action.dest]
+        if value in (None, False):
+            continue
+        if not _has(args.command, action.dest):
+            shown = " and ".join(f"chain {owner}" for owner in _owners(action.dest))
+            raise UserError(
+                f"{name} is for {shown}" + (f"; a run has {_ELSEWHERE[name]}" if name in _ELSEWHERE else "")
+            )
+        choices = CHOICES.get(action.dest)
+        if choices and value not in choices:
+            raise UserError(f"{name} cannot be {value!r}; write {', '.join(choices[:-1])} or {choices[-1]}")
 
 
 def resumes(args: argparse.Namespace) -> bool:
@@ -292,15 +279,10 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     return words[0] if words else None
 
 
-def _unknown(name: str) -> str:
-    """Return the error for an option that is unknown, or that only another command has."""
-    commands = [command_parser(each) for each in COMMANDS]
-    near = _ELSEWHERE.get(name)
-    if owners := [each.prog for each in commands if name in each._option_string_actions]:
-        return f"{name} is for {' and '.join(owners)}" + (f"; a run has {near}" if near else "")
-    parsers = [shared_options(), *commands]
-    names = [name for each in parsers for name in each._option_string_actions if name.startswith("--")]
-    near = near or _nearest(name, names)
+def _unknown(name: str, names: Iterable[str]) -> str:
+    long = [each for each in names if each.startswith("--")]
+    begun = next((each for each in long if each.startswith(name)), "")
+    near = _ELSEWHERE.get(name) or begun or nearest_name(f"--{name.lstrip('-')}", long, 0.75)
     if near:
         return f"there is no option {name}: did you mean {near}?"
     return f"there is no option {name}; chain --help lists them, and a query that begins with - goes after --"
@@ -311,23 +293,11 @@ def module_of(command: str) -> ModuleType:
     return import_module(f"cli.subcommands.{command}")
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
-    if name.startswith("--"):
-        if begun := next((each for each in names if each.startswith(name)), ""):
-            return begun
-        near = nearest_name(name[2:], [each[2:] for each in names])  # the dashes, which all have, make none likely
-        return f"--{near}" if near else ""
-    # With one dash it may as well be text, so it has to be nearer.
-    return nearest_name(f"-{name}", names, 0.8)
-
-
-def _mistake(error: argparse.ArgumentError, actions: Iterable[argparse.Action]) -> str:
+def _mistake(error: argparse.ArgumentError, parser: argparse.ArgumentParser) -> str:
     name = error.argument_name
-    action = next((each for each in actions if "/".join(each.option_strings) == name), None)
+    action = next((each for each in parser._actions if "/".join(each.option_strings) == name), None)
     if action is None:
         return f"{error}; see chain --help"
-    if isinstance(error.__context__, argparse.ArgumentTypeError):
-        return f"{name} {error.message}"
     if action.nargs == 0:
         return f"{name} takes no value; chain --help says what it does"
     return f"{name} needs a value: {name} {action.metavar}"

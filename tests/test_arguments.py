@@ -52,6 +52,7 @@ def mistake(*argv: str) -> str:
         (["-p", "--", "-x"], "", "-x"),
         (["--print", "run"], "", "run"),
         (["-c", "run"], "", "run"),
+        (["-pc", "run"], "", "run"),
         (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
         (["init", "--model", "offline", "here"], "init", ["here"]),
     ],
@@ -135,6 +136,12 @@ def test_an_option_may_stand_anywhere_and_be_joined_with_its_value() -> None:
 
     assert (args.print, args.verbose, args.model, args.say) == (True, True, "offline", ["@done x", "y"])
     assert args.query == "hello"
+
+
+def test_short_options_may_be_joined() -> None:
+    for argv in (["worker", "-vn", "3"], ["worker", "-vn3"], ["-n3", "-v", "worker"]):
+        args = parse_arguments(argv)
+        assert (args.command, args.verbose, args.at_once) == ("worker", True, "3")
 
 
 def test_with_stdin_it_is_waited_for_however_long_that_takes() -> None:

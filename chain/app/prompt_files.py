@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from string import Template
 
 from chain.agent.window import CompactionRules
+from chain.config import values
 from chain.config.load import Settings, require_trust
 from chain.config.settings import ChainSettings
 from chain.config.trust import HANDLER, as_written, named_value
-from chain.config.values import Values
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError
 from chain.interruption.prompt_file import PromptFile
@@ -71,7 +71,7 @@ def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
     key = f"agents.{kind.name}.prompt"
     root = settings.read_file(key, kind.prompt)
     system, handler = text_of_prompt(root, (*_KEYS, HANDLER)), root.entries().get(HANDLER)
-    path = Values(settings.environ).path(handler)
+    path = None if handler is None else values.path(handler.with_environ(settings.environ))
     if handler is None or path is None:
         return AgentPrompt(system)
     within = settings.within(key, named_value(key, as_written(handler)))

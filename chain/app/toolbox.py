@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chain.config.load import Settings
 from chain.config.servers import Address, Launch, ToolServer
 from chain.config.settings import ChainSettings
-from chain.config.values import MissingVariable
+from chain.config.yamlfile import MissingVariable
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
 from chain.tools import calling
 from chain.tools.agents import ASK

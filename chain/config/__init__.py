@@ -1,5 +1,5 @@
 """The configuration: files, environment and flags, merged, checked and typed.
 
-The keys of a chain, a kind of agent and the shell are the fields of the dataclasses in ``settings``, and the type of a
-field says how it is read. The sections above them (``models``, ``inbox``, ``tools``) are read in ``load``.
+``load`` has the settings as a whole, ``settings`` those of chains, agents and the shell, ``provider`` those of models,
+``layers`` the files and how they are merged, and ``trust`` the rules for a file that was found.
 """

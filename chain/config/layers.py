@@ -1,13 +1,13 @@
-"""Which file is the user's configuration, and how it is put over the shipped one.
+"""Finds the user's configuration file, and merges it with the shipped one.
 
-Other programs have a ``config.yaml`` too. So one that lies in the folder counts only with a key ``chains``; where that
-key is missing or misspelt in a file that otherwise looks like ours, the user hears of it. As to both files:
+Other programs have a ``config.yaml`` too, so one in the current folder is used only if it has a key ``chains``. The
+user is told if that key is missing or misspelt in a file that otherwise looks like ours. The rules for merging:
 
-- Mappings are merged key by key, all else replaces what was shipped.
-- A model's definition that names another provider replaces the shipped one of its name. One with an address
-  does not inherit the shipped key: a key never goes to an address that it was not written for.
-- A chain of a new name inherits what it leaves out from the shipped chain ``default``. A file with a ``models.default``
-  means it for every chain that names no model.
+- Mappings are merged key by key. All other values replace the shipped ones.
+- A model's definition with another provider replaces the shipped one of its name. A definition with an address does not
+  inherit the shipped key, since a key must not go to an address that it was not written for.
+- A chain with a new name inherits from the shipped chain ``default``. A ``models.default`` of the file holds for every
+  chain that names no model.
 """
 
 from __future__ import annotations
@@ -21,28 +21,23 @@ from pathlib import Path
 
 from chain.config import yamlfile
 from chain.config.provider import PROVIDER_NAMES, providers
-from chain.config.settings import BOUNDS, CHAIN_KEYS, is_kind
+from chain.config.settings import CHAIN_KEYS, is_kind
 from chain.config.yamlfile import Node
-from chain.errors import ConfigError, nearest_name
+from chain.errors import ConfigError
 from chain.regular_file import FLAGS, regular_file
-
-TOP_KEYS = ("models", "chains", "inbox", "notify", "instructions", "state", "tools", "agents", "mcp")
-MODELS_KEYS = ("default", "definitions")
-INBOX_KEYS = ("size",)
-TOOLS_KEYS = ("timeout_s", "result_limit", "allow", "shell", "research")
-
-_SHAPES = {"models": MODELS_KEYS, "inbox": INBOX_KEYS, "tools": TOOLS_KEYS}
-"""The keys under each top key but ``chains`` and ``agents``, where names are the user's."""
 
 _NOTHING = Node(None, "", 1, "")
 
 _LIKENESS = 0.7
-"""Of a key to ``chains``: ``chain``, ``chians`` and ``Chains`` have more, ``change`` and ``champs`` less."""
+"""Similarity of a key to ``chains``: ``chain``, ``chians`` and ``Chains`` have more, ``change`` and ``champs`` less."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """The configuration file, if any; ``is_own``: not merely found. ``passed_over`` is why one like it is not used."""
+    """The configuration file, if any. It ``is_own`` unless it was found in the current folder.
+
+    ``passed_over`` is why a file in the current folder is not used, if it looks like a configuration.
+    """
 
     file: Path | None
     content: Node
@@ -51,7 +46,7 @@ class FoundFile:
 
 
 def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> FoundFile:
-    """Find the configuration and read it; ``skip_here`` leaves ``./config.yaml`` aside. Raises ``ConfigError``."""
+    """Find the configuration and read it. ``skip_here`` ignores ``./config.yaml``. Raise ``ConfigError``."""
     if config is not None or environ.get("CHAIN_CONFIG"):
         named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
         if not os.path.exists(named):
@@ -71,19 +66,30 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
-    """Return our folder beneath an XDG one. Relative paths are ignored, as the XDG specification demands."""
+    """Return our folder in an XDG folder, or ``None`` if no absolute path of one is known."""
     for folder in (Path(environ.get(variable, "")), Path(environ.get("HOME", ""), fallback)):
         if folder.is_absolute():
             return folder / "chain"
     return None
 
 
+def defaults_folder() -> Path:
+    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or above it in a checkout."""
+    package = Path(__file__).parent.parent
+    installed = package / "defaults"
+    return installed if installed.is_dir() else package.parent
+
+
+def read_shipped() -> Node:
+    """Read the shipped configuration, which has every section, and every key that is no name of the user's."""
+    return yamlfile.read(defaults_folder() / "config.yaml")
+
+
 def _read_if_ours(path: Path) -> Node:
-    """Read a ``config.yaml``. Nothing is in one that only another program can read."""
+    """Read a ``config.yaml``. Return an empty one if it is not valid YAML and has no line ``chains:``."""
     try:
         return yamlfile.read(path)
     except ConfigError:
-        # Not YAML that we read. That is no business of ours unless it was meant for us.
         meant = None
         with suppress(OSError), regular_file(os.open(path, FLAGS)) as file:
             meant = re.search(rb"^[\"']?chains[\"']?\s*:", file.read(yamlfile.MAX_YAML_BYTES), re.MULTILINE)
@@ -99,32 +105,28 @@ def _why_unused(root: Node) -> ConfigError | None:
     """
     top = root.entries()
     for key, node in top.items():
-        if nearest_name("chains", [key.strip().casefold()], _LIKENESS) and _holds_chains(node):
+        # Another program has `chain: mainnet`; ours has keys of a chain here, or a level below.
+        names = {*node.entries(), *(name for each in node.entries().values() for name in each.entries())}
+        if not names.isdisjoint(CHAIN_KEYS) and nearest_name("chains", [key.strip().casefold()], _LIKENESS):
             hint = f"did you mean chains instead of {yamlfile.printable(key)}?"
             raise ConfigError(f"unknown key, and there is no key chains: {hint}", file=node.file, line=node.line)
     keys = [definition.entries() for definition in root.entries("models", "definitions").values()]
     has_our_definitions = any(each["provider"].value in PROVIDER_NAMES for each in keys if "provider" in each)
-    if has_our_definitions or (top and all(_has_our_shape(key, node.entries()) for key, node in top.items())):
+    if has_our_definitions or (top and all(_has_our_shape(key, node) for key, node in top.items())):
         line = next(iter(top.values())).line
         hint = "add a line chains: {}, or name the file with --config"
         return ConfigError(f"is not used, as it has no key chains: {hint}", file=root.file, line=line)
     return None
 
 
-def _holds_chains(node: Node) -> bool:
-    """Return whether a value holds chains or the settings of one: ``chain: mainnet`` is another program's."""
-    inner = [child for each in node.entries().values() for child in each.entries()]
-    return not {*node.entries(), *inner}.isdisjoint(CHAIN_KEYS)
-
-
-def _has_our_shape(section: str, keys: Mapping[str, Node]) -> bool:
-    if section == "agents":
-        return bool(keys) and all(name in BOUNDS or is_kind(node) for name, node in keys.items())
-    return bool(keys) and {*keys} <= {*_SHAPES.get(section, ())}
+def _has_our_shape(section: str, node: Node) -> bool:
+    """Return whether a section has only keys of the shipped file, and kinds of agents, and at least one."""
+    keys, known = node.entries(), read_shipped().entries(section)
+    return bool(keys) and all(key in known or (section == "agents" and is_kind(keys[key])) for key in keys)
 
 
 def merge(user: Node, shipped: Node) -> Node:
-    """Merge the two. Every value keeps its file and line; the reader refuses those of the wrong shape."""
+    """Return the user's configuration merged with the shipped one. Every value keeps its file and line."""
     return _merged(user, _applicable_defaults(user, shipped))
 
 
@@ -138,7 +140,7 @@ def _merged(over: Node, base: Node | None) -> Node:
 
 
 def _applicable_defaults(user: Node, shipped: Node) -> Node:
-    """Return the shipped values that hold for this file, by the rules above."""
+    """Return the shipped values that this file inherits, by the rules above."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
         keys, base = own.entries(), definitions.get(name)
@@ -147,7 +149,8 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
         if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
         else:
-            definitions[name] = _without(base, *(each.key for each in providers().values() if each.address in keys))
+            dropped = {each.key for each in providers().values() if each.address in keys}
+            definitions[name] = replace(base, value={k: v for k, v in base.entries().items() if k not in dropped})
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
     if (model := user.entries("models").get("default")) is not None:
@@ -155,7 +158,3 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
     top = shipped.entries()
     base = shipped.replaced("chains", replace(top["chains"], value=chains))
     return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
-
-
-def _without(node: Node, *names: str) -> Node:
-    return replace(node, value={key: value for key, value in node.entries().items() if key not in names})

@@ -1,49 +1,48 @@
-"""The configuration: found, put over what is shipped, and read into frozen settings.
+"""Loads the configuration into frozen settings.
 
-A value is the first that is given by a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the shipped file
-(``layers`` has the rules for these two).
-
-A ``./config.yaml`` that was merely found may come from anybody. ``trust`` decides what it may not set before the user
-trusted it, and ``Settings.model`` gives nothing out until then.
+A value is the first that is set by a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the shipped file.
+``layers`` merges the files. ``trust`` decides which values of a found file need the user's trust; until then
+``Settings.model`` raises an error. A new key goes into ``config.yaml`` and a field of ``Settings``, or of a dataclass
+of ``settings``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import get_args
 
 from chain.config import trust, yamlfile
-from chain.config.layers import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, merge, xdg_folder
+from chain.config.layers import defaults_folder as defaults_folder
+from chain.config.layers import find_file, merge, read_shipped, xdg_folder
 from chain.config.provider import ModelSettings, providers, read_model
 from chain.config.servers import ToolServer, read_servers
 from chain.config.settings import (
     BOUNDS,
     AgentsSettings,
     ChainSettings,
+    FileNames,
     KindSettings,
     Notify,
+    Seconds,
     ShellSettings,
     read,
-    read_file_names,
+    read_fields,
     read_kind,
-    read_word,
 )
 from chain.config.trust import Sensitive, is_trusted
-from chain.config.values import MissingVariable, Values, variables, variables_within
-from chain.config.yamlfile import Node
+from chain.config.values import count
+from chain.config.yamlfile import MissingVariable, Node
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.text.listed import listed
 
 _NAME = re.compile(r"\w[\w.-]*")
-"""Names of models and chains are shown to the user, also in the question whether to trust a file: nothing in them may
-end a line or steer a terminal."""
+"""A name of a model or chain. It is shown in the question of trust, so it must not have control characters."""
 
 _NO_KEYS = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER"})
-"""What an entry of a server may name as well, as in ``${HOME}/bin/server``, and no command could do without."""
+"""Variables that are no secrets though a server's entry names them, as in ``${HOME}/bin/server``."""
 
 _OVERRIDES = {
     "model": ("models.default", "chains.*.model", "agents.*.model"),
@@ -52,79 +51,66 @@ _OVERRIDES = {
     "allow": ("tools.allow",),
     "state": ("state",),
 }
-"""The flags that override the files, as ``CHAIN_MODEL`` and so on in the environment do, and the keys that they set."""
+"""The flags that override the files, and the keys that they set. ``CHAIN_MODEL`` and so on do the same."""
+
+_SECTIONS = ("models", "inbox", "tools", "tools.research")
+"""The sections that have the keys of the shipped file and no others."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The whole configuration.
+    """The whole configuration. A field with a ``key`` has the value at that dotted key, read by the field's type.
 
-    ``file`` is the user's, if any. ``default_model`` is for chains that name none, ``default_chain`` runs unless
-    another is asked for. ``allow`` are calls that need no approval, as written. ``passed_over`` is why a file like a
-    configuration is not used. ``instructions`` are names of files with a project's instructions. ``servers`` are
-    those of tools, and ``found_servers`` says whether those may start that a workspace names. ``state`` is the
-    address of a Redis that keeps the sessions, if it is no folder; it may hold a password. ``asked`` is what a found
-    file needs trust for, and ``digest`` what that is remembered by.
+    ``file`` is the user's, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are
+    names of files. ``state`` is the address of the Redis that stores the sessions, which may have a password; it is
+    empty for a folder. ``servers`` are the MCP servers, and ``found_servers`` decides on those that a workspace names.
+    ``passed_over`` is why a file like a configuration is not used. ``asked`` are the values that need trust, and
+    ``digest`` stands for them. ``_judged`` are the facts that need trust, also if they have it; ``None`` for an own
+    file.
     """
 
     file: Path | None
-    default_model: str
-    default_chain: str
-    inbox_size: int
-    notify: Notify
-    instructions: tuple[str, ...]
-    state: str = field(repr=False)
-    tool_timeout_s: float
-    tool_result_limit: int
-    allow: tuple[str, ...]
-    shell: ShellSettings
-    research_hosts: tuple[str, ...]
+    default_model: str = field(metadata={"key": "models.default"})
+    default_chain: str = field(metadata={"key": "chain"})
+    inbox_size: int = field(metadata={"key": "inbox.size"})
+    notify: Notify = field(metadata={"key": "notify"})
+    instructions: FileNames = field(metadata={"key": "instructions"})
+    state: str = field(default="", repr=False, metadata={"key": "state"})
+    tool_timeout_s: Seconds = field(metadata={"key": "tools.timeout_s"})
+    tool_result_limit: int = field(metadata={"key": "tools.result_limit"})
+    allow: tuple[str, ...] = field(metadata={"key": "tools.allow"})
+    shell: ShellSettings = field(metadata={"key": "tools.shell"})
+    research_hosts: tuple[str, ...] = field(metadata={"key": "tools.research.hosts"})
+    model_names: tuple[str, ...]
+    chain_names: tuple[str, ...]
+    kind_names: tuple[str, ...]
+    """The kinds of agents: the built-in ones, then the user's own."""
     servers: tuple[ToolServer, ...]
     found_servers: Mapping[str, bool]
     passed_over: ConfigError | None
     _root: Node = field(repr=False)
-    _values: Values = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
     _cwd: Path = field(repr=False)
     asked: tuple[Sensitive, ...] = ()
     digest: str = ""
     _judged: tuple[str, ...] | None = field(default=None, repr=False)
-    """Of a file that was merely found: what in it needs trust, whether it was given or not."""
 
-    @property
-    def model_names(self) -> tuple[str, ...]:
-        """The names of the models' definitions."""
-        return tuple(self._root.entries("models", "definitions"))
-
-    @property
-    def chain_names(self) -> tuple[str, ...]:
-        """The names of the chains."""
-        return tuple(self._root.entries("chains"))
-
-    @property
-    def kind_names(self) -> tuple[str, ...]:
-        """The names of the kinds of agents: those that are built in, then the user's own."""
-        return tuple(self._kinds)
+    @classmethod
+    def keys(cls) -> Mapping[str, str]:
+        """Return the dotted keys of the fields that are values of the file, by the fields' names."""
+        return {each.name: each.metadata["key"] for each in fields(cls) if each.metadata}
 
     @property
     def agents(self) -> AgentsSettings:
-        """The kinds of agents and the bounds for them. Raises ``ConfigError`` for a variable that is missing."""
+        """The kinds of agents and their limits. Raises ``ConfigError`` for a missing variable."""
         nodes = self._root.entries("agents")
-        bounds = {key: self._values.integer(nodes[key]) for key in BOUNDS}
-        return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self._kinds))
-
-    @property
-    def _kinds(self) -> dict[str, Node]:
-        return {name: node for name, node in self._root.entries("agents").items() if name not in BOUNDS}
+        bounds = {key: count(nodes[key]) for key in BOUNDS}
+        return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self.kind_names))
 
     @property
     def untrusted(self) -> tuple[str, ...]:
-        """The keys of a found file that must be trusted first."""
+        """The keys of a found file that still need trust."""
         return tuple(dict.fromkeys(each.setting for each in self.asked))
-
-    @property
-    def environ(self) -> Mapping[str, str]:
-        """The environment that the configuration was read in."""
-        return self._values.environ
 
     @property
     def config_folder(self) -> Path | None:
@@ -133,9 +119,9 @@ class Settings:
 
     @property
     def trusted_places(self) -> tuple[Path, ...]:
-        """The folders of the user's configuration, and of sessions and what is trusted, as far as they are known.
+        """The folders of the user's configuration and state, and the file unless it was found in the current folder.
 
-        With the file, but for one that was merely found, which is judged again when it has changed.
+        A command could otherwise give itself rights. A found file is judged again if it changes.
         """
         state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
         file = self.file if self._judged is None else None
@@ -144,80 +130,76 @@ class Settings:
     def named_files(self) -> Iterator[Path]:
         """Yield the shipped file and the user's, if any, and each that they name. Reads the disk."""
         yield from (defaults_folder() / "config.yaml", *([self.file] if self.file else []))
-        yield from trust.named_files(self._root, self.environ)
+        yield from trust.named_files(self._root)
 
     @property
     def key_variables(self) -> frozenset[str]:
         """The environment variables that hold secrets of the models' definitions and of the user's own servers."""
         definitions = self._root.entries("models", "definitions").values()
-        nodes = [definition.entries().get(key) for definition in definitions for key in trust.sensitive_keys()]
+        secrets = [
+            node for each in definitions for key, node in each.entries().items() if key in trust.sensitive_keys()
+        ]
         usual = {each.usual.strip("${}") for each in providers().values()} - {""}
-        given = {name for server in self.servers for name in variables_within(server.entry)} - _NO_KEYS
-        return frozenset({*usual, *given, *(name for node in nodes for name in variables_within(node))})
+        given = {name for server in self.servers for name in server.entry.variables()} - _NO_KEYS
+        return frozenset({*usual, *given, *(name for node in secrets for name in node.variables())})
 
     def model(self, name: str | None = None) -> ModelSettings:
-        """Return a definition with its variables filled in, by default that of the default chain.
+        """Return a model's definition, by default that of the default chain.
 
-        Raises ``ConfigError``: there is none of that name, a variable is missing, or the file is not trusted yet.
+        Raise ``ConfigError`` for an unknown name, a missing variable, and a file that is not trusted yet.
         """
         require_trust(self)
         name = name or self.chain().model
-        definitions = self._root.entries("models", "definitions")
-        if name not in definitions:
-            raise ConfigError(_unknown("model", name, definitions))
-        place = f"models.definitions.{name}"
-        return read_model(name, definitions[name], self._values, lambda key: self.within(f"{place}.{key}"))
+        node = _named("model", name, self._root.entries("models", "definitions"))
+        return read_model(name, node, lambda key: self.within(f"models.definitions.{name}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
-        """Return a chain by name, or the default one. Raises ``ConfigError`` as ``model`` does. Needs no trust."""
+        """Return a chain, by default the default one. Raise ``ConfigError`` as ``kind`` does."""
         name = name or self.default_chain
-        chains = self._root.entries("chains")
-        if name not in chains:
-            raise ConfigError(_unknown("chain", name, chains))
-        chain = read(self._values, ChainSettings, chains[name], name=name)
+        chain = read(ChainSettings, _named("chain", name, self._root.entries("chains")), name=name)
         return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
-        """Return a kind of agent by name. Raises ``ConfigError`` as ``chain`` does."""
-        if name not in self._kinds:
-            raise ConfigError(_unknown("kind", name, self._kinds))
-        return read_kind(self._values, name, self._kinds[name])
+        """Return a kind of agent. Raise ``ConfigError`` for an unknown name or a missing variable."""
+        nodes = self._root.entries("agents")
+        return read_kind(name, _named("kind", name, {kind: nodes[kind] for kind in self.kind_names}))
 
     def read_file(self, key: str, path: Path) -> Node:
-        """Read the YAML file that a dotted key names. Raises ``ConfigError``, at the key if it cannot be opened."""
+        """Read the YAML file that a dotted key names. Raise ``ConfigError``, for the key if it cannot be opened."""
         try:
             return yamlfile.read(path, self.within(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
 
     def within(self, key: str, judged: str = "") -> Path | None:
-        """Return the folder that must contain the file named at a dotted key: a link can change after it was trusted.
+        """Return the folder that must contain the file which a dotted key names, or ``None`` for any folder.
 
-        ``None`` means any folder. ``judged`` is what trust would hold for, if not for the key itself.
+        The file is checked when it is opened, since a link can change. ``judged`` is the fact that trust would be for,
+        by default the key.
         """
         if self.file is None or self._judged is None or (judged or key) in self._judged:
             return None
-        node = _find(self._root, key)
+        node = self._root.find(key)
         return self.file.parent if node is not None and node.file == str(self.file) else None
 
     def source(self, key: str) -> str:
-        """Return where a value is from: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12, VARIABLE`` or ``default``.
+        """Return the source of a value: ``flag --model``, ``CHAIN_MODEL``, ``config.yaml:12, VARIABLE`` or ``default``.
 
-        ``key`` is dotted, as in ``chains.default.tools``; ``chain`` is the choice of the default chain.
+        ``key`` is dotted, as in ``chains.default.tools``. The key of the default chain's name is ``chain``.
         """
-        node = _find(self._root, key)
-        if node is not None and node.is_final:
+        node = self._root.find(key)
+        if node is not None and not node.line:
             return node.file
         if node is None or node.file != str(self.file):
             place = "default"
         else:
             path = Path(node.file)
             place = f"{path.relative_to(self._cwd) if path.is_relative_to(self._cwd) else path}:{node.line}"
-        return ", ".join([place, *variables(node)])
+        return ", ".join([place, *([] if node is None else node.variables())])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
-        """Return the error for the value at a dotted key, or for an ``item`` of it, with where that is from."""
-        node = _find(self._root, key)
+        """Return the error for the value at a dotted key, or for an ``item`` of it, with its file and line."""
+        node = self._root.find(key)
         if node is None:
             return ConfigError(f"{key}: {message}", file=self.file)
         return (node if item is None else node.items()[item]).error(message)
@@ -231,48 +213,40 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
     skip_here: bool = False,
 ) -> Settings:
-    """Find the configuration, read and check it. Raises ``ConfigError``.
+    """Find the configuration, read it and check it. Raise ``ConfigError``.
 
-    ``skip_here`` leaves a ``./config.yaml`` aside that nobody named. Of ``flags`` only ``model``, ``chain``,
-    ``max_iterations``, ``allow`` and ``state`` are read. What needs a variable that is not set is checked when it is
-    used.
+    ``skip_here`` ignores a ``./config.yaml`` that is not named. Of ``flags`` only ``model``, ``chain``,
+    ``max_iterations``, ``allow`` and ``state`` are used. A value with a missing variable is checked when it is used.
     """
-    shipped = yamlfile.read(defaults_folder() / "config.yaml")
+    shipped = read_shipped().with_environ(environ)
     found = find_file(config, environ, cwd, skip_here=skip_here)
-    user = found.content
+    user = found.content.with_environ(environ)
     own = list(user.entries("chains"))
     merged = merge(user, shipped)
-    merged.mapping(TOP_KEYS)
+    merged.mapping(shipped.entries())
     chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
     root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
-    top = root.entries()
-    models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
-    values = Values(environ)
-    servers, found_servers = read_servers(top["mcp"])
+    for section in _SECTIONS:
+        _find(root, section).mapping(_find(shipped, section).entries())
+    # The texts of a server's entry are filled in when it starts.
+    servers, found_servers = read_servers(_find(root, "mcp").with_environ(None))
     settings = Settings(
         file=found.file,
-        default_model=values.text(models["default"]),
-        default_chain=top["chain"].text(),
-        inbox_size=values.integer(top["inbox"].mapping(INBOX_KEYS)["size"]),
-        notify=read_word(values, top["notify"], get_args(Notify)),
-        instructions=read_file_names(values, top["instructions"]),
-        state=values.text(top["state"]),
-        tool_timeout_s=values.seconds(tools["timeout_s"]),
-        tool_result_limit=values.integer(tools["result_limit"]),
-        allow=values.names(tools["allow"]),
-        shell=read(values, ShellSettings, tools["shell"]),
-        research_hosts=values.names(tools["research"].mapping(("hosts",))["hosts"]),
+        model_names=tuple(root.entries("models", "definitions")),
+        chain_names=tuple(root.entries("chains")),
+        kind_names=tuple(name for name in root.entries("agents") if name not in BOUNDS),
         servers=servers,
         found_servers=found_servers,
         passed_over=found.passed_over,
+        environ=environ,
         _root=root,
-        _values=values,
         _cwd=cwd,
+        **read_fields(Settings, {name: _find(root, key) for name, key in Settings.keys().items()}),
     )
     _check(settings)
     if found.is_own:
         return settings
-    sensitive = trust.sensitive(user, shipped, environ)
+    sensitive = trust.sensitive(user, shipped)
     judged = tuple(dict.fromkeys(each.judged for each in sensitive))
     digest = trust.digest_of(user, judged)
     state = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
@@ -280,15 +254,8 @@ def load_settings(
     return replace(settings, asked=asked, digest=digest, _judged=judged)
 
 
-def defaults_folder() -> Path:
-    """Return the folder with the shipped ``config.yaml`` and ``prompts``: in the package, or in a checkout above it."""
-    package = Path(__file__).parent.parent
-    installed = package / "defaults"
-    return installed if installed.is_dir() else package.parent
-
-
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raises ``ConfigError`` without either."""
+    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raise ``ConfigError`` without both."""
     folder = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     if folder is None:
         raise ConfigError("there is no place for the state: set HOME or XDG_STATE_HOME to a full path")
@@ -296,7 +263,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 
 def require_trust(settings: Settings) -> None:
-    """Raise ``ConfigError`` if the file was merely found and sets what only a trusted one may."""
+    """Raise ``ConfigError`` if values of the file still need trust."""
     if settings.asked:
         keys = ", ".join(map(yamlfile.printable, settings.untrusted))
         raise ConfigError(
@@ -308,13 +275,13 @@ def require_trust(settings: Settings) -> None:
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
-    """Store that the user trusts this configuration, and return it as trusted. Raises ``UserError``."""
+    """Store that the user trusts this configuration, and return it as trusted. Raise ``UserError``."""
     trust.remember(settings.digest, state)
     return replace(settings, asked=())
 
 
 def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
-    """Replace values by those of flags, and of environment variables whose flags are not given."""
+    """Replace values by those of flags, or else of their environment variables."""
     for name, places in _OVERRIDES.items():
         value, source = flags.get(name), f"flag --{name.replace('_', '-')}"
         if value in (None, [], ()):
@@ -322,9 +289,11 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
             value = environ.get(source, "").strip()
             if not value:
                 continue
-        node = Node(str(value).strip(), source, 0, "", is_final=True)
+        node = Node(str(value).strip(), source, 0, "")
         if name == "max_iterations":
-            node = replace(node, value=_positive(node))
+            if not re.fullmatch("0*[1-9][0-9]{0,8}", node.value):
+                raise node.error(f"must be a whole number of at least 1, found {node.value!r:.60}")
+            node = replace(node, value=int(node.value))
         elif name == "allow":
             node = replace(node, value=[replace(node, value=part) for part in split_names(value)])
         for place in places:
@@ -333,58 +302,49 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
     return root
 
 
-def _positive(node: Node) -> int:
-    with suppress(ValueError):
-        if (number := int(node.value)) >= 1:
-            return number
-    raise node.error(f"must be a whole number of at least 1, found {node.value!r:.60}")
-
-
 def split_names(value: object) -> list[str]:
-    """Return the names in a list with commas, or in several such lists."""
+    """Return the names in a comma-separated list, or in several such lists."""
     lists = value if isinstance(value, list | tuple) else [value]
     return [name.strip() for each in lists for name in listed(str(each)) if name.strip()]
 
 
 def _check(settings: Settings) -> None:
-    """Read everything once, so that a mistake is reported now, though some of it may never be used."""
-    root, values = settings._root, settings._values
-    models, top = root.entries("models"), root.entries()
-    definitions, chains, bounds = models["definitions"].mapping(), top["chains"].mapping(), top["agents"].mapping()
+    """Read every value once, so that a mistake is reported although the value may never be used."""
+    root = settings._root
+    definitions, chains = _find(root, "models.definitions").mapping(), _find(root, "chains").mapping()
+    agents = _find(root, "agents").mapping()
     for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)
-    if settings.default_model not in definitions:
-        raise models["default"].error(_unknown("model", models["default"].text(), definitions))
-    if settings.default_chain not in chains:
-        raise top["chain"].error(_unknown("chain", settings.default_chain, chains))
+    _named("model", settings.default_model, definitions, _find(root, "models.default"))
+    _named("chain", settings.default_chain, chains, _find(root, "chain"))
     for name, node in definitions.items():
         with suppress(MissingVariable):
-            read_model(name, node, values)
+            read_model(name, node)
     for bound in BOUNDS:
         with suppress(MissingVariable):
-            values.integer(bounds[bound])
-    named: tuple[Callable[[str], ChainSettings | KindSettings], ...] = (settings.chain, settings.kind)
-    for read_named, nodes in zip(named, (chains, settings._kinds), strict=True):
+            count(agents[bound])
+    kinds = {name: agents[name] for name in settings.kind_names}
+    for read_one, nodes in ((settings.chain, chains), (settings.kind, kinds)):
         for name, node in nodes.items():
             with suppress(MissingVariable):
-                model = read_named(name).model
-                if model is not None and model not in definitions:
-                    written = node.entries()["model"]
-                    raise written.error(_unknown("model", written.text(), definitions))
+                if (model := read_one(name).model) is not None:
+                    _named("model", model, definitions, node.entries().get("model"))
 
 
-def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
-    known = list(names)
+def _named(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None = None) -> Node:
+    """Return the node of this name. Raise ``ConfigError`` if there is none, for the value at ``place``."""
+    if name in nodes:
+        return nodes[name]
+    known = list(nodes)
     all_known = f"the only {kind} is {known[0]}" if len(known) == 1 else f"the {kind}s are {', '.join(known)}"
-    return f"there is no {kind} {name!r:.60}: {did_you_mean(name, known, all_known, 0.5)}"
+    written = name if place is None else str(place.value)
+    message = f"there is no {kind} {written!r:.60}: {did_you_mean(written, known, all_known, 0.5)}"
+    raise ConfigError(message) if place is None else place.error(message)
 
 
-def _find(node: Node, key: str) -> Node | None:
-    """Return the value at a dotted key; names may hold dots themselves."""
-    for name, child in node.entries().items():
-        if key == name:
-            return child
-        if key.startswith(f"{name}.") and (found := _find(child, key[len(name) + 1 :])) is not None:
-            return found
-    return None
+def _find(root: Node, key: str) -> Node:
+    """Return the value at a dotted key that the shipped file has."""
+    node = root.find(key)
+    assert node is not None
+    return node

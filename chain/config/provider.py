@@ -1,6 +1,7 @@
-"""Providers of models: what the configuration and the wiring know of one, and the table of those that there are.
+"""The providers of models, and how a model's definition is read.
 
-A provider is a module with a ``PROVIDER``. It is found by its name, so that the configuration stands aside of all.
+A provider is a module with a ``PROVIDER``. A new one is added in ``_HOMES``; it is imported by name, so that the
+configuration depends on no provider.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from chain.config import values
 from chain.config.retries import RETRY_S, Retries
-from chain.config.values import Values
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError
 
 if TYPE_CHECKING:
     from chain.model import Model
+
+T = TypeVar("T")
 
 _HOMES = {
     "anthropic": "chain.providers.anthropic.service_settings",
@@ -31,12 +34,12 @@ COMMON_KEYS = (*(each.name for each in fields(Retries)), "context_window")
 """The keys that every definition may have."""
 
 MIN_WINDOW = 1_000
-"""Tokens of the smallest window that can be meant: the tools alone are more."""
+"""Tokens of the smallest context window. The descriptions of the tools alone need more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """Whether the settings of a model are good, as its service says; ``None`` where that cannot be known."""
+    """What a model's service says of the settings. ``is_good`` is ``None`` if that is unknown."""
 
     is_good: bool | None
     message: str
@@ -44,12 +47,12 @@ class ModelCheck:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """A model's definition, filled in. ``name`` is the definition's, ``label`` what people know the model by.
+    """A model's definition with its variables filled in.
 
-    ``values`` are by their keys, and ``shown`` says those that people do not see as they are. ``files`` are those that
-    it names, by key. ``missing_key`` is the environment variable that a key is expected in and lacking. ``open`` makes
-    the model (``interactive``: people watch it and type meanwhile) and raises ``ConfigError``; ``check`` asks its
-    service, and is ``None`` where there is none. ``tells_costs``: what a run costs can be known.
+    ``label`` is the name of the model for people. ``values`` and ``files`` are by key, and ``shown`` has texts that
+    replace values which people must not see. ``missing_key`` is the environment variable in which a key is expected but
+    missing. ``open`` opens the model, for people at a prompt if its argument is true, and raises ``ConfigError``.
+    ``check`` asks its service, if there is one. ``tells_costs``: the cost of a run is known.
     """
 
     name: str
@@ -73,26 +76,38 @@ class ModelSettings:
 class Definition:
     """A model's definition as it was written. ``keys`` are those that have a value.
 
-    ``context_window`` is how many tokens the model can take in, 0 where that is not written. ``within`` gives the
-    folder that the file named at a key must be in whenever it is read; ``None`` for anywhere.
+    ``within`` returns the folder that must contain the file named at a key whenever it is read; ``None`` for any.
     """
 
     name: str
     node: Node
     keys: Mapping[str, Node]
-    values: Values
-    retries: Retries
-    context_window: int
     within: Callable[[str], Path | None]
+
+    def get(self, key: str, read: Callable[[Node], T], default: T) -> T:
+        """Return the value of a key, or ``default`` if it has none. Raise ``ConfigError``."""
+        node = self.keys.get(key)
+        return default if node is None else read(node)
+
+    @property
+    def retries(self) -> Retries:
+        """How often and for how long the model is asked again."""
+        attempts = self.get("max_attempts", values.count, None)
+        return Retries(attempts, self.get("retry_s", values.seconds, RETRY_S))
+
+    @property
+    def context_window(self) -> int:
+        """The tokens that the model can take in; 0 if that is not written."""
+        return self.get("context_window", lambda node: node.integer(minimum=MIN_WINDOW), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """How definitions are read (raises ``ConfigError``), and what must be known of their keys before.
+    """How definitions are read, and the properties of their keys. ``read`` raises ``ConfigError``.
 
-    ``needed`` is the key that each must have. ``sensitive`` keys decide where a secret or a conversation goes, so a
-    file from a stranger needs trust for them; ``paths`` name files. What is in the ``free`` ones is the service's
-    business. ``key`` goes to the ``address``, or with none to the service's own, for which the variable is ``usual``.
+    Each definition has the key ``needed``. ``sensitive`` keys decide where a secret or a conversation goes, so a found
+    file needs trust for them. ``paths`` name files. ``free`` keys have mappings for the service. The ``key`` is sent to
+    the ``address``, or by default to the service's own, for which ``usual`` is the variable.
     """
 
     read: Callable[[Definition], ModelSettings]
@@ -112,21 +127,14 @@ def providers() -> Mapping[str, Provider]:
     return {name: import_module(home).PROVIDER for name, home in _HOMES.items()}
 
 
-def read_model(
-    name: str, node: Node, values: Values, within: Callable[[str], Path | None] = lambda key: None
-) -> ModelSettings:
-    """Read a model's definition. Raises ``ConfigError``."""
+def read_model(name: str, node: Node, within: Callable[[str], Path | None] = lambda key: None) -> ModelSettings:
+    """Read a model's definition. Raise ``ConfigError``."""
     known = dict.fromkeys(key for each in providers().values() for key in each.keys)
     written = node.mapping(("provider", *known, *COMMON_KEYS))
     keys = {key: child for key, child in written.items() if child.value is not None}
     if "provider" not in keys:
         raise node.error(f"needs a provider: {' or '.join(PROVIDER_NAMES)}")
-    provider = providers().get(chosen := values.text(keys["provider"]))
-    if provider is None:
-        raise keys["provider"].error(f"must be one of {', '.join(PROVIDER_NAMES)}")
+    provider = providers()[chosen := keys["provider"].choice(PROVIDER_NAMES)]
     if provider.needed not in keys:
         raise node.error(f"needs a {provider.needed}, as its provider is {chosen}")
-    attempts = values.integer(keys["max_attempts"]) if "max_attempts" in keys else None
-    retries = Retries(attempts, values.seconds(keys.get("retry_s"), RETRY_S))
-    window = values.integer(keys["context_window"], minimum=MIN_WINDOW) if "context_window" in keys else 0
-    return provider.read(Definition(name, node, keys, values, retries, window, within))
+    return provider.read(Definition(name, node, keys, within))

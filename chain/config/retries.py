@@ -1,19 +1,19 @@
-"""How often a model is asked again that could not answer: a setting of each definition."""
+"""The retries of model calls: a setting of each model's definition."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 RETRY_S = 600.0
-"""Seconds: an overload, and a network that is changed, last minutes and seldom longer than a person waits for them."""
+"""Seconds. An overload or a change of the network lasts minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often a model is asked again that could not answer.
+    """The limits for retries of a model call.
 
-    ``retry_s`` are the seconds since the first failure of a call in which others are made. ``max_attempts`` counts the
-    first one too, and ``None`` is no bound.
+    A call is retried for ``retry_s`` seconds after its first failure, with at most ``max_attempts`` attempts including
+    the first; ``None`` is no limit.
     """
 
     max_attempts: int | None = None

@@ -1,15 +1,19 @@
-"""Frozen settings for chains, kinds of agents and the shell, and how they are read."""
+"""Frozen settings for chains, kinds of agents and the shell, and their readers.
+
+The keys of a section are the fields of its dataclass. The type of a field decides how its value is read: ``_READERS``
+has a reader for each type.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
-from chain.config.values import Values
+from chain.config import values
 from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError, nearest_name
 
@@ -19,17 +23,18 @@ if TYPE_CHECKING:
 
 Sandbox = Literal["auto", "strict", "off"]
 Notify = Literal["bell", "off"]
-"""How a terminal tells that it waits for its user."""
+"""How a terminal notifies its user."""
 Seconds: TypeAlias = float
 Share: TypeAlias = float
 """A part of the model's window."""
+FileNames: TypeAlias = tuple[str, ...]
+"""Names of files, each without a folder."""
 Section = TypeVar("Section", bound="DataclassInstance")
-Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may use; ``None`` is no limit."""
+    """The limits of a run; ``None`` is no limit."""
 
     max_tokens: int | None = None
     max_cost_usd: float | None = None
@@ -37,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Shares of the window: ``at`` which a conversation is compacted, ``None`` for off, and what ``keep`` may fill."""
+    """The share of the window ``at`` which a conversation is compacted (``None``: never), and the share to ``keep``."""
 
     at: Share | None = 0.9
     keep: Share = 0.2
@@ -61,9 +66,10 @@ class ChainSettings:
 
 @dataclass(frozen=True, slots=True)
 class KindSettings:
-    """A kind of agent; ``name`` is also that of the tool that starts one. An empty ``description`` is the built-in one.
+    """A kind of agent. The tool that starts such an agent has the same name.
 
-    ``None``: the prompt of ``agent``, the tools by the kind, the model of who starts it, the iterations of the chain.
+    The defaults are the built-in description, the prompt of ``agent``, the tools of the kind, the model of the agent
+    that starts it, and the iterations of the chain.
     """
 
     name: str
@@ -76,7 +82,7 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents and the bounds: levels below main, agents at work, finished ones that can be asked again."""
+    """The kinds of agents, and the limits: levels below main, active agents, finished agents that can be asked."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -86,7 +92,7 @@ class AgentsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
-    """How commands are fenced in; ``env`` names variables that they get though they look like keys."""
+    """The sandbox of commands. ``env`` names variables that they get although they look like secrets."""
 
     sandbox: Sandbox
     network: bool
@@ -95,37 +101,41 @@ class ShellSettings:
 
 
 BUILT_IN_KINDS = ("explore", "plan", "agent")
-"""The kinds that are there without being written. Their descriptions are built in, too."""
+"""The kinds that need no entry and no description."""
 
 BOUNDS = tuple(f.name for f in fields(AgentsSettings) if f.name != "kinds")
 KIND_KEYS = tuple(f.name for f in fields(KindSettings) if f.name != "name")
 CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
 LEAST_SHARE = 0.05
-"""Less of a window has no room for a message."""
+"""A smaller share of a window has no room for a message."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,56}")
-"""A kind is a tool's name, which may have 64 of these characters, and an agent's name ends in a number besides."""
+"""A kind is the name of a tool, which has at most 64 of these characters. An agent's name adds a number to it."""
 
 _TAKEN = ("main", "root")
-"""The names of the agent that a session begins with, and of what stands above it."""
+"""The names of a session's first agent, and of its parent."""
 
 
-def read(values: Values, kind: type[Section], node: Node, **known: object) -> Section:
-    """Read a mapping as a dataclass, of which some fields are known already. Raises ``ConfigError``.
+def read(kind: type[Section], node: Node, **known: object) -> Section:
+    """Read a mapping as a dataclass, of which some fields are known already. Raise ``ConfigError``."""
+    keys = node.mapping(each.name for each in fields(kind) if each.name not in known)
+    return kind(**known, **read_fields(kind, keys))
+
+
+def read_fields(kind: type[DataclassInstance], nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Read fields of a dataclass, each by its type. Raise ``ConfigError``.
 
     Null counts as absent if the field has a default.
     """
-    asked = [each for each in fields(kind) if each.name not in known]
-    keys = node.mapping(each.name for each in asked)
-    for each in asked:
-        child = keys.get(each.name)
-        if child is not None and (child.value is not None or each.default is MISSING):
-            known[each.name] = _READERS[str(each.type).removesuffix(" | None")](values, child)
-    return kind(**known)
+    return {
+        each.name: _READERS[str(each.type).removesuffix(" | None")](nodes[each.name])
+        for each in fields(kind)
+        if each.name in nodes and (nodes[each.name].value is not None or each.default is MISSING)
+    }
 
 
-def _read_compact(values: Values, node: Node) -> Compact:
+def _read_compact(node: Node) -> Compact:
     if node.value is False or node.value == "off":  # YAML reads a bare `off` as false
         return Compact(at=None)
     if not isinstance(node.value, dict):
@@ -133,26 +143,25 @@ def _read_compact(values: Values, node: Node) -> Compact:
     at = node.value.get("at")
     if at is not None and at.value is False:
         raise at.error("is a share of the window; `compact: off` leaves it to /compact")
-    compact = read(values, Compact, node)
+    compact = read(Compact, node)
     if compact.at is not None and compact.keep >= compact.at:
         raise node.value.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
     return compact
 
 
-def _read_share(values: Values, node: Node) -> float:
-    share = values.number(node)
+def _read_share(node: Node) -> float:
+    share = node.number()
     if not LEAST_SHARE <= share <= 1:
         raise node.error(f"is a share of the window: from {LEAST_SHARE:g} to 1")
     return share
 
 
-def _read_paths(values: Values, node: Node) -> tuple[Path, ...]:
+def _read_paths(node: Node) -> tuple[Path, ...]:
     found = [values.path(item) for item in node.items()] if node.value else []
     return tuple(path for path in found if path is not None)
 
 
-def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
-    """Read a list of file names, each without a folder. Raises ``ConfigError``."""
+def _read_file_names(node: Node) -> tuple[str, ...]:
     names = values.names(node)
     for n, name in enumerate(names):
         if name in (".", "..") or "/" in name or "\0" in name:
@@ -160,43 +169,36 @@ def read_file_names(values: Values, node: Node) -> tuple[str, ...]:
     return names
 
 
-def read_word(values: Values, node: Node, words: Sequence[Word]) -> Word:
-    """Read one of a few words. Raises ``ConfigError``."""
-    # YAML reads a bare `off` as false, and `on` as true.
-    chosen = {True: "on", False: "off"}[node.value] if isinstance(node.value, bool) else values.text(node)
-    word = next((each for each in words if each == chosen), None)
-    if word is None:
-        raise node.error(f"must be one of {', '.join(words)}")
-    return word
-
-
-_READERS: dict[str, Callable[[Values, Node], Any]] = {
-    "str": Values.text,
-    "int": Values.integer,
-    "float": Values.number,
-    "bool": Values.boolean,
-    "Path": Values.path,
-    "tuple[str, ...]": Values.names,
+_READERS: dict[str, Callable[[Node], Any]] = {
+    "str": values.stripped,
+    "int": values.count,
+    "float": Node.number,
+    "bool": Node.boolean,
+    "Path": values.path,
+    "tuple[str, ...]": values.names,
     "tuple[Path, ...]": _read_paths,
-    "Seconds": Values.seconds,
+    "FileNames": _read_file_names,
+    "Seconds": values.seconds,
     "Share": _read_share,
-    "Sandbox": partial(read_word, words=get_args(Sandbox)),
+    "Sandbox": partial(Node.choice, options=get_args(Sandbox)),
+    "Notify": partial(Node.choice, options=get_args(Notify)),
     "Compact": _read_compact,
-    "Budget": lambda values, node: read(values, Budget, node),
+    "Budget": partial(read, Budget),
+    "ShellSettings": partial(read, ShellSettings),
 }
 """How to read a field, by its type."""
 
 
-def read_kind(values: Values, name: str, node: Node) -> KindSettings:
-    """Read a kind of agent. Raises ``ConfigError``."""
+def read_kind(name: str, node: Node) -> KindSettings:
+    """Read a kind of agent. Raise ``ConfigError``."""
     _check_name(name, node)
-    description = node.mapping(KIND_KEYS).get("description")
-    if name not in BUILT_IN_KINDS and not values.text(description):
+    kind = read(KindSettings, node, name=name)
+    if name not in BUILT_IN_KINDS and not kind.description:
         near = nearest_name(name, BUILT_IN_KINDS)
         hint = f", or did you mean {near}?" if near else ""
-        place = node if description is None or description.value is None else description
+        written = node.entries().get("description")
+        place = node if written is None or written.value is None else written
         raise place.error(f"a kind of your own needs a description, which tells the model what it is for{hint}")
-    kind = read(values, KindSettings, node, name=name)
     return replace(kind, model=kind.model or None)
 
 

@@ -1,7 +1,8 @@
-"""What a configuration that was merely found may not set before the user trusted it, and what was trusted.
+"""Decides which values of a found ``./config.yaml`` need the user's trust, and stores that trust.
 
-A ``./config.yaml`` may come from anybody, for instance with a cloned repository, which must get neither a key nor a
-shell. Trust is remembered by content: a line with a digest in the file ``trusted`` of the state folder.
+The file may have come with a cloned repository, which must get neither a key nor a shell. Trust is stored by content,
+as a digest in the file ``trusted`` of the state folder. A new rule goes into ``_HARMLESS``, or for the keys of models
+into the ``PROVIDER`` of their provider.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 from chain.config import yamlfile
 from chain.config.provider import providers
-from chain.config.values import Values, located_path
+from chain.config.values import located_path, path
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UserError
 
@@ -36,24 +37,23 @@ _HARMLESS: Mapping[str, Callable[[Any, Any], bool]] = {
     # A request to another host can contain text that the model has read.
     "tools.research.*": lambda value, shipped: value == shipped,
 }
-"""The keys that a found file may set only to harmless values, which each function tells by the shipped one."""
+"""The keys that need trust unless their value is harmless. Each function gets the value and the shipped one."""
 
 HANDLER = "interruption_prompt"
-"""The key that names a handler prompt, in a chain and in the prompt file of a kind of agent."""
+"""The key of a handler prompt, in a chain and in the prompt file of a kind of agent."""
 _PATHS = ("system_prompt", HANDLER, "compaction_prompt", "prompt")
 
 MAX_JUDGED_CHARS = yamlfile.MAX_YAML_BYTES
-"""Characters of all prompt files together that are read to judge a configuration: as long as it may be itself, so that
-a folder with many files holds nobody up."""
+"""Characters of all prompt files together that are read to judge a configuration, so that many files cause no delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """A value of a file from a stranger, for the user to judge.
+    """A value that needs trust, as the user is asked about it.
 
-    ``setting`` is the key that needs trust, at ``line``; ``key`` is the value's own, perhaps further down. ``value`` is
-    as written, ``leads_to`` where a path out of the folder ends, ``place`` that of a value in a file that the setting
-    names.
+    ``setting`` is the key that needs trust, and ``line`` its line; ``key`` is that of the value, which may be nested.
+    ``value`` is as written. ``leads_to`` is the end of a path out of the folder. ``place`` is set for a value in
+    another file, which the setting names.
     """
 
     setting: str
@@ -65,7 +65,7 @@ class Sensitive:
 
     @property
     def judged(self) -> str:
-        """What is trusted: a setting of the file, or one value in another file."""
+        """The fact to trust: a setting of the file, or one value in another file."""
         return named_value(self.setting, self.value) if self.place else self.setting
 
 
@@ -79,24 +79,24 @@ def _paths() -> frozenset[str]:
 
 
 def named_value(setting: str, value: str) -> str:
-    """Return the trusted fact that the file at a setting names this handler prompt."""
+    """Return the fact that the file at a setting names this handler prompt."""
     return f"{setting}.{HANDLER}: {value}"
 
 
-def sensitive(user: Node, shipped: Node, environ: Mapping[str, str]) -> tuple[Sensitive, ...]:
-    """Return what a file from a stranger sets that could send something away or run something.
+def sensitive(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
+    """Return the values of a found file that could send data to somebody or run something.
 
-    Also a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path or link out of the folder, and another
-    provider under a shipped name. The prompt files of kinds of agents are judged as if they stood in the configuration.
+    These are also a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path or link out of the folder, and
+    another provider under a shipped name. Prompt files of agents are judged like the configuration.
     """
-    # The nodes themselves, not their keys, which may be read in two ways where a name has dots in it.
-    found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user, environ))}
-    written = [each for node in found.values() for each in _written(node, node, environ)]
-    return (*written, *_named_by_prompts(user, environ))
+    # By node, not by key: a key is ambiguous if a name has dots in it.
+    found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user))}
+    written = [each for node in found.values() for each in _written(node, node)]
+    return (*written, *_named_by_prompts(user))
 
 
-def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    """Yield each value at and beneath a node; a list of plain values is one."""
+def _written(node: Node, setting: Node) -> Iterator[Sensitive]:
+    """Yield each value at and below a node. A list of plain values is one value."""
     children: list[Node] = []
     if isinstance(node.value, dict):
         children = list(node.value.values())
@@ -104,48 +104,45 @@ def _written(node: Node, setting: Node, environ: Mapping[str, str]) -> Iterator[
         children = node.value
     if children:
         for child in children:
-            yield from _written(child, setting, environ)
+            yield from _written(child, setting)
         return
     is_named = node is setting and node.key.rpartition(".")[2] in _paths()
     is_path = is_named and isinstance(node.value, str) and "${" not in node.value
-    leads_to = _way_out(node, node.file, environ) if is_path else None
+    leads_to = _way_out(node, node.file) if is_path else None
     yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to or "")
 
 
-def named_files(root: Node, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield each file that a configuration names, also in agents' prompt files, as far as it is known. Reads the disk.
-
-    By the same keys a path out of the folder needs trust.
-    """
+def named_files(root: Node) -> Iterator[Path]:
+    """Yield each file that a configuration names, also in agents' prompt files, unless its name cannot be read."""
     paths = _paths()
     written = [node for key, node in _walk(root) if key in paths and not node.entries()]
-    for node in (*written, *(handler for _, handler in _handlers(root, environ))):
+    for node in (*written, *(handler for _, handler in _handlers(root))):
         with suppress(ConfigError):
-            if (path := Values(environ).path(node)) is not None:
-                yield path
+            if (named := path(node)) is not None:
+                yield named
 
 
 def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node]]:
-    """Yield each key and value in mappings at any depth. ``whole`` has the ids of nodes that are not entered."""
+    """Yield each key and value in mappings at any depth. Do not enter the nodes whose ids are in ``whole``."""
     for key, child in node.entries().items():
         yield key, child
         if id(child) not in whole:
             yield from _walk(child, whole)
 
 
-def _named_by_prompts(user: Node, environ: Mapping[str, str]) -> Iterator[Sensitive]:
-    """Yield handler prompts, named in agents' prompt files, that lead out of the folder or name a variable.
+def _named_by_prompts(user: Node) -> Iterator[Sensitive]:
+    """Yield the handler prompts in agents' prompt files that lead out of the folder or name a variable.
 
-    Others must be in the folder when they are read.
+    All others have to be in the folder when they are read.
     """
-    for prompt, handler in _handlers(user, environ):
-        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file, environ)
+    for prompt, handler in _handlers(user):
+        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file)
         if leads_to is not None:
             value, place = as_written(handler), f"{handler.file}:{handler.line}"
             yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
 
 
-def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, Node]]:
+def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
     """Yield the prompt of each kind of agents, with the handler prompt that its file names."""
     left = MAX_JUDGED_CHARS
     for kind in user.entries("agents").values():
@@ -153,19 +150,19 @@ def _handlers(user: Node, environ: Mapping[str, str]) -> Iterator[tuple[Node, No
         if prompt is None:
             continue
         try:
-            path = Values(environ).path(prompt)
-            # The path may lead to a device, which is not to be opened only to judge it.
-            text = yamlfile.read_text(path) if path is not None and os.path.isfile(path) else ""
+            file = path(prompt)
+            # The path may be that of a device, which must not be opened only to judge it.
+            text = yamlfile.read_text(file) if file is not None and os.path.isfile(file) else ""
             left -= len(text)
-            handler = yamlfile.parse(text, str(path)).entries().get(HANDLER) if left >= 0 else None
+            handler = yamlfile.parse(text, str(file)).entries().get(HANDLER) if left >= 0 else None
         except ConfigError:
             continue
         if handler is not None and isinstance(handler.value, str):
-            yield prompt, handler
+            yield prompt, handler.with_environ(user.environ or {})
 
 
 def as_written(node: Node) -> str:
-    """Return a value on one row as written. What would not show as itself is in quotes, as in JSON."""
+    """Return a value on one row as written, in JSON if it would be ambiguous otherwise."""
     import json
 
     if node.key.endswith(".sandbox") and node.value is False:
@@ -179,15 +176,15 @@ def as_written(node: Node) -> str:
 
 
 def digest_of(user: Node, keys: Sequence[str]) -> str:
-    """Return the digest by which trust in a file is stored: of its content and of the keys that need trust."""
-    import json  # only where a file was found, and the prompt waits for every import
+    """Return the digest that stands for a file: of its content and of the keys that need trust."""
+    import json  # imports delay the prompt, and most folders have no configuration
 
-    # The keys are part of it since a link in the folder can make a file sensitive that has the same text elsewhere.
+    # With the keys: the same text needs more trust in a folder with a link that leads out of it.
     return hashlib.sha256(json.dumps([user.plain(), keys], sort_keys=True).encode()).hexdigest()
 
 
 def is_trusted(digest: str, state: Path) -> bool:
-    """Return whether the user trusted a configuration of this digest before; ``state`` is the state folder."""
+    """Return whether a digest is in the state folder."""
     try:
         return digest in (state / "trusted").read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError):
@@ -208,7 +205,7 @@ def remember(digest: str, state: Path) -> None:
 
 
 def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
-    """Yield the sensitive keys of models' definitions that are not as shipped."""
+    """Yield the sensitive keys of models' definitions that differ from the shipped ones."""
     for name, definition in user.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was |= {each.key: each.usual for each in providers().values() if each.key}
@@ -228,27 +225,27 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _leading_out(user: Node, environ: Mapping[str, str]) -> Iterator[Node]:
+def _leading_out(user: Node) -> Iterator[Node]:
     """Yield texts that name a variable, and paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
     definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
-    # As a whole: the keys within are free, and the key is what trust is asked for.
+    # Their keys are the service's business, so trust is asked for as a whole.
     whole = {id(keys.get(key)) for keys in definitions for each in providers().values() for key in each.free}
     for key, node in _walk(user, whole):
         if isinstance(node.value, str):
             has_variable = "${" in node.value and (key, node.value) not in usual
-            if has_variable or (key in paths and _way_out(node, node.file, environ) is not None):
+            if has_variable or (key in paths and _way_out(node, node.file) is not None):
                 yield node
         elif (isinstance(node.value, list) or id(node) in whole) and "${" in repr(node.plain()):
             yield node
 
 
-def _way_out(node: Node, config: str, environ: Mapping[str, str]) -> str | None:
-    """Return where a path out of the configuration file's folder ends, links followed; ``None`` for one in it.
+def _way_out(node: Node, config: str) -> str | None:
+    """Return the end of a path out of the folder of a file, links followed; ``None`` for a path in the folder.
 
-    Empty where the end cannot be known.
+    The end is empty if it is unknown.
     """
-    path = located_path(node.value, node.file, environ)
+    path = located_path(node.value, node)
     if path is None:
         return None
     with suppress(OSError, RuntimeError, ValueError):  # a circle of links, a NUL

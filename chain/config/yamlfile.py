@@ -2,13 +2,19 @@
 
 Only the safe subset is read. Size, depth and the number of values are bounded *after aliases are expanded*, so that a
 file of a few hundred bytes with aliases of aliases ("a billion laughs") is harmless.
+
+In a configuration ``${VAR}`` and ``${VAR:-default}`` stand for environment variables, and ``$${`` for a plain ``${``.
+They are filled in when a value is read, so that a missing variable is an error only if its value is needed. Errors show
+a value as it was written, since a variable may hold a key.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +36,13 @@ MAX_NUMBER = 40
 """Characters of a number. The time to read one grows with their square: ``1:1:1...``, a number to the base 60, took
 seconds at the length that fits into a file."""
 
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{", re.ASCII)
+
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+class MissingVariable(ConfigError):
+    """A variable without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +51,15 @@ class Node:
 
     ``value`` is ``None``, a ``str``, ``bool``, ``int`` or ``float``, a list of nodes, or a dict from ``str`` to nodes.
     ``key`` is the dotted path from the top (``chains.default.tools``), empty for the top; ``line`` counts from 1.
-    ``is_final``: the value is that of a flag or an environment variable, which is called ``file`` then.
+    The value of a flag has the flag as ``file``, and line 0. ``environ`` has the variables that texts may name; without
+    it a text means itself.
     """
 
     value: Any
     file: str
     line: int
     key: str
-    is_final: bool = False
+    environ: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
 
     def error(self, message: str) -> ConfigError:
         """Return the error for a mistake in this value, to be raised by the caller."""
@@ -56,7 +69,7 @@ class Node:
         """Return the values by key. With ``known``, any other key is an error that names the nearest known one."""
         if self.value is None and known is not None:
             return {}
-        self._expected("a mapping", dict)
+        self._expected("a mapping", self.value, dict)
         if known is not None:
             names = list(known)
             for key, node in self.value.items():
@@ -72,46 +85,74 @@ class Node:
             node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
         return dict(node.value) if node is not None and isinstance(node.value, dict) else {}
 
+    def find(self, key: str) -> Node | None:
+        """Return the value at a dotted key; names may hold dots themselves."""
+        for name, child in self.entries().items():
+            if key == name:
+                return child
+            if key.startswith(f"{name}.") and (found := child.find(key[len(name) + 1 :])) is not None:
+                return found
+        return None
+
     def items(self) -> list[Node]:
         """Return the values of a list."""
-        return list(self._expected("a list", list))
+        return list(self._expected("a list", self.value, list))
 
     def text(self) -> str:
-        """Return a string."""
-        return str(self._expected("text", str))
+        """Return a string. Raise ``MissingVariable`` if it names a variable that is not set."""
+        text = str(self._expected("text", self.value, str))
+        return text if self.environ is None else _REFERENCE.sub(self._variable, text)
 
     def boolean(self) -> bool:
         """Return ``true`` or ``false``."""
-        return bool(self._expected("true or false", bool))
+        return bool(self._expected("true or false", self._scalar(), bool))
 
     def integer(self, *, minimum: int = 0) -> int:
         """Return a whole number."""
-        number = int(self._expected("a whole number", int))
+        number = int(self._expected("a whole number", self._scalar(), int))
         if number < minimum:
             raise self.error(f"must be at least {minimum}, found {number}")
         return number
 
     def number(self, *, minimum: float = 0) -> float:
         """Return a finite number, whole or not."""
-        number = float(self._expected("a number", int, float))
+        number = float(self._expected("a number", self._scalar(), int, float))
         if not minimum <= number < float("inf"):
             raise self.error(f"must be a number of at least {minimum:g}, found {self.value}")
         return number
 
     def choice(self, options: Iterable[str]) -> str:
         """Return one of a few words."""
-        names = list(options)
-        if self.value not in names:
+        names, value = list(options), self.value
+        # YAML reads a bare `off` as false, and `on` as true.
+        word = ("on" if value else "off") if isinstance(value, bool) else self.text() if isinstance(value, str) else ""
+        if word not in names:
             raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
-        return str(self.value)
+        return word
 
-    def plain(self) -> Any:  # noqa: ANN401 - JSON leaves here
-        """Return the value without its places: what ``json`` would have read."""
+    def plain(self, *, is_filled: bool = False) -> Any:  # noqa: ANN401 - JSON leaves here
+        """Return the value without its places, as ``json`` reads it; with its variables if it ``is_filled``."""
         if isinstance(self.value, dict):
-            return {key: node.plain() for key, node in self.value.items()}
+            return {key: node.plain(is_filled=is_filled) for key, node in self.value.items()}
         if isinstance(self.value, list):
-            return [node.plain() for node in self.value]
-        return self.value
+            return [node.plain(is_filled=is_filled) for node in self.value]
+        return self.text() if is_filled and isinstance(self.value, str) else self.value
+
+    def variables(self) -> list[str]:
+        """Return the names of the variables in this value, at any depth."""
+        if isinstance(self.value, str):
+            return [found["name"] for found in _REFERENCE.finditer(self.value) if found["name"]]
+        children = self.value if isinstance(self.value, list) else self.entries().values()
+        return [name for child in children for name in child.variables()]
+
+    def with_environ(self, environ: Mapping[str, str] | None) -> Node:
+        """Return a copy in which texts, at any depth, may name these variables; none for ``None``."""
+        value = self.value
+        if isinstance(value, dict):
+            value = {key: child.with_environ(environ) for key, child in value.items()}
+        elif isinstance(value, list):
+            value = [item.with_environ(environ) for item in value]
+        return Node(value, self.file, self.line, self.key, environ)
 
     def replaced(self, path: str, new: Node) -> Node:
         """Return a copy with another value at a dotted path, in which ``*`` is any key. A missing key is not added."""
@@ -123,10 +164,39 @@ class Node:
         }
         return replace(self, value={**self.value, **changed}) if changed else self
 
-    def _expected(self, what: str, *types: type) -> Any:  # noqa: ANN401 - one of the types
-        if type(self.value) not in types:
+    def _expected(self, what: str, value: Any, *types: type) -> Any:  # noqa: ANN401 - one of the types
+        if type(value) not in types:
             raise self.error(f"expected {what}, found {self._found}")
-        return self.value
+        return value
+
+    def _scalar(self) -> Any:  # noqa: ANN401 - any value
+        """Return the value, or the number or truth value that its variables make."""
+        if self.environ is None or not isinstance(self.value, str) or "${" not in self.value:
+            return self.value
+        text = self.text().strip()
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        for convert in (int, float):
+            with suppress(ValueError):
+                number = convert(text)
+                return number if abs(number) <= MAX_INTEGER else text
+        return text
+
+    def _variable(self, found: re.Match[str]) -> str:
+        name = found["name"]
+        if found[0] == "$${":
+            return "${"
+        if name is None:
+            raise self.error("after ${ comes a variable's name and }; write $${ for a plain ${")
+        # As in a shell, an empty variable has the default, as an unset one has.
+        given = (self.environ or {}).get(name)
+        if not given and found["default"] is not None:
+            return str(found["value"])
+        if given is None:
+            hint = f"set it, or write ${{{name}:-}} to do without"
+            message = f"{self.key}: the environment variable {name} is not set: {hint}"
+            raise MissingVariable(message, file=self.file, line=self.line)
+        return given
 
     @property
     def _found(self) -> str:

@@ -1,6 +1,6 @@
 """The options of a session that an editor can set, and the commands that it can use, in the protocol's form.
 
-The commands are those of a terminal that need none. Whatever is added to them (``Commands.anywhere``) is told to the
+The commands are those of a terminal that need none. Whatever is added to them (``Commands.anywhere``) is sent to the
 editor at the next event, and is carried out like the others.
 """
 
@@ -30,8 +30,8 @@ class EditorOffer:
         self.settings = settings
         self._chain = chain
         self._commands = Commands(chain, settings, has_keys=False, origin="acp")
-        self._told_model = self._commands.model
-        self._told_commands: Sequence[tuple[str, str, str]] = ()
+        self._sent_model = self._commands.model
+        self._sent_commands: Sequence[tuple[str, str, str]] = ()
 
     @property
     def options(self) -> Sequence[Mapping[str, Any]]:
@@ -53,7 +53,7 @@ class EditorOffer:
             raise RpcError(INVALID_PARAMS, str(error)) from None
         except JournalError as error:
             raise RpcError(INTERNAL_ERROR, str(error)) from None
-        self._told_model = self._commands.model  # by the answer
+        self._sent_model = self._commands.model  # by the answer
 
     def has(self, text: str) -> bool:
         """Return whether a text is one of the commands. Any other text that begins with a slash is a line."""
@@ -81,12 +81,12 @@ class EditorOffer:
     def changes(self) -> list[Update]:
         """Return updates for the options and commands that changed since the last call."""
         found: list[Update] = []
-        if self._told_model != self._commands.model:
-            self._told_model = self._commands.model
+        if self._sent_model != self._commands.model:
+            self._sent_model = self._commands.model
             found.append({"sessionUpdate": "config_option_update", "configOptions": self.options})
         prompts = [(name, "[...]", about) for name, about in self._commands.prompts]
-        if (offered := [*self._commands.anywhere, *prompts]) != self._told_commands:
-            self._told_commands = offered
+        if (offered := [*self._commands.anywhere, *prompts]) != self._sent_commands:
+            self._sent_commands = offered
             found.append(
                 {
                     "sessionUpdate": "available_commands_update",

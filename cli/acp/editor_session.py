@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import trio
@@ -18,10 +19,11 @@ from chain.config.load import Settings
 from chain.config.servers import ToolServer
 from chain.errors import UserError
 from chain.session.event_json import to_json
+from cli.acp import turns
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import question_answer, question_request
-from cli.acp.turns import PendingPrompt, cancelled, end_turn
+from cli.acp.turns import Pending, cancelled
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
@@ -59,8 +61,6 @@ class EditorSession:
         self.workspace = chain.workspace
         self.leaving = trio.Event()
         """Set when the session is to be closed."""
-        self.closing: IncomingCall | None = None
-        """The request that closes it, if there is one."""
         self.ended = trio.Event()
         """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()
@@ -68,13 +68,9 @@ class EditorSession:
         self._wire = wire
         self._notify = notify
         self._features = features
-        self._teller = UpdateBuilder(chain.workspace, kinds)
-        self._prompts: dict[IncomingCall, PendingPrompt] = {}
+        self._builder = UpdateBuilder(chain.workspace, kinds)
+        self._pending: dict[IncomingCall, Pending] = {}
         self._feed = chain.feed()
-        self._answers: dict[str | int, tuple[str, IncomingCall, Mapping[str, Any]]] = {}
-        """A text, and then the result of a request, by the id of the receipt or the ``id()`` of the notice to wait for.
-
-        They answer lines that need no run."""
         self._ending: float | None = None
         """The run that was interrupted or stopped last. It may have ended."""
         self._held: dict[IncomingCall, tuple[str, Images]] = {}
@@ -82,7 +78,7 @@ class EditorSession:
         self._asking: dict[str, trio.CancelScope] = {}
         """The requests that wait for an answer of the user, by the ids of their questions."""
 
-    async def tell(self) -> None:
+    async def send_updates(self) -> None:
         """Send updates for the chain's events until it is closed."""
         with self.chain.answering():
             async with trio.open_nursery() as nursery:
@@ -91,20 +87,16 @@ class EditorSession:
                         await self._on_event(event, nursery)
                 nursery.cancel_scope.cancel()
 
-    async def tell_past(self, past: Iterable[events.Event]) -> None:
+    async def send_past(self, past: Iterable[events.Event]) -> None:
         """Send updates for the events of a session that is loaded."""
         for event in past:
-            await self._update(self._teller.updates(event))
+            await self._update(self._builder.updates(event))
 
     def end(self) -> None:
         """Answer all requests that have no answer yet, since no run will."""
-        for call in self._prompts:
-            call.answer(RpcError(INTERNAL_ERROR, "the session has ended"))
+        for call, pending in self._pending.items():
+            call.answer(pending.answer or RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
-        for _, call, result in self._answers.values():
-            call.answer(result)
-        if self.closing is not None:
-            self.closing.answer({})
         self.ended.set()
 
     def submit(self, call: IncomingCall, text: str, images: Images) -> None:
@@ -112,6 +104,7 @@ class EditorSession:
 
         A prompt is answered when its run ends.
         """
+        call.on_cancel = partial(self._cancel_prompt, call)
         if self.offer.has(text):
             self._carry_out(call, text)
         elif call.method == STEERING or not self._starts_prompt(call, text):
@@ -135,25 +128,6 @@ class EditorSession:
         self._withdraw_held()
         self._interrupt()
 
-    def cancel_prompt(self, call: IncomingCall) -> bool:
-        """Drop the line of a prompt if it still waits, else interrupt its run. Return whether this session has it."""
-        if call in self._held:
-            self._withdraw(call)
-            return True
-        prompt = self._prompts.get(call)
-        if prompt is None:
-            return False
-        if prompt.run:
-            if self._run == prompt.run:
-                self._interrupt()
-            return True
-        try:
-            self.chain.lines.drop(prompt.line, "cancelled")
-        except UserError:
-            if self._is_of_active_run(prompt.line):
-                self._interrupt()
-        return True
-
     @property
     def _run(self) -> float | None:
         """When the active run began, which identifies it. The events of an earlier run may still follow."""
@@ -166,6 +140,25 @@ class EditorSession:
     def _interrupt(self) -> None:
         if self.chain.interrupt():
             self._ending = self._run
+
+    def _cancel_prompt(self, call: IncomingCall) -> None:
+        """Drop the line of a prompt if it still waits, else interrupt its run."""
+        prompt = self._pending.get(call)
+        if call in self._held:
+            self._withdraw(call)
+        elif prompt is not None and prompt.answer is None and not self._drop(prompt.line):
+            is_active = self._run == prompt.run if prompt.run else self._is_of_active_run(prompt.line)
+            if is_active:
+                self._interrupt()
+
+    def _drop(self, line: str) -> bool:
+        """Drop a line. Return whether it waited."""
+        try:
+            if line:
+                self.chain.lines.drop(line, "cancelled")
+        except UserError:
+            return False
+        return bool(line)
 
     def _is_of_active_run(self, line: str) -> bool:
         """Return whether the active run has a line that cannot be dropped. The line's run may have ended already."""
@@ -205,7 +198,7 @@ class EditorSession:
         if call.method == STEERING:
             _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
         elif begun is not None:
-            self._prompts[call] = PendingPrompt("", begun)
+            self._pending[call] = Pending("", begun)
         if begun is None:
             self._say(SubmitResult("handled", message=said), call)
 
@@ -217,8 +210,8 @@ class EditorSession:
             if answer.what == "refused":
                 failed(answer.message)
             else:
-                self._teller.expect(answer.id)
-                self._prompts[call] = PendingPrompt(answer.id)
+                self._builder.expect(answer.id)
+                self._pending[call] = Pending(answer.id)
 
         def failed(why: str) -> None:
             call.answer(RpcError(INTERNAL_ERROR, why))
@@ -231,7 +224,7 @@ class EditorSession:
         if answer.what == "refused":
             raise RpcError(INTERNAL_ERROR, answer.message, {"chain": {"state": "refused"}})
         if answer.what == "started":
-            self._teller.expect(answer.id)
+            self._builder.expect(answer.id)
         if answer.what == "stopping":
             self._ending = self._run
         if call.method == STEERING:
@@ -239,24 +232,24 @@ class EditorSession:
             if answer.message:
                 self._say(answer, call)
         elif answer.what in ("started", "queued", "stopping"):
-            self._prompts[call] = PendingPrompt(answer.id)
+            self._pending[call] = Pending(answer.id)
         else:
             self._say(answer, call)
 
     def _say(self, answer: SubmitResult, call: IncomingCall) -> None:
         """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
-        result = cancelled(answer.id) if answer.what == "returned" else end_turn(answer.id)
-        notice = events.Notice(message=answer.message)
-        self._answers[answer.id or id(notice)] = answer.message, call, result
-        if not answer.id:
+        result = cancelled(answer.id) if answer.what == "returned" else turns.answer("end_turn", answer.id)
+        notice = None if answer.id else events.Notice(message=answer.message)
+        self._pending[call] = Pending(answer.id, text=answer.message, answer=result, notice=notice)
+        if notice is not None:
             self._feed.put(notice)
 
     async def _on_event(self, event: events.Event, nursery: trio.Nursery) -> None:
         await self._update(self.offer.changes())
         match event:
             case events.Result():
-                answers_prompt = any(prompt.ends_with_run for prompt in self._prompts.values())
-                await self._update(self._teller.updates(event, tells_errors=not answers_prompt))
+                answers_prompt = any(each.ends_with_run for each in self._pending.values())
+                await self._update(self._builder.updates(event, tells_errors=not answers_prompt))
             case events.Question():
                 await self._ask(event, nursery)
             case events.Answer(id=id):
@@ -264,29 +257,20 @@ class EditorSession:
                     scope.cancel()
             case events.Receipt() | events.LineQueued():
                 await self._receipt(event)
-                await self._answer(event)
             case events.Notice():
-                if not await self._answer(event):
+                if all(each.notice is not event for each in self._pending.values()):
                     self._notify(f"{self.id}: {event.message}")
             case _:
-                await self._update(self._teller.updates(event))
+                await self._update(self._builder.updates(event))
         # After the updates: the answer to a prompt comes last.
-        for call, prompt in [*self._prompts.items()]:
-            if (answer := prompt.answer_by(event)) is not None:
-                del self._prompts[call]
+        for call, pending in [*self._pending.items()]:
+            if (answer := pending.answer_by(event)) is not None:
+                del self._pending[call]
+                if pending.text:
+                    await self._update([self._builder.say(pending.text)])
                 call.answer(answer)
         if isinstance(event, events.Result):
             self._submit_held()
-
-    async def _answer(self, event: events.Event) -> bool:
-        """Send the answer that waits for this event. Return whether there was one."""
-        key = event.id if isinstance(event, events.Receipt) else id(event)
-        text, call, result = self._answers.pop(key, ("", None, {}))
-        if text:
-            await self._update([self._teller.say(text)])
-        if call is not None:
-            call.answer(result)
-        return call is not None
 
     async def _update(self, updates: Sequence[Update]) -> None:
         for update in updates:
@@ -294,12 +278,12 @@ class EditorSession:
 
     async def _receipt(self, event: events.Receipt | events.LineQueued) -> None:
         if self._features.receipts:
-            told = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
-            del told["type"]
-            await self._wire.notify("_chain/receipt", {"sessionId": self.id, **told})
+            fields = to_json(event) | ({} if isinstance(event, events.Receipt) else {"state": "queued"})
+            del fields["type"]
+            await self._wire.notify("_chain/receipt", {"sessionId": self.id, **fields})
 
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
-        updates = self._teller.updates(question)
+        updates = self._builder.updates(question)
         await self._update(updates)
         # The configuration may have answered it, so that it never opens, or somebody else meanwhile.
         if self.chain.questions.open_id == question.id:

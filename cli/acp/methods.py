@@ -1,27 +1,54 @@
-"""The agent's side of the Agent Client Protocol, version 1: its methods.
+"""The agent's side of the Agent Client Protocol, version 1: its methods, and the sessions that are open.
 
 Methods that change a run (prompt, steering, cancel) are served in the step in which they are read, so that they keep
-their order. Methods that take time (open, load, list, close) are served in tasks.
+their order. Methods that take time (open, load, list, close) are served in tasks. Each open session has two tasks more:
+one keeps its chain open, and one sends its updates until the chain is closed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
 
-from chain.config.servers import editor_servers
+from chain.app import sessions
+from chain.app.open import open_chain
+from chain.app.toolbox import tool_kinds
+from chain.app.whereabouts import whereabouts
+from chain.chain import CLOSING_S
+from chain.concurrency.threads import Threads
+from chain.config.allowed_servers import servers_of
+from chain.config.load import Settings
+from chain.config.servers import ToolServer, editor_servers
+from chain.errors import SessionError, UserError
+from chain.text.wording import instructions_read
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL
 from cli.acp.editor_session import STEERING, EditorFeatures, EditorSession
-from cli.acp.host import Host, Opener
-from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from cli.acp.opener import Opener
+from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
+from cli.door.server import side_door
 
 PROTOCOL_VERSION = 1
+
+MAX_SESSIONS = 50
+"""Open sessions. Each has files, tasks and, after its first command, processes."""
+
+UPDATES_GRACE_S = 1.0
+"""Seconds for the last updates after the chains are closed. The editor may not read them."""
+
+_THREADS = Threads("editors")
+"""For work that reads files, so that a slow disk delays only the request that needs it."""
+
+BUG = "this is a mistake in chain; standard error has its traceback"
 
 _CAPABILITIES = {
     "loadSession": True,
@@ -33,22 +60,31 @@ _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 
 
 class EditorAgent:
-    """The server of one editor."""
+    """The server of one editor. All sessions are closed when ``run`` ends."""
 
     def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
         self._wire = wire
-        self._host = Host(wire, opener, notify)
-        self._is_initialized = False
+        self._opener = opener
+        self._notify = notify
+        self._features: EditorFeatures | None = None
+        """Those of the editor, after ``initialize``."""
+        self._sessions: dict[str, EditorSession] = {}
+        """The sessions that have not ended, by their ids; ``leaving`` is set in those that are being closed."""
+        self._opening: dict[IncomingCall, str | None] = {}
+        """The requests that open a session, with its id if it is a stored one."""
         self._reading = trio.CancelScope()
+        self._tasks: trio.Nursery | None = None
+        self._updates: trio.Nursery | None = None
+        self._is_leaving = False
         self._methods: Mapping[str, Callable[[IncomingCall], None]] = {
             "initialize": self._initialize,
             "authenticate": self._authenticate,
             "session/new": self._open,
             "session/load": self._open,
             "session/resume": self._open,
-            "session/list": lambda call: self._host.start(self._list, call),
-            "session/close": lambda call: self._host.close(self._session(call), call),
-            "session/delete": lambda call: self._host.start(self._delete, call),
+            "session/list": partial(self._start, self._list),
+            "session/close": self._close,
+            "session/delete": partial(self._start, self._delete),
             "session/set_config_option": self._set_option,
             "session/prompt": self._submit,
             STEERING: self._submit,
@@ -56,43 +92,40 @@ class EditorAgent:
 
     async def run(self) -> None:
         """Serve until the input ends, or ``leave`` is called; then close every session."""
-        await self._host.run(self._read)
+        async with trio.open_nursery() as self._updates:
+            async with trio.open_nursery() as self._tasks:
+                with self._reading:
+                    await self._wire.run(self._serve, self._hear)
+                self._is_leaving = True
+                for session in self._sessions.values():
+                    session.leaving.set()
+                self._tasks.cancel_scope.deadline = trio.current_time() + CLOSING_S + UPDATES_GRACE_S
+            self._updates.cancel_scope.deadline = trio.current_time() + UPDATES_GRACE_S
 
     def leave(self) -> None:
         """Stop reading, and end."""
         self._reading.cancel()
 
-    async def _read(self) -> None:
-        with self._reading:
-            await self._wire.run(self)
-
-    def on_request(self, call: IncomingCall) -> None:
-        """Serve a request. Raise ``RpcError``."""
+    def _serve(self, call: IncomingCall) -> None:
         method = self._methods.get(call.method)
         if method is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method!r:.200}")
-        if not self._is_initialized and call.method != "initialize":
+        if self._features is None and call.method != "initialize":
             raise RpcError(INVALID_REQUEST, "initialize comes first")
         method(call)
 
-    def on_notification(self, method: str, given: Mapping[str, Any]) -> None:
-        """Handle a notification. Ignore an unknown one."""
+    def _hear(self, method: str, given: Mapping[str, Any]) -> None:
         id = given.get("sessionId")
-        if method == "session/cancel" and isinstance(id, str) and id in self._host.sessions:
-            self._host.sessions[id].cancel()
-
-    def on_cancel(self, call: IncomingCall) -> None:
-        """Cancel a prompt. All other requests are answered soon anyway."""
-        any(session.cancel_prompt(call) for session in self._host.sessions.values())
+        if method == "session/cancel" and isinstance(id, str) and id in self._sessions:
+            self._sessions[id].cancel()
 
     def _initialize(self, call: IncomingCall) -> None:
-        if self._is_initialized:
+        if self._features is not None:
             raise RpcError(INVALID_REQUEST, "the connection is initialized already")
         if type(call.params.get("protocolVersion")) is not int:
             raise params.wrong("protocolVersion must be a whole number")
-        self._is_initialized = True
         elicitation = params.mapping(call.params, "clientCapabilities", "elicitation")
-        self._host.features = EditorFeatures(
+        self._features = EditorFeatures(
             receipts=params.mapping(call.params, "_meta").get("receipts") is True,
             forms=isinstance(elicitation.get("form"), dict),
         )
@@ -118,14 +151,38 @@ class EditorAgent:
         if id == "":
             raise params.wrong("sessionId is empty")
         servers, faults = editor_servers(params.array(call.params, "mcpServers"))
-        self._host.open(call, workspace, id, faults, servers)
+        if len(self._sessions) + len(self._opening) >= MAX_SESSIONS:
+            raise RpcError(INVALID_REQUEST, f"{MAX_SESSIONS} sessions are open; close one")
+        if id is not None:
+            self._check_not_opening(id, " here already")
+            if id in self._sessions and not self._sessions[id].leaving.is_set():
+                raise RpcError(INVALID_REQUEST, f"the session {id} is open here already")
+        self._opening[call] = id
+        self._start(lambda call: self._run_session(call, workspace, id, faults, servers), call)
 
     async def _list(self, call: IncomingCall) -> None:
         cwd = None if call.params.get("cwd") is None else params.absolute(call.params, "cwd")
-        call.answer(await self._host.list(cwd, params.text(call.params, "cursor", default="")))
+        cursor = params.text(call.params, "cursor", default="")
+        call.answer(await _THREADS.run(partial(self._opener.page, cwd, cursor)))
+
+    def _close(self, call: IncomingCall) -> None:
+        session = self._session(call)
+
+        async def answer(call: IncomingCall) -> None:
+            await session.ended.wait()
+            call.answer({})
+
+        session.leaving.set()
+        self._start(answer, call)
 
     async def _delete(self, call: IncomingCall) -> None:
-        await self._host.delete(params.text(call.params, "sessionId"), call)
+        id = params.text(call.params, "sessionId")
+        self._check_not_opening(id, " here")
+        if (session := self._sessions.get(id)) is not None:
+            session.leaving.set()
+            await session.ended.wait()
+        await _THREADS.run(partial(self._opener.delete, id))
+        call.answer({})
 
     def _set_option(self, call: IncomingCall) -> None:
         session = self._session(call)
@@ -134,12 +191,32 @@ class EditorAgent:
             session.offer.set_model(value)
             call.answer({"configOptions": session.offer.options})
         elif id == CHAIN:
-            self._host.start(lambda call: self._host.switch(session, value, call), call)
+            self._start(lambda call: self._switch(session, value, call), call)
         else:
             raise params.wrong(f"there is no option {id!r:.60}; there are {MODEL} and {CHAIN}")
 
-    def _session(self, call: IncomingCall) -> EditorSession:
-        return self._host.find(params.text(call.params, "sessionId"))
+    async def _switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
+        """Continue a session in the chain of this name. Raise ``RpcError`` and ``UserError``.
+
+        A chain's tools and prompt are fixed when a session opens, so the session is closed and resumed.
+        """
+        if name not in session.offer.settings.chain_names:
+            known = ", ".join(session.offer.settings.chain_names)
+            raise params.wrong(f"there is no chain {name!r:.60}; there is {known}")
+        if name == session.offer.settings.default_chain:
+            call.answer({"configOptions": session.offer.options})
+            return
+        settings = replace(session.offer.settings, default_chain=name)
+        # Faults of the configuration are found while the session is still open.
+        await _THREADS.run(partial(self._opener.check_chain, settings))
+        if session.is_busy or session.leaving.is_set():
+            raise RpcError(INVALID_REQUEST, "a run is active; the chain can be changed when it has ended")
+        self._opening[call] = session.id
+        session.leaving.set()
+        try:
+            await self._run_session(call, session.workspace, session.id, (), session.servers, settings)
+        except UserError as error:
+            raise SessionError(f"{error}; the session is closed now") from None
 
     def _submit(self, call: IncomingCall) -> None:
         session = self._session(call)
@@ -152,3 +229,121 @@ class EditorAgent:
             call.answer({"outcome": "promptRequired", "reason": "noRunningTurn"})
         else:
             session.submit(call, text, images)
+
+    def _session(self, call: IncomingCall) -> EditorSession:
+        """Return the open session that a request names. Raise ``RpcError``."""
+        id = params.text(call.params, "sessionId")
+        self._check_not_opening(id, "; wait for the answer")
+        session = self._sessions.get(id)
+        if session is None or session.leaving.is_set():
+            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
+        return session
+
+    def _start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
+        """Serve a request in a task."""
+        assert self._tasks is not None
+        self._tasks.start_soon(self._answer, work, call)
+
+    def _check_not_opening(self, id: str, hint: str) -> None:
+        if id in self._opening.values():
+            raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
+
+    async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
+        """Serve a request. Answer it with what is raised, and let the other requests continue."""
+        try:
+            await work(call)
+        except RpcError as error:
+            call.answer(error)
+        except UserError as error:
+            call.answer(RpcError(INTERNAL_ERROR, str(error)))
+        except Exception:  # noqa: BLE001 - a bug in one session must not end the others
+            self._notify(traceback.format_exc())
+            call.answer(RpcError(INTERNAL_ERROR, BUG))
+        finally:
+            call.answer(RpcError(CANCELLED, "the program ends"))
+
+    async def _run_session(
+        self,
+        call: IncomingCall,
+        workspace: Path,
+        id: str | None,
+        notes: Sequence[str],
+        servers: Sequence[ToolServer],
+        chosen: Settings | None = None,
+    ) -> None:
+        """Open a session, and keep it open until it is closed or fails. Raise ``RpcError`` and ``UserError``.
+
+        ``servers`` are the editor's. ``chosen`` are the settings to use instead of those of the folder.
+        """
+        opener = self._opener
+        try:
+            if id is not None and id in self._sessions:
+                await self._sessions[id].ended.wait()
+            settings = chosen
+            if settings is None:
+                settings = await _THREADS.run(partial(opener.settings_for, workspace, id))
+            found = await _THREADS.run(partial(servers_of, settings, workspace, opener.state))
+            own = [each for each in found.allowed if all(each.name != other.name for other in servers)]
+            async with (
+                open_chain(
+                    settings,
+                    workspace=workspace,
+                    state=opener.state,
+                    store=opener.store,
+                    tools=opener.tools,
+                    resume=id or "",
+                    interactive=True,
+                    traces=opener.traces,
+                    whereabouts=whereabouts,
+                    instructions=True,
+                    servers=[*servers, *own],
+                ) as chain,
+                side_door(chain, opener.state, opener.environ) as doorless,
+            ):
+                kinds = tool_kinds(settings, opener.tools)
+                session = EditorSession(
+                    chain, settings, self._wire, kinds, self._notify, self._features or EditorFeatures()
+                )
+                session.servers = servers
+                if call.method == "session/load":
+                    await session.send_past(sessions.told_again(opener.store, session.id))
+                self._admit(session, call, [*notes, *found.notes_unattended, doorless, *_notes(settings, session)])
+                await session.leaving.wait()
+        finally:
+            self._opening.pop(call, None)
+
+    def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
+        """Answer the request for a session that is open, and accept prompts for it."""
+        assert self._updates is not None
+        notes = [note for note in notes if note]
+        for note in notes:
+            self._notify(f"{session.id}: {note}")
+        del self._opening[call]
+        self._sessions[session.id] = session
+        self._updates.start_soon(self._send_updates, session)
+        about = {"_meta": {"chain": {"notices": notes}}} if notes else {}
+        new = {"sessionId": session.id} if call.method == "session/new" else {}
+        call.answer({**new, "configOptions": session.offer.options, **about})
+        if self._is_leaving:
+            session.leaving.set()
+
+    async def _send_updates(self, session: EditorSession) -> None:
+        """Send a session's updates until its chain is closed, so that the editor hears how an interrupted run ended."""
+        try:
+            await session.send_updates()
+        except Exception:  # noqa: BLE001 - a bug in one session must not end the others
+            self._notify(traceback.format_exc())
+            session.leaving.set()
+        finally:
+            del self._sessions[session.id]
+            session.end()
+
+
+def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
+    read = session.chain.state.instructions
+    notes = [str(settings.passed_over or ""), instructions_read(read.files), *read.faults]
+    if session.chain.resumed is not None:
+        notes += session.chain.resumed.changes
+        waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.lines.waiting)
+        notes += [f"Lines from before, delivered with the next prompt: {waiting}"] if waiting else []
+    return notes

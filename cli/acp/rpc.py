@@ -1,7 +1,6 @@
 """JSON-RPC 2.0 messages, one per row: parsing those of the peer, and encoding ours. Pure.
 
-It accepts any row. Depth is bounded by ``json``, numbers by 64 bits, ids by ``MAX_REQUEST_ID``, and the length of a
-row by its reader.
+It accepts any row. Depth is bounded by ``json``, and the length of a row by its reader.
 """
 
 from __future__ import annotations
@@ -22,12 +21,6 @@ CANCELLED = -32800
 NOT_FOUND = -32002
 """The session or file does not exist (Agent Client Protocol, "ErrorCode")."""
 
-MAX_REQUEST_ID = 200
-"""Characters of an id. It is stored until its request is answered."""
-
-_INTEGERS = range(-(2**63), 2**63)
-"""The numbers that the protocol's schema allows as ids."""
-
 _BEGINNING = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
 """The beginning of a request as all libraries write it. It gives the id of a request that was cut off."""
 
@@ -35,30 +28,24 @@ Id: TypeAlias = int | str | None
 
 
 class RpcError(Exception):
-    """An answer that is an error. ``data`` is for programs, ``message`` for people."""
+    """An answer that is an error. ``data`` is for programs, ``message`` for people. ``id`` is that of a bad message."""
 
-    def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None, id: Id = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.data = data
+        self.id = id
 
 
 @dataclass(frozen=True, slots=True)
 class RpcRequest:
-    """A request of the peer, which waits for the answer with this id."""
+    """A request of the peer, or a notification, which gets no answer."""
 
     id: Id
     method: str
     params: object
-
-
-@dataclass(frozen=True, slots=True)
-class Notification:
-    """A notification of the peer, which gets no answer."""
-
-    method: str
-    params: object
+    is_notification: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,62 +56,40 @@ class Response:
     result: object
 
 
-@dataclass(frozen=True, slots=True)
-class BadMessage:
-    """A row that is none of these: the error to answer with, and its id if that is known."""
+def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> RpcRequest | Response:
+    """Parse a row. If it ``is_cut``, it had more than ``most`` bytes, and the text is its beginning.
 
-    error: RpcError
-    id: Id = None
-
-
-Incoming: TypeAlias = RpcRequest | Notification | Response | BadMessage
-
-
-def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> Incoming:
-    """Parse a row. If it ``is_cut``, it had more than ``most`` bytes, and the text is its beginning."""
+    Raise ``RpcError``, with the id of the message if that is known.
+    """
     if is_cut:
         begun = _BEGINNING.match(text)
-        id = json.loads(begun[1]) if begun else None
-        return BadMessage(RpcError(INVALID_REQUEST, f"the message is longer than {most:,} bytes"), id)
+        raise RpcError(
+            INVALID_REQUEST, f"the message is longer than {most:,} bytes", id=json.loads(begun[1]) if begun else None
+        )
     if not is_utf8:
-        return BadMessage(RpcError(PARSE_ERROR, "the message is not UTF-8"))
+        raise RpcError(PARSE_ERROR, "the message is not UTF-8")
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        return BadMessage(RpcError(INVALID_REQUEST, "the message is nested too deeply"))
+        raise RpcError(INVALID_REQUEST, "the message is nested too deeply") from None
     except ValueError as error:
-        return BadMessage(RpcError(PARSE_ERROR, f"the message is not JSON: {error}"))
+        raise RpcError(PARSE_ERROR, f"the message is not JSON: {error}") from None
     if isinstance(found, list):
-        return BadMessage(RpcError(INVALID_REQUEST, "batches are not supported; send each message on a row of its own"))
+        raise RpcError(INVALID_REQUEST, "batches are not supported; send each message on a row of its own")
     if not isinstance(found, dict):
-        return BadMessage(RpcError(INVALID_REQUEST, "a message is a JSON object"))
-    return _read_object(found)
-
-
-def _read_object(found: Mapping[str, Any]) -> Incoming:
-    has_id = "id" in found
-    id = found.get("id")
-    if has_id and (why := _wrong_id(id)):
-        return BadMessage(RpcError(INVALID_REQUEST, why))
+        raise RpcError(INVALID_REQUEST, "a message is a JSON object")
+    id, method = found.get("id"), found.get("method")
+    if not isinstance(id, int | str | None) or isinstance(id, bool):
+        raise RpcError(INVALID_REQUEST, "an id is a string or a whole number")
     if found.get("jsonrpc") != "2.0":
-        return BadMessage(RpcError(INVALID_REQUEST, 'jsonrpc must be "2.0"'), id)
-    method = found.get("method")
+        raise RpcError(INVALID_REQUEST, 'jsonrpc must be "2.0"', id=id)
     if isinstance(method, str):
-        params = found.get("params", {})
-        return RpcRequest(id, method, params) if has_id else Notification(method, params)
+        return RpcRequest(id, method, found.get("params", {}), is_notification="id" not in found)
     if "method" in found:
-        return BadMessage(RpcError(INVALID_REQUEST, "method must be a string"), id)
-    if has_id and ("result" in found) != ("error" in found):
-        return Response(id, found["result"] if "result" in found else _error(found["error"]))
-    return BadMessage(RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error"), id)
-
-
-def _wrong_id(id: object) -> str:
-    if id is None or (isinstance(id, int) and not isinstance(id, bool) and id in _INTEGERS):
-        return ""
-    if isinstance(id, str):
-        return "" if len(id) <= MAX_REQUEST_ID else f"an id has at most {MAX_REQUEST_ID} characters"
-    return "an id is a string or a whole number"
+        raise RpcError(INVALID_REQUEST, "method must be a string", id=id)
+    if "id" not in found or ("result" in found) == ("error" in found):
+        raise RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error", id=id)
+    return Response(id, found["result"] if "result" in found else _error(found["error"]))
 
 
 def _error(found: object) -> RpcError:

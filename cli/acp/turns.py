@@ -30,31 +30,34 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 
 @dataclass(slots=True)
-class PendingPrompt:
-    """A prompt that has no answer yet.
+class Pending:
+    """A prompt that has no answer yet, or a request whose text is still to be sent.
 
-    ``line`` is empty for a stop that could not be recorded, and for a command that started a run. ``run`` is the time
-    when that run began, since the result of an earlier run may still follow; else 0.
+    ``line`` is empty if no line is on record: for a command, and for a stop that could not be recorded. ``run`` is the
+    time when the run of a command began, since the result of an earlier run may still follow; else 0. A request that
+    needs no run has its ``answer``, and a ``text`` to send before it, both after the receipt of its line or ``notice``.
     """
 
     line: str
     run: float = 0.0
     state: events.State = "queued"
-
-    def __post_init__(self) -> None:
-        """Mark a prompt without a line as done."""
-        if not self.line:
-            self.state = "handled"
+    text: str = ""
+    answer: Mapping[str, Any] | None = None
+    notice: events.Notice | None = None
 
     @property
     def ends_with_run(self) -> bool:
         """Whether the result of a run that ends now answers the prompt."""
-        return self.state not in ("queued", "returned")
+        return self.answer is None and (not self.line or self.state not in ("queued", "returned"))
 
     def answer_by(self, event: events.Event) -> Mapping[str, Any] | RpcError | None:
-        """Update the state by an event. Return the answer if the event ends the prompt."""
+        """Update the state by an event. Return the answer if the event ends the request."""
         match event:
+            case events.Notice() if event is self.notice:
+                return self.answer
             case events.Receipt(id=id, state=state) if id and id == self.line:
+                if self.answer is not None:
+                    return self.answer
                 if state == "dropped":
                     return cancelled(id, state)  # a result need not follow
                 if self.state != "delivered":  # a refused reply gives back what was delivered; its result answers
@@ -68,14 +71,14 @@ class PendingPrompt:
         return None
 
 
-def end_turn(line: str) -> Mapping[str, Any]:
-    """Return the answer to a prompt that needed no run."""
-    return _answer("end_turn", {"lineId": line} if line else {})
+def answer(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
+    """Return the answer to a prompt, with the id of its line unless that is empty."""
+    return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line} if line else {}), **about}}}
 
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
     """Return the answer to a prompt whose line was not used."""
-    return _answer("cancelled", {"lineId": line, "state": state} if line else {})
+    return answer("cancelled", line, state=state) if line else answer("cancelled", line)
 
 
 def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
@@ -85,9 +88,4 @@ def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
         return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
-    about = {"status": result.status, "iterations": result.iterations, "usage": usage}
-    return _answer(reason, {**({"lineId": line} if line else {}), **about})
-
-
-def _answer(reason: StopReason, chain: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"stopReason": reason, "_meta": {"chain": chain}}
+    return answer(reason, line, status=result.status, iterations=result.iterations, usage=usage)

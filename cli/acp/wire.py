@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, assert_never
+from typing import Any, TypeAlias
 
 import trio
 
 from cli.acp import rpc
-from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, BadMessage, Id, Notification, Response, RpcError, RpcRequest
+from cli.acp.rpc import INVALID_PARAMS, INVALID_REQUEST, Id, Response, RpcError, RpcRequest
 from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
 
@@ -26,27 +26,22 @@ MAX_REQUESTS = 100
 """Unanswered requests of the peer: one for each session, and a prompt for each line that can wait."""
 
 
-class Server(Protocol):
-    """Serves the requests of the peer. No method may block; all may start tasks that do."""
+Serve: TypeAlias = Callable[["IncomingCall"], None]
+"""Serves a request, now or later, without blocking. Raises ``RpcError`` to answer with it."""
 
-    def on_request(self, call: IncomingCall) -> None:
-        """Serve a request, now or later. Raise ``RpcError`` to answer with it."""
-
-    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """Handle a notification. Ignore an unknown one."""
-
-    def on_cancel(self, call: IncomingCall) -> None:
-        """Handle the cancellation of a request without an answer. It still gets one."""
+Hear: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+"""Handles a notification without blocking. Ignores an unknown one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class IncomingCall:
-    """A request of the peer that needs an answer."""
+    """A request of the peer that needs an answer, also if the peer cancels it, which calls ``on_cancel``."""
 
     wire: Wire
     id: Id
     method: str
     params: Mapping[str, Any]
+    on_cancel: Callable[[], object] = lambda: None
 
     def answer(self, result: Mapping[str, Any] | RpcError) -> None:
         """Answer the request, unless it has an answer."""
@@ -56,7 +51,7 @@ class IncomingCall:
 
 
 class Wire:
-    """One connection. ``run`` gives the messages to a ``server`` until ``next_row`` returns ``None``."""
+    """One connection, until ``next_row`` returns ``None``."""
 
     def __init__(self, next_row: Callable[[], Awaitable[RawLine | None]], outbox: Outbox) -> None:
         self.calls: dict[Id, IncomingCall] = {}
@@ -66,11 +61,11 @@ class Wire:
         self._asked: dict[Id, trio.MemorySendChannel[object]] = {}
         self._last_id = 0
 
-    async def run(self, server: Server) -> None:
+    async def run(self, serve: Serve, hear: Hear) -> None:
         """Read and serve messages until the input ends."""
         while (raw := await self._next_row()) is not None:
             if raw.text.strip():
-                await self._receive(raw, server)
+                await self._receive(raw, serve, hear)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification when the outbox has room for it."""
@@ -93,27 +88,25 @@ class Wire:
         """Send an answer."""
         self._outbox.put(rpc.response_row(id, result))
 
-    async def _receive(self, raw: RawLine, server: Server) -> None:
-        message = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_RPC_ROW)
-        match message:
-            case Notification(method, params):
-                self._hear(method, params, server)
-                return
-            case Response(id, result):
+    async def _receive(self, raw: RawLine, serve: Serve, hear: Hear) -> None:
+        try:
+            message = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_RPC_ROW)
+        except RpcError as error:
+            self.respond(error.id, error)
+        else:
+            if isinstance(message, Response):
                 # An answer that is not waited for came too late: its request was withdrawn.
-                if (asked := self._asked.pop(id, None)) is not None:
-                    asked.send_nowait(result)
+                if (asked := self._asked.pop(message.id, None)) is not None:
+                    asked.send_nowait(message.result)
                 return
-            case RpcRequest():
-                self._begin(message, server)
-            case BadMessage(error, id):
-                self.respond(id, error)
-            case _:
-                assert_never(message)
+            if message.is_notification:
+                self._notified(message.method, message.params, hear)
+                return
+            self._begin(message, serve)
         # A peer that does not read answers is not read either. A cancellation behind a few of them still is.
         await self._outbox.wait_for_room(2 * ROOM)
 
-    def _begin(self, request: RpcRequest, server: Server) -> None:
+    def _begin(self, request: RpcRequest, serve: Serve) -> None:
         id, params = request.id, request.params
         if id in self.calls:
             refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in work already; give each request its own")
@@ -124,18 +117,18 @@ class Wire:
         else:
             call = self.calls[id] = IncomingCall(self, id, request.method, params)
             try:
-                server.on_request(call)
+                serve(call)
             except RpcError as error:
                 call.answer(error)
             return
         self.respond(id, refusal)
 
-    def _hear(self, method: str, params: object, server: Server) -> None:
+    def _notified(self, method: str, params: object, hear: Hear) -> None:
         if not isinstance(params, dict):
             return
         if method != "$/cancel_request":
-            server.on_notification(method, params)
+            hear(method, params)
             return
         id = params.get("requestId")
         if type(id) in (int, str) and id in self.calls:  # true is not an id, although it equals 1
-            server.on_cancel(self.calls[id])
+            self.calls[id].on_cancel()

@@ -1,6 +1,6 @@
-"""One connection at the side door: the rows that it sends, and the rows for it.
+"""One connection at the side door: reads the client's rows, and writes rows to it.
 
-A client that is too far behind, or that reads nothing for too long, is cut off. Nothing waits for it.
+A client that is too far behind, or that reads nothing for too long, is disconnected. Nothing waits for it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import trio
 
 from chain import events
 from chain.chain import Answerer
-from chain.concurrency.nurseries import background_task
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter
@@ -32,7 +31,7 @@ class Connection:
 
     def __init__(self, stream: trio.SocketStream, do: Callable[[Connection, JsonRow], None]) -> None:
         self.answerer: Answerer | None = None
-        """Its promise to answer questions, if it made one."""
+        """Its offer to answer questions, if it made one."""
         self._stream = stream
         self._do = do
         self._outbox = Outbox(self._write)
@@ -44,11 +43,11 @@ class Connection:
         """Set when the client has closed its end."""
 
     async def serve(self) -> None:
-        """Read its rows and write those for it, until it is gone or is cut off."""
+        """Read and write rows until the client leaves or is disconnected."""
         try:
             with self._scope, suppress(trio.TooSlowError):
                 async with background_task(self._read):
-                    async with background_task(self._outbox.run):  # ended before the stream is: it may get another row
+                    async with background_task(self._outbox.run):  # ends before the stream, which may get another row
                         await self._leaving.wait()
                         await self._outbox.wait_empty()
                     with suppress(trio.BrokenResourceError):
@@ -72,7 +71,7 @@ class Connection:
         self.put(error_row(why, id).encode())
 
     def put(self, data: bytes) -> None:
-        """Queue whole rows. Cut the client off if it is too far behind."""
+        """Queue whole rows. Disconnect the client if it is too far behind."""
         self._outbox.put(data)
         if self._outbox.excess > MAX_BEHIND:
             self._scope.cancel()
@@ -92,7 +91,7 @@ class Connection:
                         if raw.notice:
                             self.tell(events.Notice(message=raw.notice))
                         self._do(self, row)
-                    # Many rows may come at once, and other tasks want their turn.
+                    # Many rows may come at once, and other tasks have to run.
                     await trio.lowlevel.checkpoint()
         # A last row without its end is ignored: the client left while it sent it.
         self.close_when_told()
@@ -104,7 +103,7 @@ class Connection:
             for start in range(0, len(data), _CHUNK):
                 with trio.fail_after(STALL_S):
                     await self._stream.send_all(data[start : start + _CHUNK])
-        except trio.BrokenResourceError:  # it is gone; rows that it sent before are still read
+        except trio.BrokenResourceError:  # it has left; rows that it sent before are still read
             self._outbox.close()
             self._leaving.set()
 

@@ -1,9 +1,9 @@
-"""Who is at the other end of a side door's connection.
+"""Decides which processes may connect to a side door.
 
-Only programs of the same user are let in, and none that the tools of a chain have started, of this one or another: what
-a command says must not count as what the user says. Whatever a command starts stays below its keeper, which adopts what
-loses its parent, and below the guard, which adopts what loses its keeper. So a look at the ancestors is enough, however
-often the peer has called ``setsid`` or forked, unless it has killed both, which a fence does not allow.
+Only processes of the same user are accepted, and none that the tools of any chain have started: a command must not
+speak for the user. A process that a command starts stays a descendant of its keeper, which adopts orphans, and of the
+guard, which adopts orphans of the keeper. So the ancestors of the peer show its origin, however often it has forked or
+called ``setsid``, unless it has killed both, which a sandbox does not allow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GUARD = b"/chain/tools/processes/guard.py"
 """The end of the path of the program that guards and keepers run."""
 
 LOOKS = 3
-"""Attempts to walk the ancestors. One of them may end meanwhile, and its children then get another parent."""
+"""Attempts to walk the ancestors. One of them may exit meanwhile, and its children then get another parent."""
 
 OTHER_USER = "the side door is for its own user alone"
 OWN_COMMAND = "what the chain itself has started cannot use its side door"
@@ -46,7 +46,7 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
         raise
     try:
         problem = _problem_of_origin(pid)
-        # A pid may be given to another process when its own has ended: so the peer has to be there still.
+        # A pid is reused when its process has exited, so the peer must still exist.
         ended = select.poll()
         ended.register(handle, select.POLLIN)
         return GONE if ended.poll(0) else problem
@@ -57,7 +57,7 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
 def _problem_of_origin(pid: int) -> str:
     """Return why a process is refused: a chain's tool started it, or its origin is unknown. Empty if it is accepted."""
     if pid == 0:
-        return GONE  # outside of what can be seen from here
+        return GONE  # in another pid namespace
     me = os.getpid()
     for _ in range(LOOKS):
         at: int | None = pid
@@ -67,7 +67,7 @@ def _problem_of_origin(pid: int) -> str:
             if _is_guard(at):
                 return OWN_COMMAND
             if not _is_visible(at):
-                # Somebody else's, where /proc hides what is not one's own: no chain has started that.
+                # Another user's, hidden by the options of /proc: no chain has started it.
                 return ""
             at = _parent(at)
         if at is not None:
@@ -91,12 +91,12 @@ def _is_visible(pid: int) -> bool:
     except PermissionError:
         return False
     except ProcessLookupError:
-        pass  # it has ended meanwhile
+        pass  # it has exited meanwhile
     return True
 
 
 def _parent(pid: int) -> int | None:
-    """Return the parent of a process; ``None`` if it has ended."""
+    """Return the parent of a process; ``None`` if it has exited."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[1])

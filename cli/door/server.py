@@ -75,7 +75,7 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
             # Another program may have opened the session meanwhile, with a socket of its own.
             if os.path.samestat(os.stat(path), about):
                 path.unlink()
-        listening.close()  # last: a socket that nobody has open is that of a chain that was killed
+        listening.close()  # last, since a closed socket looks like that of a killed chain
 
 
 class Door:
@@ -87,11 +87,9 @@ class Door:
         self._turned_away: set[Connection] = set()
         self._watchers: set[Connection] = set()
         self._owners: dict[tuple[Literal["line", "answer"], str], Connection] = {}
-        """Who sent the lines and answers whose events may still come, by their ids."""
-        self._over: set[str] = set()
-        """The ids of their lines that have a last receipt, unless the line is returned later."""
+        """The senders of lines and answers, by their ids. They get the events of these."""
         self._feed = chain.feed()
-        self._feed.take()  # its init, which each client gets when it comes
+        self._feed.take()  # without init, which each client gets when it connects
         self._is_closing = False
         self._left = Wakeup()
 
@@ -105,7 +103,7 @@ class Door:
                 except OSError:
                     await trio.sleep(NO_DESCRIPTOR_PAUSE_S)
                     continue
-                with suppress(OSError):  # it is gone already
+                with suppress(OSError):  # it has left already
                     self._admit(peer, nursery)
 
     def _admit(self, peer: trio.socket.SocketType, nursery: trio.Nursery) -> None:
@@ -134,7 +132,6 @@ class Door:
             for group in (self._clients, self._turned_away, self._watchers):
                 group.discard(client)
             self._owners = {key: owner for key, owner in self._owners.items() if owner is not client}
-            self._over &= {id for kind, id in self._owners if kind == "line"}
             self._left.set()
 
     async def close(self) -> None:
@@ -226,31 +223,17 @@ class Door:
                     client.put(data)
 
     def _concerned(self, event: events.Event, sender: Connection | None) -> set[Connection]:
-        """Return the clients that get an event even if they do not watch. Forget owners that get no further event."""
+        """Return the clients that get an event even if they do not watch."""
         match event:
-            case events.LineQueued() | events.LineRefused() | events.Receipt():
-                if _is_refusal(event):
-                    # Its id may be that of a line of another client. Refused lines are not remembered.
-                    owner = sender if event.origin == "door" else None
-                else:
-                    owner = self._owners.get(("line", event.id))
-                    if owner is not None and isinstance(event, events.Receipt):
-                        self._over.add(event.id)  # a line that was delivered may still come back, until a run is done
+            case events.LineRefused(origin="door") | events.Receipt(origin="door", state="refused"):
+                return set() if sender is None else {sender}  # the id may be that of another line
+            case events.LineQueued(origin="door") | events.Receipt(origin="door"):
+                owner = self._owners.get(("line", event.id))
                 return set() if owner is None else {owner}
             case events.Question():
                 return {client for client in self._clients if client.answerer is not None}
             case events.Answer(id=id):
                 owner = self._owners.pop(("answer", id), None)
                 return {client for client in self._clients if client.answerer is not None or client is owner}
-            case events.Result(status="done"):
-                # After another ending the next run may still withdraw what was delivered.
-                for id in self._over:
-                    self._owners.pop(("line", id), None)
-                self._over.clear()
             case _:
-                pass
-        return set()
-
-
-def _is_refusal(event: events.LineQueued | events.LineRefused | events.Receipt) -> bool:
-    return isinstance(event, events.LineRefused) or (isinstance(event, events.Receipt) and event.state == "refused")
+                return set()

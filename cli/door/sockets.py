@@ -26,7 +26,7 @@ def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
     """Return the folders in which a socket may be. New sockets go to the first."""
     found = []
     runtime = environ.get("XDG_RUNTIME_DIR", "")
-    # Who has none in the environment (cron, a hook) still finds the doors of those who have.
+    # A program without the variable (in cron, or a hook) still finds the doors of those with it.
     for folder in (runtime, f"/run/user/{os.getuid()}"):
         if os.path.isabs(folder) and os.path.isdir(folder) and Path(folder, NAME) not in found:
             found.append(Path(folder, NAME))
@@ -51,8 +51,8 @@ def _listen(folder: Path, id: str) -> socket.socket:
         raise PermissionError(errno.EPERM, "it belongs to somebody else")
     if about.st_mode & 0o077:
         folder.chmod(0o700)
-    # Whoever has the session open is alone with it, so what is there is left of one that was killed. The new socket
-    # gets its name when it listens: before, it looks as stale, and who tried it would remove it.
+    # Only one process has the session open, so an existing socket was left by a killed process. The new socket gets its
+    # name when it listens: earlier it would look stale, and a client would remove it.
     new = folder / f".{id}"
     new.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -89,7 +89,7 @@ def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     """Return the sockets of side doors, named after their sessions. Those of killed programs are stale."""
     for folder in folders(state, environ):
         with suppress(OSError):
-            # A line is not for somebody else's program, though it says that it is a chain.
+            # A line must not go to another user's program that claims to be a chain.
             if folder.stat().st_uid == os.getuid():
                 yield from sorted(path for path in folder.iterdir() if path.name[0] != "." and path.is_socket())
 

@@ -93,28 +93,28 @@ class Visit(AbstractContextManager["Visit"]):
 def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
     """Connect to the chain of a session, or else to the only one of a workspace. Raise ``UserError``."""
     with ExitStack() as stack:
-        here = os.path.realpath(workspace)
+        here, doors = os.path.realpath(workspace), list(sockets.sockets(state, environ))
+        # A door has the name of its session.
+        asked = [path for path in doors if path.name == session] or [p for p in doors if p.name.startswith(session)]
 
         def is_meant(visit: Visit) -> bool:
-            return visit.session == session if session else os.path.realpath(visit.workspace) == here
+            return bool(session) or os.path.realpath(visit.workspace) == here
 
-        there, problems = _visits(state, environ, session, is_meant, stack)
+        there, problems = _visits(asked, is_meant, stack)
         meant = [each for each in there if is_meant(each)]
-        is_exact = bool(session and meant)
-        meant = meant or (there if session else [])
         # One of those that cannot be reached may be meant as well.
-        others = [] if is_exact or not meant else [id for id in problems if session or _works_in(here, id, state)]
-        problem = f"no chain runs the session {session!r:.60}" if session else f"no chain runs in {here}"
+        others = [id for id in problems if session or _works_in(here, id, state)] if meant else []
         if len(meant) == 1 and not others:
             stack.pop_all()
             for each in there:
                 if each is not meant[0]:
                     each.close()
             return meant[0]
+        problem = f"no chain runs the session {session!r:.60}" if session else f"no chain runs in {here}"
         if meant:
             problem = f"{len(meant) + len(others)} chains could be meant"
-        if session and not there:
-            there, problems = _visits(state, environ, "", is_meant, stack)
+        elif session:
+            there, problems = _visits(doors, lambda visit: False, stack)
         named = "; ".join(_named(meant or there, state))
         choice = f"name one by --session ID: {named}" if named else ""
         hints = [*problems.values(), choice or ("" if problems else "start one with: chain")]
@@ -122,18 +122,15 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
 
 
 def _visits(
-    state: Path, environ: Mapping[str, str], session: str, is_meant: Callable[[Visit], bool], stack: ExitStack
+    doors: Sequence[Path], is_meant: Callable[[Visit], bool], stack: ExitStack
 ) -> tuple[list[Visit], dict[str, str]]:
-    """Connect to the chains whose ids begin with ``session``. Return them, and why others cannot be reached.
+    """Connect to chains. Return them, and why others cannot be reached, by session.
 
     All are asked at the same time, since one may hang.
     """
-    found: dict[str, Visit] = {}
-    problems: dict[str, str] = {}
+    found, problems = list[Visit](), dict[str, str]()
     with selectors.DefaultSelector() as asked:
-        for path in sockets.sockets(state, environ):
-            if not path.name.startswith(session):
-                continue
+        for path in doors:
             try:
                 visit = stack.enter_context(Visit(path))
                 asked.register(visit, selectors.EVENT_READ, visit)
@@ -152,14 +149,13 @@ def _visits(
                     visit.close()
                     problems[visit.path.name] = _problem(visit.path, error)
                     continue
-                found.setdefault(visit.session, visit)
+                found.append(visit)
                 if is_meant(visit):
                     until = min(until, time.monotonic() + OTHERS_S)
         for key in asked.get_map().values():
-            visit = key.data
-            visit.close()
-            problems[visit.path.name] = _problem(visit.path, TimeoutError("timed out"))
-    return list(found.values()), problems
+            key.data.close()
+            problems[key.data.path.name] = _problem(key.data.path, TimeoutError("timed out"))
+    return found, problems
 
 
 def _problem(path: Path, error: OSError) -> str:

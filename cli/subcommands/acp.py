@@ -13,8 +13,8 @@ from chain.concurrency.threads import Threads
 from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.text.plain import sanitize
-from cli.acp.host import UPDATES_GRACE_S, Opener
-from cli.acp.methods import EditorAgent
+from cli.acp.methods import UPDATES_GRACE_S, EditorAgent
+from cli.acp.opener import Opener
 from cli.acp.wire import MAX_RPC_ROW, Wire
 from cli.arguments import read_settings, read_state, read_traces
 from cli.command_output import write

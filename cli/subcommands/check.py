@@ -1,4 +1,4 @@
-"""``chain check``: shows every value with its source, each problem at the key to change, and a verdict."""
+"""``chain check``: shows every value with its source, each problem at the key to fix, and a verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeAlias, TypeVar
@@ -29,7 +29,7 @@ from chain.app.toolbox import (
 )
 from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust, state_folder
-from chain.config.settings import AgentsSettings, Budget, ChainSettings, Compact, KindSettings, ShellSettings
+from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError, UserError
 from chain.session.exit_codes import WRONG_USAGE
 from chain.text.wording import counted
@@ -40,11 +40,10 @@ from cli.show.text_rows import flat
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_Section: TypeAlias = AgentsSettings | Budget | ChainSettings | Compact | KindSettings | ShellSettings
 ServerRows: TypeAlias = tuple[list[str], dict[str, list[str]]]
 """Rows on servers, and their problems by dotted keys."""
 _NO_VALUES = ("name", "kinds")
-"""Fields of settings that are no keys of the configuration."""
+"""Fields of settings that are no values of their own keys."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _CheckResult:
-    """Rows and problems by dotted key. A problem is stored under the key to change, which may have no value."""
+    """The rows and problems, by dotted keys. The key of a problem is the one to fix, which may have no value."""
 
     def __init__(self, settings: Settings, tools: Sequence[Tool], workspace: Path) -> None:
         self.settings = settings
@@ -72,7 +71,7 @@ class _CheckResult:
         self.problems: dict[str, list[str]] = {}
 
     def problem(self, key: str, text: str) -> None:
-        """Note a problem. Chains share models and prompts, so one that is known is not noted again."""
+        """Add a problem, unless it is known: chains share models and prompts."""
         if not any(text in known for known in self.problems.values()):
             self.problems.setdefault(key, []).append(text)
 
@@ -81,7 +80,7 @@ class _CheckResult:
             self.problem(key, str(mistake))
 
     def attempt(self, key: str, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-        """Return the result of an action, or ``None`` after a ``ConfigError``, which becomes a problem."""
+        """Return the result of an action, or ``None`` if it raised a ``ConfigError``, which becomes a problem."""
         try:
             return action(*arguments, **named)
         except ConfigError as error:
@@ -111,13 +110,13 @@ class _CheckResult:
             alone = replace(settings, allow=(), research_hosts=(host,))
             self.attempt("tools.research.hosts", read_allowances, alone, self.tools, self.groups)
         self.check_shell()
-        # Of what is wrong with them a run hears as well, and goes on: it is no problem of the configuration.
+        # Faults of instructions are notes: a run reports them too, and continues.
         read = read_instructions(self.workspace, settings.instructions, settings.config_folder)
         self.rows["instructions"] += [f"  read here: {name}" for name in read.files]
         self.rows["instructions"] += [f"  note: {fault}" for fault in read.faults]
         for name in settings.kind_names:
             self.check_kind(name)
-        self.attempt("agents", lambda: settings.agents)  # the bounds; what is wrong with a kind is known by now
+        self.attempt("agents", lambda: settings.agents)  # the limits; the kinds are checked
 
     def check_chain(self, chain: ChainSettings) -> None:
         settings, place = self.settings, f"chains.{chain.name}"
@@ -174,11 +173,11 @@ def check(
     workspace: Path | None = None,
     start_servers: Callable[[], ServerRows] = lambda: ([], {}),
 ) -> tuple[list[str], bool]:
-    """Check configuration, prompts and models. Return the rows to show, and whether there is no problem.
+    """Check configuration, prompts and models. Return the rows to show, differences first, and whether all is well.
 
-    The values that differ from the defaults come first. ``workspace`` is the current folder by default. With a
-    ``store``, check that sessions can be stored there. Show nothing of a file that is not trusted, whose values may
-    contain any environment variable. Call ``start_servers`` only if there is no problem except missing API keys.
+    ``workspace`` is the current folder by default. Check also that the ``store`` can store sessions, if there is one.
+    Show nothing of a file that is not trusted, since its values may contain any environment variable. Start the servers
+    only if the only problem is a missing API key.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -190,7 +189,7 @@ def check(
     for key, value, shown in _values(settings):
         values[key] = value
         found.rows[key] = [f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"]
-    # The defaults in the same environment, so that a key in it is no difference.
+    # With the same environment, so that a key in it is no difference.
     environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
     defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path("/"))
     shipped = {key: value for key, value, _ in _values(defaults)}
@@ -214,7 +213,7 @@ def check(
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
-    """Check the model with its service. Return the rows of the verdict, and whether there is no problem."""
+    """Ask the model's service about a configuration without problems. Return the verdict, and whether all is well."""
     model = settings.model(settings.chain().model)
     if model.check is None:
         return [f"All is well: no problem was found, and the model {model.name} needs no service"], True
@@ -226,7 +225,7 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
 
 
 async def check_servers(settings: Settings, workspace: Path, state: Path, named: Sequence[str]) -> ServerRows:
-    """Start the servers that may start. Return rows on what each has, and the problems of those that have nothing."""
+    """Start the servers that may start. Return a row for each, and the problems of those that failed."""
     try:
         found = servers_of(settings, workspace, state, named)
     except ConfigError as error:
@@ -257,9 +256,9 @@ def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
-    """The dotted keys and values, each with how it is shown if not by its own text; without those that are problems."""
-    yield "models.default", settings.default_model, ""
-    yield "chain", settings.default_chain, ""
+    """Yield the dotted keys and values, each with a text that is shown instead; without those that are problems."""
+    for field, key in settings.keys().items():
+        yield from _flat(key, getattr(settings, field))
     for name in settings.model_names:
         with suppress(ConfigError):
             model = settings.model(name)
@@ -267,38 +266,30 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
                 yield f"models.definitions.{name}.{key}", value, model.shown.get(key, "")
     for name in settings.chain_names:
         with suppress(ConfigError):
-            yield from _fields(f"chains.{name}", settings.chain(name))
-    yield "inbox.size", settings.inbox_size, ""
-    yield "notify", settings.notify, ""
-    yield "instructions", settings.instructions, ""
-    yield "state", settings.state, _server(settings.state)
-    yield "tools.timeout_s", settings.tool_timeout_s, ""
-    yield "tools.result_limit", settings.tool_result_limit, ""
-    yield "tools.allow", settings.allow, ""
-    yield from _fields("tools.shell", settings.shell)
-    yield "tools.research.hosts", settings.research_hosts, ""
+            yield from _flat(f"chains.{name}", settings.chain(name))
     for server in settings.servers:
         yield f"mcp.{server.name}", server.written, ""
     for name, may_start in settings.found_servers.items():
         yield f"mcp.{name}", may_start, ""
     with suppress(ConfigError):
-        yield from _fields("agents", settings.agents)
+        yield from _flat("agents", settings.agents)
     for name in settings.kind_names:
         with suppress(ConfigError):
-            yield from _fields(f"agents.{name}", settings.kind(name))
+            yield from _flat(f"agents.{name}", settings.kind(name))
 
 
-def _fields(place: str, of: _Section) -> Iterator[tuple[str, object, str]]:
-    for each in fields(of):
-        key, value = f"{place}.{each.name}", getattr(of, each.name)
-        if isinstance(value, _Section):
-            yield from _fields(key, value)
-        elif each.name not in _NO_VALUES:
-            yield key, value, ""
+def _flat(key: str, value: object) -> Iterator[tuple[str, object, str]]:
+    """Yield a value, or the values of a section by their keys."""
+    if not is_dataclass(value):
+        yield key, value, _server(str(value)) if key == "state" else ""
+        return
+    for each in fields(value):
+        if each.name not in _NO_VALUES:
+            yield from _flat(f"{key}.{each.name}", getattr(value, each.name))
 
 
 def _server(address: str) -> str:
-    """An address without credentials."""
+    """Return an address without credentials."""
     with suppress(UserError):
         return shown_address(address) if address else ""
     return "not an address"

@@ -14,7 +14,7 @@ from chain.config.load import state_folder
 from chain.errors import UserError
 from cli.arguments import one_word, read_settings, whole_path
 from cli.command_output import report, write
-from cli.options import COMMANDS, command_parser, shared_options
+from cli.options import CHOICES, COMMANDS, parser_of
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import ACTIONS
 
@@ -29,6 +29,24 @@ autoload -Uz compinit
 eval {}
 """
 """The script registers itself only if it is evaluated."""
+
+_BASH = """
+# bash splits --option=value into three words; this makes two of them.
+_chain() {
+  local words=() at=0 n
+  for n in "${!COMP_WORDS[@]}"; do
+    if [[ ${COMP_WORDS[n]} != "=" ]]; then
+      words+=("${COMP_WORDS[n]}")
+    elif (( n == COMP_CWORD )); then
+      words+=("")
+    fi
+    (( n == COMP_CWORD )) && at=$(( ${#words[@]} - 1 ))
+  done
+  local COMP_WORDS=("${words[@]}") COMP_CWORD=$at
+  _shtab_chain
+}
+complete -o bashdefault -F _chain chain
+"""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,20 +71,20 @@ def script(shell: str) -> str:
     import shtab
 
     ids, models = (shtab.cmd(f"chain completion {what} 2>/dev/null") for what in ("ids", "models"))
-    values = {"resume": ids, "session": ids, "ID": ids, "model": models}
-    values |= dict.fromkeys(("script", "config", "output"), shtab.FILE)
-    values |= dict.fromkeys(("workspace", "only", "[DIR]"), shtab.DIRECTORY)
-    shared = shared_options()
-    parser = type(shared)(prog="chain", parents=[shared])
+    values = {"ID": ids, "FILE": shtab.FILE, "DIR": shtab.DIRECTORY, "[DIR]": shtab.DIRECTORY}
+    parser = argparse.ArgumentParser("chain", parents=[parser_of("")], add_help=False)
     commands = parser.add_subparsers()
+    parsers = [parser]
     for name, (argument, text) in COMMANDS.items():
-        command = commands.add_parser(name, parents=[shared, command_parser(name)], help=text)
+        command = commands.add_parser(name, parents=[parser_of(name)], add_help=False, help=text)
         if argument:
             command.add_argument(argument, choices=_WORDS.get(argument))
         if name == "sessions":
             command.add_argument("ID")
-        for action in command._actions:
-            if action.dest in values:
-                action.complete = values[action.dest]  # type: ignore[attr-defined]
+        parsers.append(command)
+    for action in (action for each in parsers for action in each._actions):
+        action.choices = action.choices or CHOICES.get(action.dest)
+        if found := models if action.dest == "model" else values.get(str(action.metavar or action.dest)):
+            action.complete = found  # type: ignore[attr-defined]
     text = shtab.complete(parser, shell)
-    return _ZSH.format(shlex.quote(text)) if shell == "zsh" else f"{text}\n"
+    return _ZSH.format(shlex.quote(text)) if shell == "zsh" else f"{text}\n{_BASH if shell == 'bash' else ''}"

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 _GONE = "the chain ended before it said what became of the line"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the session, and whether to wait for the line's outcome."""
-    parser.add_argument("--session", metavar="ID")
-    parser.add_argument("--wait", action="store_true")
-    parser.add_argument("--new", action="store_true")
-
-
 def run(args: argparse.Namespace) -> int:
     """Send the line. Return the exit code. Raise ``UserError``."""
     line = " ".join(args.words)

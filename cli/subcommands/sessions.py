@@ -17,7 +17,6 @@ from chain.errors import UserError
 from chain.lines.parse import nearest_word
 from cli.arguments import read_state
 from cli.command_output import looks, report, show, show_pages, write
-from cli.options import one_of
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
@@ -30,13 +29,6 @@ MAX_QUERY = 60
 
 MAX_CONFIRMATION = 1_000
 """Bytes of an answer that are read."""
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options, all of which are for ``export``."""
-    parser.prog += " export"
-    parser.add_argument("--format", **one_of("md", "json", "html"))
-    parser.add_argument("--output", metavar="FILE")
 
 
 def run(args: argparse.Namespace) -> int:

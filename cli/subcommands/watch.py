@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 GOES_ON = "Another process goes on with {session}."
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the session, and whether typed rows answer its questions."""
-    parser.add_argument("--session", metavar="ID")
-    parser.add_argument("--answers", action="store_true")
-
-
 def run(args: argparse.Namespace) -> int:
     """Show what happens until the session ends. Return the exit code. Raise ``UserError``."""
     check_format(args, "text", "stream-json")

@@ -21,13 +21,6 @@ MAX_WORKER_SESSIONS = 1_000
 """Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the limits of the worker."""
-    parser.add_argument("-n", "--at-once", metavar="N")
-    parser.add_argument("--only", metavar="DIR")
-    parser.add_argument("--keep", metavar="AGE")
-
-
 def run(args: argparse.Namespace) -> int:
     """Run sessions until a signal, then hand them over. Return the exit code. Raise ``UserError``.
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from cli.acp import host
+from cli.acp import methods
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give sessions that close, and their last updates, all the time that they need."""
     for limit in ("CLOSING_S", "UPDATES_GRACE_S"):
-        monkeypatch.setattr(host, limit, math.inf)
+        monkeypatch.setattr(methods, limit, math.inf)

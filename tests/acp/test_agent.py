@@ -19,7 +19,7 @@ from support.servers import entry_of, heard
 from chain.config.load import load_settings
 from chain.lines.parse import MAX_LINE
 from chain.tools.tool import ToolContext, tool
-from cli.acp.host import Opener
+from cli.acp.opener import Opener
 from cli.acp.rpc import (
     CANCELLED,
     INTERNAL_ERROR,

@@ -36,14 +36,12 @@ class Echo:
                 call.answer(call.params)
             case "hold":
                 self.held.append(call)
+                call.on_cancel = lambda: self.cancelled.append(call)
             case _:
                 raise RpcError(METHOD_NOT_FOUND, "unknown")
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         self.heard.append(method)
-
-    def on_cancel(self, call: IncomingCall) -> None:
-        self.cancelled.append(call)
 
 
 @asynccontextmanager
@@ -56,7 +54,7 @@ async def wired(server: Echo, *, reads: bool = True) -> AsyncIterator[tuple[Edit
     wire = Wire(ChannelRows(receiver).next, editor.outbox)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(editor.outbox.run)
-        nursery.start_soon(wire.run, server)
+        nursery.start_soon(wire.run, server.on_request, server.on_notification)
         yield editor, wire
         nursery.cancel_scope.cancel()
 
@@ -212,7 +210,7 @@ async def answers_to(data: bytes) -> list[dict[str, Any]]:
         wire = Wire(Lines(file.fileno(), MAX_RPC_ROW).next, outbox)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outbox.run)
-            await wire.run(Echo())
+            await wire.run(Echo().on_request, Echo().on_notification)
             await outbox.wait_empty()
             nursery.cancel_scope.cancel()
     return [json.loads(row) for row in written.splitlines()]

@@ -244,6 +244,25 @@ def test_a_number_of_many_characters_is_refused_before_it_is_made(text: str) -> 
     assert node("0.5" + "0" * 37).value == 0.5
 
 
+@pytest.mark.parametrize(
+    ("text", "environ", "filled"),
+    [
+        ("${M}", {"M": "m"}, "m"),
+        ("a-${M}-${N}", {"M": "m", "N": "n"}, "a-m-n"),
+        ("${M:-d}", {}, "d"),
+        ("${M:-d}", {"M": ""}, "d"),
+        ("${M:-d}", {"M": "m"}, "m"),
+        ("x${M:-}", {}, "x"),
+        ("$M", {"M": "m"}, "$M"),
+        ("$${M}", {"M": "m"}, "${M}"),
+        ("${M}", {"M": "${N}", "N": "n"}, "${N}"),
+    ],
+)
+def test_variables_are_filled_in_where_there_is_an_environment(text: str, environ: dict[str, str], filled: str) -> None:
+    assert node(f"'{text}'").with_environ(environ).text() == filled
+    assert node(f"'{text}'").text() == text
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),

@@ -101,7 +101,7 @@ def test_instructions_of_the_project_are_shown_with_what_is_wrong_with_them(
 def test_secrets_are_only_said_to_be_set(folder: Path) -> None:
     mine = (
         "    mine: {provider: anthropic, model: m, api_key: sk-secret, extra_headers: {Authorization: sk-secret},"
-        " base_url: 'https://me:sk-secret@e.example/v1?k=sk-secret', extra_body: {token: sk-secret}}\n"
+        " base_url: 'https://me:sk-secret@e.example/v1', extra_body: {token: sk-secret}}\n"
     )
     text = CONFIG.replace("    offline:", f"{mine}    offline:")
     lines, ok = check(read(folder, text))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.main import main
-from cli.options import COMMANDS, shared_options
+from cli.options import COMMANDS, parser_of
 from cli.subcommands.completion import script
 
 CONFIG = """\
@@ -49,7 +49,7 @@ def bash(home: Path, *words: str) -> list[str]:
     """What bash offers for the last of the words."""
     (home / "script").write_text(script("bash"))
     line = " ".join(f"'{word}'" for word in words)
-    program = f". ./script; COMP_WORDS=(chain {line}); COMP_CWORD={len(words)}; _shtab_chain; "
+    program = f". ./script; COMP_WORDS=(chain {line}); COMP_CWORD={len(words)}; _chain; "
     program += 'printf "%s\\n" "${COMPREPLY[@]}"'
     return asked(home, "bash", "-c", program)
 
@@ -62,6 +62,9 @@ def bash(home: Path, *words: str) -> list[str]:
         (("--no",), ["--no-stdin", "--no-color"]),
         (("--output-format", "j"), ["json"]),
         (("-p", "--model", "li"), ["little"]),
+        (("-p", "--model", "=", "li"), ["little"]),  # as bash splits --model=li
+        (("-p", "--model", "="), ["claude", "offline", "little"]),
+        (("--state", "=", "x", "sessions", "e"), ["export"]),
         (("-r", ""), ["20260101-one"]),
         (("send", "--session", ""), ["20260101-one"]),
         (("worker", "--k"), ["--keep"]),
@@ -78,7 +81,7 @@ def test_bash_offers_what_may_stand_there(words: tuple[str, ...], offered: list[
 
 def test_bash_knows_every_command_and_option(home: Path) -> None:
     assert bash(home, "") == list(COMMANDS)
-    assert set(bash(home, "-")) == {*shared_options()._option_string_actions}
+    assert set(bash(home, "-")) == {*parser_of("")._option_string_actions}
 
 
 @pytest.mark.parametrize("line", ["chain sessions e", "chain --output-format j", "chain -r 2026"])

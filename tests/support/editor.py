@@ -13,8 +13,8 @@ import trio
 
 from chain.config.load import load_settings
 from chain.tools.tool import Tool
-from cli.acp.host import Opener
 from cli.acp.methods import EditorAgent
+from cli.acp.opener import Opener
 from cli.acp.rpc import RpcError
 from cli.acp.wire import Wire
 from cli.input.splitter import RawLine

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any
 
+from chain.config import values
 from chain.config.provider import COMMON_KEYS, Definition, ModelCheck, ModelSettings, Provider
-from chain.config.values import Values, variables
 from chain.config.yamlfile import Node
 from chain.providers.anthropic.service import IDLE_TIMEOUT_S, REPLY_TIMEOUT_S, Parameters, Price, Service
 
@@ -28,33 +28,32 @@ SECRET = ("api_key", "extra_headers", "extra_body")
 
 def read_anthropic(definition: Definition) -> ModelSettings:
     """Parse the settings of a model definition. Raise ``ConfigError``."""
-    keys, values = definition.keys, definition.values
-    base_url = values.url(keys.get("base_url"))
-    key = keys.get("api_key")
+    get = definition.get
+    base_url = get("base_url", _address, None)
+    key = definition.keys.get("api_key")
     if key is None and base_url is None:
-        node = definition.node
-        key = Node(PROVIDER.usual, node.file, node.line, f"{node.key}.api_key")
+        key = replace(definition.node, value=PROVIDER.usual, key=f"{definition.node.key}.api_key")
     service = Service(
         # With an address of its own, a definition that names a key means it. Else the lack is reported when the model
         # is asked for, in words of its own.
-        api_key=values.secret(key, needed=base_url is not None),
+        api_key=None if key is None else values.secret(key, needed=base_url is not None),
         base_url=base_url,
-        timeout_s=values.seconds(keys.get("timeout_s"), REPLY_TIMEOUT_S),
-        idle_timeout_s=values.seconds(keys.get("idle_timeout_s"), IDLE_TIMEOUT_S),
-        extra_headers=values.headers(keys.get("extra_headers")),
+        timeout_s=get("timeout_s", values.seconds, REPLY_TIMEOUT_S),
+        idle_timeout_s=get("idle_timeout_s", values.seconds, IDLE_TIMEOUT_S),
+        extra_headers=get("extra_headers", values.headers, {}),
     )
     parameters = Parameters(
-        model=values.text(keys.get("model")) or definition.name,
-        max_tokens=values.integer(keys.get("max_tokens"), MAX_TOKENS),
-        temperature=values.number(keys["temperature"]) if "temperature" in keys else None,
-        effort=values.text(keys.get("effort")) or None,
-        thinking=values.json(keys.get("thinking")) or None,
-        stop_sequences=values.names(keys.get("stop_sequences")),
-        system_messages="system_messages" in keys and values.boolean(keys["system_messages"]),
-        extra_body=values.json(keys.get("extra_body")),
+        model=get("model", values.stripped, "") or definition.name,
+        max_tokens=get("max_tokens", values.count, MAX_TOKENS),
+        temperature=get("temperature", Node.number, None),
+        effort=get("effort", values.stripped, "") or None,
+        thinking=get("thinking", values.json, None) or None,
+        stop_sequences=get("stop_sequences", values.names, ()),
+        system_messages=get("system_messages", Node.boolean, False),
+        extra_body=get("extra_body", values.json, dict[str, Any]()),
         context_window=definition.context_window,
     )
-    price = _price(values, keys["price"]) if "price" in keys else None
+    price = get("price", _price, None)
     found = {each.name: getattr(part, each.name) for part in (parameters, service) for each in fields(part)}
     found |= {
         "context_window": definition.context_window or None,
@@ -63,6 +62,9 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         **asdict(definition.retries),
     }
 
+    missing_key = ""
+    if base_url is None and key is not None and not service.api_key:
+        missing_key = next(iter(key.variables()), KEY_VARIABLE)
     shown = {name: "set" if found[name] else "not set" for name in SECRET}
     if base_url is not None:
         shown["base_url"] = service.label
@@ -86,17 +88,24 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         values={key: found[key] for key in ("provider", *KEYS)},
         open=lambda interactive: model(),
         shown=shown,
-        missing_key=next(iter(variables(key)), KEY_VARIABLE) if base_url is None and not service.api_key else "",
+        missing_key=missing_key,
         check=check,
         tells_costs=price is not None,
     )
 
 
-def _price(values: Values, node: Node) -> Price:
+def _address(node: Node) -> str | None:
+    url = values.url(node)
+    if url is not None and ("?" in url or "#" in url):
+        raise node.error("must end before ? or #, since /v1/messages is added to it")
+    return url
+
+
+def _price(node: Node) -> Price:
     keys = node.mapping([each.name for each in fields(Price)])
     if not {"input", "output"} <= keys.keys():
         raise node.error("needs input and output, in US dollars per million tokens")
-    price = {key: values.number(value) for key, value in keys.items()}
+    price = {key: value.number() for key, value in keys.items()}
     shares = {"cache_read": price["input"] * CACHE_READ_PRICE, "cache_write": price["input"] * CACHE_WRITE_PRICE}
     return Price(**{**shares, **price})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chain.config import values
 from chain.config.provider import Definition, ModelSettings, Provider
 from chain.errors import UnreadableFile
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def read_scripted(definition: Definition) -> ModelSettings:
     """A definition's settings. Raises ``ConfigError``."""
     node = definition.keys["script"]
-    script = definition.values.path(node)
+    script = values.path(node)
     if script is None:
         raise node.error("is blank")
 
