@@ -22,7 +22,7 @@ Id = tuple[int, int]
 """Device and inode: what a file or folder is, by whatever path."""
 
 
-class Places:
+class WritablePaths:
     """The files and folders that commands may write, opened before the first of them runs; it blocks.
 
     A command that may write the folder above one could put a link in its place, and have whatever that leads to from

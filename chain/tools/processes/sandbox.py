@@ -15,7 +15,7 @@ from chain.text.wording import first_of
 from chain.tools.paths import as_text
 from chain.tools.processes.environment import is_secret
 from chain.tools.processes.fence import DEVICES, Fence
-from chain.tools.processes.places import Places
+from chain.tools.processes.places import WritablePaths
 from chain.tools.processes.probe import Protections, probe
 from chain.tools.protected import Protected
 
@@ -84,11 +84,11 @@ class ShellRules:
         """What this machine can refuse, if it is to refuse anything. It blocks."""
         return Protections() if self.sandbox == "off" else probe()
 
-    def places(self, found: Protections, workspace: Path) -> Places | None:
+    def places(self, found: Protections, workspace: Path) -> WritablePaths | None:
         """What a command may write; ``None``: whatever the user may. It blocks. Raises ``ToolError``."""
         if not found.writes or "writes" not in self.wanted:
             return None
-        return Places(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
+        return WritablePaths(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Sandbox:
 
     rules: ShellRules
     found: Protections
-    places: Places | None = None
+    places: WritablePaths | None = None
 
     @property
     def held(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from chain.tools.lookalikes import spelled_out
 from chain.tools.paths import as_text, existing
 from chain.tools.processes.environment import unattended
 from chain.tools.processes.fence import Fence
-from chain.tools.processes.guarded import Ended, Guard
+from chain.tools.processes.guarded import ExitStatus, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
@@ -191,7 +191,7 @@ class _Shell:
             name = as_text(PurePath(workdir))
             raise ToolError(f"{name} is no folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
-        return Sandbox(rules, found, self.guard.places(lambda: rules.places(found, workspace))), folder
+        return Sandbox(rules, found, self.guard.writable_paths(lambda: rules.places(found, workspace))), folder
 
     @asynccontextmanager
     async def _watch(self, ctx: ToolContext, now: _Conditions) -> AsyncIterator[None]:
@@ -255,8 +255,8 @@ def _changed(files: Sequence[str], workspace: Path) -> str:
 async def _with_reports(
     output: Output,
     report: Callable[[str], None],
-    run: Callable[[Callable[[bytes], None]], Awaitable[Ended]],
-) -> Ended:
+    run: Callable[[Callable[[bytes], None]], Awaitable[ExitStatus]],
+) -> ExitStatus:
     """Run a command and report what it writes: the first rows at once, then in portions, and the rest in the end."""
     has_more = Signal()
 
