@@ -40,15 +40,15 @@ def tool_groups(
     from chain.tools.processes.shell import shell_tools
     from chain.tools.research.visits import research_tools
 
-    rules = shell_rules(settings, state, servers)
+    rules, guard = shell_rules(settings, state, servers), guard or Guard()
     return {
         "todo": plan_tools.TOOLS,
         "files": files.TOOLS,
         "edit": edit.edit_tools(rules.protected),
-        "shell": shell_tools(guard or Guard(), rules, settings.environ),
+        "shell": shell_tools(guard, rules, settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
-        "research": research_tools(settings.research_hosts),
+        "research": research_tools(settings.research_hosts, guard),
         SERVERS: (),  # they are listed when a run begins
     }
 

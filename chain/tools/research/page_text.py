@@ -22,7 +22,7 @@ if __name__ == "__main__":
     # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
-from chain.tools.processes import lifeline
+from chain.tools.processes import fence
 
 MAX_MEMORY = 2 * 1024 * 1024 * 1024
 """Bytes of address space. The usual page of 5 MB needs 260 MB, and the worst that was found 600."""
@@ -155,10 +155,12 @@ def _limit(what: int, most: int) -> None:
 def main(library: str, kind: str, charset: str) -> None:
     """Read a page from standard input and write its rows."""
     sys.path.append(library)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # whose rows would be among those of the page
+    fence.enter_all()  # before the page is read, which may be hostile
     _limit(resource.RLIMIT_AS, MAX_MEMORY)
     _limit(resource.RLIMIT_CPU, MAX_CPU_S)
     is_html = kind == "html"
-    text = decoded(lifeline.received(), charset, is_html=is_html)
+    text = decoded(sys.stdin.buffer.read(), charset, is_html=is_html)
     rows = ((n, piece) for n, row in (numbered(paragraphs(text)) if is_html else lines(text)) for piece in pieces(row))
     for n, piece in islice(rows, MAX_PAGE_ROWS):
         sys.stdout.buffer.write(f"{n}\t{piece}\n".encode("utf-8", "replace"))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import ssl
+import sys
 import zlib
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import trio
@@ -22,7 +24,8 @@ import trio
 from chain.concurrency.threads import Threads
 from chain.errors import ToolError
 from chain.proxies import proxy_for
-from chain.tools.processes.worker import run_worker
+from chain.tools.processes.environment import bare_environment
+from chain.tools.processes.guarded import Guard
 from chain.tools.research import page_text
 from chain.tools.research.addresses import Unreadable, host_in, host_of, parsed, redirected
 from chain.tools.research.hosts import Address, Permits, Refused, as_address, folded
@@ -95,9 +98,10 @@ class _Patience:
 
 
 class Web:
-    """Fetches pages."""
+    """Fetches pages. Their text is made under the ``guard``."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        self.guard = guard or Guard()
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, address: str, permits: Permits, by_user: Collection[str], wanted: Collection[str]) -> WebPage:
@@ -252,15 +256,23 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
     return bytes(body.raw[:MAX_SOURCE_BYTES]), len(body.raw) > MAX_SOURCE_BYTES
 
 
-async def text_of_page(page: WebPage) -> PageText:
-    """The text of a page, made by a process of its own that is ended when it takes too long. Raises ``Unreadable``."""
-    library = await _THREADS.run(_library, abandon_on_cancel=True)
-    code, written = None, b""
-    with trio.move_on_after(TEXT_S):
-        code, written = await run_worker(page_text.__file__, library, page.kind, page.charset, input=page.raw)
-    if code != 0:
+async def text_of_page(page: WebPage, guard: Guard) -> PageText:
+    """Return the text of a page, made by a guarded program that is killed when it takes too long.
+
+    Raise ``Unreadable`` if no text can be made of it, and ``ToolError`` if there is no guard.
+    """
+    library, written = await _THREADS.run(_library, abandon_on_cancel=True), bytearray()
+    status = await guard.run(
+        [sys.executable, "-I", "-S", page_text.__file__, library, page.kind, page.charset],
+        cwd=Path("/"),
+        env=bare_environment(),
+        on_output=written.extend,
+        timeout_s=TEXT_S,
+        input=page.raw,
+    )
+    if status.code != 0:
         raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
-    rows = await _THREADS.run(partial(_rows, written), abandon_on_cancel=True)
+    rows = await _THREADS.run(partial(_rows, bytes(written)), abandon_on_cancel=True)
     return PageText("paragraph" if page.kind == "html" else "line", rows)
 
 

@@ -23,6 +23,7 @@ from chain.text.wording import counted
 from chain.tools.file_text import FileText
 from chain.tools.file_tree import LOOK_UP, Tree, walk
 from chain.tools.paths import open_file
+from chain.tools.processes.guarded import Guard
 from chain.tools.research import course as courses
 from chain.tools.research import ranking
 from chain.tools.research.addresses import Unreadable
@@ -75,12 +76,12 @@ def _is_number(host: str) -> bool:
     return True
 
 
-def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
+def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> tuple[Tool, ...]:
     """The tool ``research``; these hosts, each with those below it, need no approval.
 
     What it needs for addresses is imported when it first visits one.
     """
-    web = Web()
+    web = Web(guard)
 
     # Without a time of its own, since each source has one.
     @tool(kind="fetch", read_only=True, timeout_s=math.inf, subject=HOSTS)
@@ -176,7 +177,7 @@ class _Research:
     async def _look_at_page(self, name: str, address: str, judge: Judge) -> Report:
         wanted = [s.name for s in self._course.waiting if courses.is_address(s.name)]
         page = await self._web.fetch(address, self._permits, self._by_user, wanted)
-        text = await text_of_page(page)
+        text = await text_of_page(page, self._web.guard)
         opening = Beginning(judge)
         where = f"{page.address}: {text.unit} "
         findings = ranking.findings_in(opening.noted(text.rows, where), judge, where)

@@ -15,6 +15,7 @@ from chain.errors import ToolError
 from chain.lines.parse import Adjustment, parse_line
 from chain.plan import Plan
 from chain.tools.file_tree import MAX_TREE_ENTRIES
+from chain.tools.processes.guarded import Guard
 from chain.tools.research import visits
 from chain.tools.research.report import MAX_RESULT
 from chain.tools.research.visits import research_tools
@@ -80,7 +81,8 @@ class Use:
     report: Callable[[str], None] = lambda text: None
 
     async def __call__(self, topic: str, *sources: str, steering: Any = None) -> str:
-        (tool,) = research_tools(self.hosts)
+        guard = Guard()
+        (tool,) = research_tools(self.hosts, guard)
 
         def report(text: str) -> None:
             self.rows.append(text)
@@ -91,7 +93,10 @@ class Use:
             asking=self.asked,
             result_limit=self.result_limit,
         )
-        return await tool.run(context, {"topic": topic, "sources": list(sources)})
+        try:
+            return await tool.run(context, {"topic": topic, "sources": list(sources)})
+        finally:
+            await guard.close()
 
 
 @pytest.fixture
