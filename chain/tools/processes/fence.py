@@ -39,8 +39,7 @@ class Fence(NamedTuple):
     writable: Sequence[str] | int | None = None
     """The files and directories that may be written; ``None``: all of them.
 
-    Either paths, of which some need not exist, or the descriptor of ``rules`` with the same ``signals``, since a path
-    may lead elsewhere by the time that a command starts.
+    Either paths, of which some need not exist, or the descriptor of ``rules`` with the same ``signals``.
     """
     network: bool = False
     """Refuse all sockets but connected pairs of streams."""

@@ -152,49 +152,46 @@ def remove(folder: int, name: str, parent: int) -> None:
     """
     with contextlib.suppress(OSError):
         os.fchmod(folder, 0o700)
-        while sum(_remove_one(each, folder) for each in os.listdir(folder)):
+        while _remove_contents(folder, folder):
             pass
     with contextlib.suppress(OSError):
         os.rmdir(name, dir_fd=parent)
 
 
-def _remove_one(name: str, top: int) -> bool:
-    """Remove a file or directory in ``top``. Return whether something was removed or moved.
+def _remove_contents(folder: int, top: int) -> bool:
+    """Remove what is in a directory. Return whether anything was removed or moved.
 
-    Directories in a directory are moved up into ``top`` and removed in the next round: they may be nested deeper than
-    calls or open descriptors can be.
+    Directories below one in ``top`` are moved up into ``top``, to be removed in the next round: they may be nested
+    deeper than calls or open descriptors can be.
     """
-    has_less = False
-    with contextlib.suppress(OSError):
-        if (folder := _unlink(name, top)) is None:
-            return True
-        try:
-            for each in os.listdir(folder):
-                with contextlib.suppress(OSError):  # another user's files stay, and nothing else
-                    if (inner := _unlink(each, folder)) is not None:
-                        os.close(inner)
-                        os.rename(each, os.urandom(8).hex(), src_dir_fd=folder, dst_dir_fd=top)
-                    has_less = True
-        finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=top)
-        has_less = True
-    return has_less
+    has_changed = False
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):  # another user's files stay, and nothing else
+            try:
+                os.unlink(name, dir_fd=folder)
+            except IsADirectoryError:
+                inner = _open_changeable(name, folder)
+                try:
+                    if folder == top:
+                        has_changed |= _remove_contents(inner, top)
+                        os.rmdir(name, dir_fd=top)
+                    else:
+                        os.rename(name, os.urandom(8).hex(), src_dir_fd=folder, dst_dir_fd=top)
+                finally:
+                    os.close(inner)
+            has_changed = True
+    return has_changed
 
 
-def _unlink(name: str, parent: int) -> int | None:
-    """Remove a file. Return ``None``, or for a directory a descriptor of it, made changeable. Raise ``OSError``."""
+def _open_changeable(name: str, parent: int) -> int:
+    """Open a directory for reading, with a mode by which its entries can be changed. Raise ``OSError``."""
+    place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        os.unlink(name, dir_fd=parent)
-    except IsADirectoryError:
-        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            with contextlib.suppress(OSError):  # one whose mode we cannot change may still be removable
-                os.chmod(f"/proc/self/fd/{place}", 0o700)  # no other way follows no link
-            return open_subfolder(".", place)
-        finally:
-            os.close(place)
-    return None
+        with contextlib.suppress(OSError):  # one whose mode we cannot change may still be removable
+            os.chmod(f"/proc/self/fd/{place}", 0o700)  # no other way follows no link
+        return open_subfolder(".", place)
+    finally:
+        os.close(place)
 
 
 if __name__ == "__main__":

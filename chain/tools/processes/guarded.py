@@ -94,15 +94,18 @@ class Guard:
         on_output: Callable[[bytes], None],
         timeout_s: float = math.inf,
         fence: Fence | None = None,
+        paths: WritablePaths | None = None,
         input: bytes | None = None,
     ) -> ExitStatus:
         """Run a program and pass its output (stdout and stderr) to ``on_output`` as it arrives.
 
-        Its standard input is ``input``, or ``/dev/null``. When the program ends, after ``timeout_s`` seconds, and when
+        Its standard input is ``input``, or ``/dev/null``. ``paths`` take the place of what ``fence`` says about writes;
+        the program may also write in ``folder``. When the program ends, after ``timeout_s`` seconds, and when
         the call is cancelled, everything that the program started is killed. All output is passed on before the call
         returns. Raise ``ToolError`` if the program cannot be started, or if its guard was killed.
         """
-        async with self._call(argv, cwd, env, fence, () if input is None else ("input",)) as call:
+        streams = () if input is None else ("input",)
+        async with self._call(argv, cwd, env, streams, fence, paths) as call:
             return await call.run(on_output, timeout_s, input or b"")
 
     @asynccontextmanager
@@ -112,7 +115,7 @@ class Guard:
         Its input is closed first, and it has ``INPUT_END_S`` to exit by itself. Raise ``ToolError`` if there is no
         guard. If the program cannot be started, ``GuardedProgram.end`` says so.
         """
-        async with self._call(argv, cwd, env, None, ("input", "errors")) as call:
+        async with self._call(argv, cwd, env, ("input", "errors")) as call:
             try:
                 yield GuardedProgram(call.streams["input"], call.streams["output"], call.streams["errors"], call)
             finally:
@@ -137,18 +140,8 @@ class Guard:
         if self._paths is not None:
             self._paths.close()
 
-    async def start(self) -> int:
-        """Start the process, if need be. Return a descriptor of ``folder``, open until ``close``.
-
-        Raise ``ToolError`` if the process cannot be started.
-        """
-        async with self._starting:
-            await self._ensure_started()
-            assert self._folder is not None
-            return self._folder[0]
-
-    async def _ensure_started(self) -> _Process:
-        """Return the process, started again if it has ended. The lock must be held."""
+    async def _ensure_started(self) -> tuple[_Process, int]:
+        """Return the process, started again if it has ended, and a descriptor of ``folder``. The lock must be held."""
         if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
             self._process = None
@@ -159,7 +152,7 @@ class Guard:
                 self._process = await _Process.start(*self._folder, self.folder.name)
         except OSError as error:
             raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
-        return self._process
+        return self._process, self._folder[0]
 
     def _create_folder(self) -> tuple[int, int]:
         parent = os.open(self.folder.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -178,26 +171,34 @@ class Guard:
 
     @asynccontextmanager
     async def _call(
-        self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], fence: Fence | None, streams: Sequence[str]
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: Sequence[str],
+        fence: Fence | None = None,
+        paths: WritablePaths | None = None,
     ) -> AsyncIterator[_Call]:
         """Have the guard start a program with these ``streams`` and its output. On exit, kill all of it."""
         async with self._starting:
-            process = await self._ensure_started()
+            process, folder = await self._ensure_started()
+        try:
+            control, their_control = socket.socketpair()
+            call = _Call(process.process, trio.SocketStream(trio.socket.from_stdlib_socket(control)))
             try:
-                control, their_control = socket.socketpair()
-                call = _Call(process.process, trio.SocketStream(trio.socket.from_stdlib_socket(control)))
-                try:
-                    with contextlib.ExitStack() as theirs:
-                        theirs.enter_context(their_control)
-                        given = {name: call.open_pipe(name, theirs) for name in ("output", *streams)}
-                        if fence is not None and isinstance(fence.writable, int):
-                            given["rules"] = fence.writable
+                with contextlib.ExitStack() as theirs:
+                    theirs.enter_context(their_control)
+                    given = {name: call.open_pipe(name, theirs) for name in ("output", *streams)}
+                    if fence is not None and paths is not None:
+                        given["rules"] = await _THREADS.run(partial(paths.rules, folder, signals=fence.signals))
+                        theirs.callback(os.close, given["rules"])
+                    async with self._starting:
                         await process.send(their_control.fileno(), *given.values())
-                except BaseException:
-                    await call.close()
-                    raise
-            except OSError as error:
-                raise ToolError(f"The command cannot be started: {error.strerror}.") from None
+            except BaseException:
+                await call.close()
+                raise
+        except OSError as error:
+            raise ToolError(f"The command cannot be started: {error.strerror}.") from None
         self._calls.add(call)
         try:
             request = {
@@ -246,7 +247,7 @@ class _Process:
         """Send the guard the descriptors of a call. Raise ``ToolError`` if the guard has ended."""
         try:
             await self.control.sendmsg([b"run"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))])
-        except OSError:
+        except (OSError, trio.ClosedResourceError):
             raise ToolError(GUARD_LOST) from None
 
     async def close(self) -> None:

@@ -194,13 +194,9 @@ def _is_closed(control: socket.socket) -> bool:
 
 def _read_request(control: socket.socket) -> dict[str, Any] | None:
     """Return the request, a line of JSON; ``None`` if chain has closed the socket."""
-    read = bytearray()
-    while not read.endswith(b"\n"):
-        chunk = control.recv(_CHUNK)
-        if not chunk:
-            return None
-        read += chunk
-    request: dict[str, Any] = json.loads(read)
+    with control.makefile("rb") as file:
+        line = file.readline()
+    request: dict[str, Any] | None = json.loads(line) if line.endswith(b"\n") else None
     return request
 
 

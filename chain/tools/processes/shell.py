@@ -29,7 +29,6 @@ from chain.text.wording import beginning, counted, first_of
 from chain.tools.lookalikes import spelled_out
 from chain.tools.paths import as_text, existing
 from chain.tools.processes.environment import unattended
-from chain.tools.processes.fence import Fence
 from chain.tools.processes.guarded import ExitStatus, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
@@ -145,7 +144,8 @@ class _Shell:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
         shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
         output = Output()
-        async with self._watch(ctx, now), self._fence(now) as box:
+        box = now.sandbox.fence
+        async with self._watch(ctx, now):
             ended = await _with_reports(
                 output,
                 ctx.progress,
@@ -156,6 +156,7 @@ class _Shell:
                     on_output=on_output,
                     timeout_s=timeout_s,
                     fence=box,
+                    paths=now.sandbox.places,
                 ),
             )
         # A command of several parts may go well although one of them failed.
@@ -211,23 +212,6 @@ class _Shell:
                 ctx.notice(f"Whether a command {what}, could not be inspected within {INSPECTION_S:g} s.")
             elif files := changed_files(before, after):
                 ctx.notice(_changed(files, ctx.workspace))
-
-    @asynccontextmanager
-    async def _fence(self, now: _Conditions) -> AsyncIterator[Fence | None]:
-        """The fence of a command: all that is wanted and can be had. Raises ``ToolError``."""
-        box, places = now.sandbox.fence, now.sandbox.places
-        if box is None or places is None:
-            yield box
-            return
-        temporary = await self.guard.start()
-        try:
-            writable = await _THREADS.run(lambda: places.rules(temporary, signals=box.signals))
-        except OSError as error:
-            raise ToolError(f"The command was not run: what it may write cannot be said: {error.strerror}.") from None
-        try:
-            yield box._replace(writable=writable)
-        finally:
-            os.close(writable)
 
 
 def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path) -> Preview:
