@@ -141,11 +141,11 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
     rules = shell_rules(settings)
     found = rules.probed()
     try:
-        places = rules.places(found, workspace)
+        paths = rules.writable_paths(found, workspace)
     except ToolError as error:
         raise settings.error("tools.shell.writable", str(error)) from None
-    with nullcontext() if places is None else closing(places):
-        box = Sandbox(rules, found, places)
+    with nullcontext() if paths is None else closing(paths):
+        box = Sandbox(rules, found, paths)
         if box.missing:
             raise settings.error("tools.shell.sandbox", box.missing)
         return box.held, box.gaps, box.closed(workspace)

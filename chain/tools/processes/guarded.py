@@ -31,7 +31,7 @@ from chain.errors import ToolError
 from chain.tools.processes import guard
 from chain.tools.processes.environment import bare_environment
 from chain.tools.processes.fence import Fence
-from chain.tools.processes.places import WritablePaths
+from chain.tools.processes.writable_paths import WritablePaths
 
 GONE_S = 5.0
 """Seconds for all processes of a program to end after they were killed; usual are some milliseconds.

@@ -15,8 +15,8 @@ import pytest
 
 from chain.errors import ToolError
 from chain.tools import protected
-from chain.tools.processes.places import WritablePaths
 from chain.tools.processes.probe import probe
+from chain.tools.processes.writable_paths import WritablePaths
 from chain.tools.protected import Protected, Refused
 
 pytestmark = pytest.mark.skipif(
