@@ -84,7 +84,7 @@ class _Command(NamedTuple):
         while True:
             pid, status = os.wait()
             if pid == command:
-                _report_end(self.control, status, ChildList())
+                _report_end(self.control, status, None)
                 return
 
     def close_streams(self) -> None:
@@ -99,7 +99,6 @@ class Keeper:
     def __init__(self) -> None:
         os.setsid()
         fence.adopt_orphans()
-        self._children = ChildList()
 
     def serve(self, control: socket.socket, descriptors: Sequence[int]) -> None:
         """Run the command that is requested on ``control``, and return when it and all its descendants have ended.
@@ -118,6 +117,7 @@ class Keeper:
             box = fence.Fence(**box | {"namespace": box["namespace"] and _enter_namespace()})
         command = _Command(**request, fence=box, control=control, streams=streams)
         has_namespace = box is not None and box.namespace
+        children = None if has_namespace else ChildList()
         try:
             first = fork(command.execute_in_namespace if has_namespace else command.execute)
         except OSError as error:
@@ -130,17 +130,13 @@ class Keeper:
         # From here on the kernel reaps. A fork storm leaves more dead processes than can be listed while it goes on.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         if status is not None and not has_namespace:
-            _report_end(control, status, self._children)
-        self._kill_all()
-        send_message(control, gone=True)  # chain need not wait for the exit, in which the kernel removes namespaces
-
-    def _kill_all(self) -> None:
-        """Kill all descendants, until none is left."""
+            _report_end(control, status, children)
         pause_s = KILL_ROUND_S
         while not _is_childless():
-            kill_tree(self._children.read())
+            kill_tree([first] if children is None else children.read())
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_SWEEP_S)
+        send_message(control, gone=True)  # chain need not wait for the exit, in which the kernel removes namespaces
 
 
 def fork(work: Callable[[], None]) -> int:
@@ -206,9 +202,10 @@ def send_message(control: socket.socket, **message: object) -> None:
         control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _report_end(control: socket.socket, status: int, left: ChildList) -> None:
+def _report_end(control: socket.socket, status: int, children: ChildList | None) -> None:
     """Send the exit code of a command, and how many running processes it left."""
-    send_message(control, exit=os.waitstatus_to_exitcode(status), left=count_running(left.first_children()))
+    left = 0 if _is_childless() else count_running((children or ChildList()).first_children())
+    send_message(control, exit=os.waitstatus_to_exitcode(status), left=left)
 
 
 # ---------------------------------------------------------------------------------------------------------- processes
