@@ -76,10 +76,10 @@ class _Command(NamedTuple):
         """Be the first process of a PID namespace: run the command, reap orphans, and end with the command."""
         try:
             fence.mount_own_proc()
+            command = fork(self.execute)
         except OSError as error:
             send_message(self.control, failed=str(error))
             return
-        command = fork(self.execute)
         self.close_streams()
         while True:
             pid, status = os.wait()

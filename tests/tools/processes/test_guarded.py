@@ -255,6 +255,14 @@ async def test_much_output_quickly_while_other_tasks_go_on(commands: Commands) -
 # -------------------------------------------------------------------------------------------- when its watchers die
 
 
+async def test_no_other_signal_ends_its_watchers(commands: Commands) -> None:
+    watchers = "$PPID $(cut -d ' ' -f 4 /proc/$PPID/stat)"
+    kill = f"for n in $(seq 64); do case $n in 9|19|32|33) ;; *) kill -$n {watchers};; esac; done"
+    assert await commands.run(f"setsid sleep 1000 & {kill}; exit 3") == ExitStatus(3, 1)
+    assert commands.left == []
+    assert await commands.run(f"{kill}; true") == ExitStatus(0)
+
+
 async def guard_of(commands: Commands) -> int:
     return int(await commands.output("cut -d ' ' -f 4 /proc/$PPID/stat"))
 
