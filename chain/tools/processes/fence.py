@@ -26,7 +26,6 @@ import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 
@@ -146,33 +145,32 @@ def rules(writable: Iterable[int] | None, *, signals: bool) -> int:
     handled = 0
     if writable is not None:
         handled = _WRITE_FILE | _ONLY_FOLDERS | _TRUNCATE | (_DEVICE_CONTROL if _landlock_abi() >= _CONTROL_ABI else 0)
+
+    def allowed(descriptor: int) -> int:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        return handled & ~(_NEVER if is_folder else _NEVER | _ONLY_FOLDERS)
+
     needed_abi, scopes = (SIGNALS_ABI, _SIGNAL_SCOPE) if signals else (WRITES_ABI, 0)
-    with _new_ruleset(needed_abi, handled, scopes) as ruleset:
-        for descriptor in writable or ():
-            is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-            _allow(ruleset, descriptor, handled & ~(_NEVER if is_folder else _NEVER | _ONLY_FOLDERS))
-    return ruleset
+    return _create_ruleset(needed_abi, handled, scopes, ((each, allowed(each)) for each in writable or ()))
 
 
-@contextmanager
-def _new_ruleset(needed_abi: int, handled: int, scopes: int = 0) -> Iterator[int]:
-    """Create a ruleset that refuses these rights everywhere. Its descriptor is closed only if the block fails."""
+def _create_ruleset(needed_abi: int, handled: int, scopes: int, allowed: Iterable[tuple[int, int]]) -> int:
+    """Return the descriptor of a ruleset that refuses these rights, except those ``allowed``.
+
+    These are descriptors of a file, or of a directory with everything below it, each with the rights on it.
+    """
     if _landlock_abi() < needed_abi:
         raise OSError(errno.EOPNOTSUPP, "Landlock cannot refuse this here")
     attributes = struct.pack("=QQQ", handled, 0, scopes)
-    ruleset = _LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
-    _checked(ruleset, "landlock_create_ruleset")
+    ruleset = _checked(_LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0), "landlock")
     try:
-        yield ruleset
+        for descriptor, rights in allowed:
+            rule = struct.pack("=Qi", rights, descriptor)
+            _checked(_LIBC.syscall(_ADD_RULE, ruleset, 1, rule, 0), "landlock_add_rule")
     except BaseException:
         os.close(ruleset)
         raise
-
-
-def _allow(ruleset: int, descriptor: int, rights: int, path: str = "") -> None:
-    """Allow these rights on a file, or on everything below a directory."""
-    rule = struct.pack("=Qi", rights, descriptor)
-    _checked(_LIBC.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"landlock_add_rule {path}".rstrip())
+    return ruleset
 
 
 def _restrict(ruleset: int) -> None:
@@ -228,13 +226,11 @@ def _landlock_devices(devices: Sequence[str]) -> None:
     """
     use = _READ_FILE | _WRITE_FILE
     # A ruleset that does not mention moves refuses them.
-    with _new_ruleset(DEVICES_ABI, use | _MOVE) as ruleset:
-        others = ((path, use, os.O_NOFOLLOW) for path in _all_but(_hidden(), "/"))
-        for path, rights, flags in (("/", _MOVE, 0), *others, *((path, use, 0) for path in devices)):
-            # No stat: a network disk may be dead.
-            for descriptor in _opened([path], flags):
-                _allow(ruleset, descriptor, rights, path)
-    _restrict(ruleset)
+    paths = [("/", _MOVE, 0), *((path, use, os.O_NOFOLLOW) for path in _all_but(_hidden(), "/"))]
+    paths += [(path, use, 0) for path in devices]
+    # No stat: a network disk may be dead.
+    allowed = ((each, rights) for path, rights, flags in paths for each in _opened([path], flags))
+    _restrict(_create_ruleset(DEVICES_ABI, use | _MOVE, 0, allowed))
 
 
 def _all_but(hidden: Sequence[str], folder: str) -> Iterator[str]:
