@@ -54,6 +54,8 @@ class GuardProcess:
         """The control socket of each keeper, by pid."""
         self._orphaned: list[socket.socket] = []
         """The control sockets of keepers that were killed, until nothing is left of their commands."""
+        self._spare: tuple[int, socket.socket] | None = None
+        """The keeper of the next command, forked in advance because that takes time, and a socket to it."""
         self._children = keeper.ChildList()
         self._pause_s = keeper.KILL_ROUND_S
 
@@ -72,35 +74,54 @@ class GuardProcess:
         """Start a keeper for each packet that has arrived."""
         with contextlib.suppress(BlockingIOError):
             while self._is_open:
-                packet, descriptors, _, _ = socket.recv_fds(self._control, 16, MAX_DESCRIPTORS)
-                for each in descriptors:
-                    os.set_inheritable(each, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
-                if packet:
-                    self._start(socket.socket(fileno=descriptors[0]), descriptors[1:])
-                self._is_open = bool(packet)
+                descriptors = _receive_descriptors(self._control)
+                if descriptors:
+                    self._start(descriptors)
+                self._is_open = bool(descriptors)
+        with contextlib.suppress(OSError):
+            self._spare = self._spare or self._fork_spare()
 
-    def _start(self, control: socket.socket, descriptors: list[int]) -> None:
+    def _start(self, descriptors: list[int]) -> None:
+        control = socket.socket(fileno=descriptors[0])
         try:
-            pid = keeper.fork(lambda: self._become_keeper(control, descriptors))
+            pid, way = self._spare or self._fork_spare()
+            self._spare = None
+            with way:
+                socket.send_fds(way, [b"run"], descriptors)
         except OSError:
             keeper.send_message(control, failed="no process can be started for it")
             control.close()
         else:
             self._keepers[pid] = control
-        for each in descriptors:
+        for each in descriptors[1:]:
             os.close(each)
 
-    def _become_keeper(self, control: socket.socket, descriptors: list[int]) -> None:
-        for each in (self._control, *self._keepers.values(), *self._orphaned):
+    def _fork_spare(self) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                return keeper.fork(lambda: self._become_keeper(theirs, ours)), ours
+            except OSError:
+                ours.close()
+                raise
+
+    def _become_keeper(self, way: socket.socket, guards_end: socket.socket) -> None:
+        for each in (guards_end, self._control, *self._keepers.values(), *self._orphaned):
             each.close()  # a control socket must end with its own command
         self._children.close()
-        keeper.Keeper().serve(control, descriptors)
+        own = keeper.Keeper()
+        if descriptors := _receive_descriptors(way):
+            way.close()
+            own.serve(socket.socket(fileno=descriptors[0]), descriptors[1:])
 
     def _reap(self) -> None:
         for pid, status in keeper.reap(os.WUNTRACED):
             if os.WIFSTOPPED(status):
                 # Only a command can have stopped a keeper, which would never kill anything then.
                 os.kill(pid, signal.SIGKILL)
+            elif self._spare is not None and pid == self._spare[0]:
+                self._spare[1].close()
+                self._spare = None
             elif control := self._keepers.pop(pid, None):
                 if status == 0:
                     control.close()  # nothing is left
@@ -110,13 +131,22 @@ class GuardProcess:
 
     def _sweep(self) -> None:
         """Kill what keepers that were killed have left."""
-        if strays := [pid for pid in self._children.read() if pid not in self._keepers]:
+        own = {*self._keepers, self._spare[0] if self._spare else 0}
+        if strays := [pid for pid in self._children.read() if pid not in own]:
             keeper.kill_tree(strays)
             self._pause_s = min(self._pause_s * 2, keeper.MAX_SWEEP_S)
         else:
             for control in self._orphaned:
                 control.close()
             self._orphaned.clear()
+
+
+def _receive_descriptors(source: socket.socket) -> list[int]:
+    """Receive a packet. Return its descriptors, which no program inherits; none at the end of the socket."""
+    _, descriptors, _, _ = socket.recv_fds(source, 16, MAX_DESCRIPTORS)
+    for each in descriptors:
+        os.set_inheritable(each, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
+    return descriptors
 
 
 # --------------------------------------------------------------------------------------------------------- the program
