@@ -84,7 +84,7 @@ class GuardProcess:
     def _start(self, descriptors: list[int]) -> None:
         control = socket.socket(fileno=descriptors[0])
         try:
-            pid, way = self._spare or self._fork_spare()
+            pid, way = self._spare or self._fork_spare(*descriptors)
             self._spare = None
             with way:
                 socket.send_fds(way, [b"run"], descriptors)
@@ -96,23 +96,26 @@ class GuardProcess:
         for each in descriptors[1:]:
             os.close(each)
 
-    def _fork_spare(self) -> tuple[int, socket.socket]:
+    def _fork_spare(self, *descriptors: int) -> tuple[int, socket.socket]:
+        """Fork a keeper. It closes these descriptors: it must not hold a copy of what it receives."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                return keeper.fork(lambda: self._become_keeper(theirs, ours)), ours
+                return keeper.fork(lambda: self._become_keeper(theirs, ours.fileno(), *descriptors)), ours
             except OSError:
                 ours.close()
                 raise
 
-    def _become_keeper(self, way: socket.socket, guards_end: socket.socket) -> None:
-        for each in (guards_end, self._control, *self._keepers.values(), *self._orphaned):
-            each.close()  # a control socket must end with its own command
+    def _become_keeper(self, way: socket.socket, *descriptors: int) -> None:
+        for each in descriptors:
+            os.close(each)
+        for control in (self._control, *self._keepers.values(), *self._orphaned):
+            control.close()  # a control socket must end with its own command
         self._children.close()
         own = keeper.Keeper()
-        if descriptors := _receive_descriptors(way):
+        if received := _receive_descriptors(way):
             way.close()
-            own.serve(socket.socket(fileno=descriptors[0]), descriptors[1:])
+            own.serve(socket.socket(fileno=received[0]), received[1:])
 
     def _reap(self) -> None:
         for pid, status in keeper.reap(os.WUNTRACED):

@@ -169,6 +169,16 @@ async def test_a_child_that_holds_the_output_does_not_hold_up_the_call(commands:
     assert commands.left == []
 
 
+async def test_a_program_that_closes_its_output_and_lives_ends_its_output(commands: Commands) -> None:
+    for _ in range(2):  # by the first keeper, and by one that was forked in advance
+        env = {"PATH": os.environ["PATH"], "MARK": commands.mark}
+        closes = ["bash", "-c", "exec >&-; sleep 1000"]
+        async with commands.guard.open(closes, cwd=commands.folder, env=env) as program:
+            assert await program.output.receive_some() == b""
+            assert commands.left
+    assert commands.left == []
+
+
 async def test_all_that_was_written_counts(commands: Commands) -> None:
     """Also when the program has ended before anything of it was read."""
     for _ in range(3):
