@@ -76,7 +76,7 @@ class Guard:
         self._starting = trio.Lock()
         self._paths: WritablePaths | None = None
         self._opening = threading.Lock()
-        self._calls: set[_Call] = set()
+        self._programs: set[GuardedProgram] = set()
 
     def writable_paths(self, create: Callable[[], WritablePaths | None]) -> WritablePaths | None:
         """Return what the programs may write: created once, and closed with the guard. Call it in a thread."""
@@ -105,29 +105,29 @@ class Guard:
         returns. Raise ``ToolError`` if the program cannot be started, or if its guard was killed.
         """
         streams = () if input is None else ("input",)
-        async with self._call(argv, cwd, env, streams, fence, paths) as call:
-            return await call.run(on_output, timeout_s, input or b"")
+        async with self._start(argv, cwd, env, streams, fence, paths) as program:
+            return await program.run(on_output, timeout_s, input)
 
     @asynccontextmanager
     async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
         """Start a program that is talked to. On exit, end it and everything that it started.
 
         Its input is closed first, and it has ``INPUT_END_S`` to exit by itself. Raise ``ToolError`` if there is no
-        guard. If the program cannot be started, ``GuardedProgram.end`` says so.
+        guard. If the program cannot be started, its ``end`` says so.
         """
-        async with self._call(argv, cwd, env, ("input", "errors")) as call:
+        async with self._start(argv, cwd, env, ("input", "errors")) as program:
             try:
-                yield GuardedProgram(call.streams["input"], call.streams["output"], call.streams["errors"], call)
+                yield program
             finally:
                 with trio.CancelScope(shield=True):
-                    await call.streams["input"].aclose()
+                    await program.input.aclose()
                     with trio.move_on_after(INPUT_END_S):
-                        await call.end()
+                        await program.end()
 
     async def close(self) -> None:
         """End the guard and all its programs, and remove its directory. Running calls fail."""
-        for call in self._calls:
-            call.release()
+        for program in self._programs:
+            program.release()
         # The guard must not outlive the chain, also when that is cancelled.
         with trio.CancelScope(shield=True):
             async with self._starting:
@@ -170,7 +170,7 @@ class Guard:
         os.close(parent)
 
     @asynccontextmanager
-    async def _call(
+    async def _start(
         self,
         argv: Sequence[str],
         cwd: Path,
@@ -178,39 +178,39 @@ class Guard:
         streams: Sequence[str],
         fence: Fence | None = None,
         paths: WritablePaths | None = None,
-    ) -> AsyncIterator[_Call]:
+    ) -> AsyncIterator[GuardedProgram]:
         """Have the guard start a program with these ``streams`` and its output. On exit, kill all of it."""
         async with self._starting:
             process, folder = await self._ensure_started()
         try:
             control, their_control = socket.socketpair()
-            call = _Call(process.process, trio.SocketStream(trio.socket.from_stdlib_socket(control)))
+            program = GuardedProgram(process.process, trio.SocketStream(trio.socket.from_stdlib_socket(control)))
             try:
                 with contextlib.ExitStack() as theirs:
                     theirs.enter_context(their_control)
-                    given = {name: call.open_pipe(name, theirs) for name in ("output", *streams)}
+                    given = {name: program.open_pipe(name, theirs) for name in ("output", *streams)}
                     if fence is not None and paths is not None:
                         given["rules"] = await _THREADS.run(partial(paths.rules, folder, signals=fence.signals))
                         theirs.callback(os.close, given["rules"])
                     async with self._starting:
                         await process.send(their_control.fileno(), *given.values())
             except BaseException:
-                await call.close()
+                await program.close()
                 raise
         except OSError as error:
             raise ToolError(f"The command cannot be started: {error.strerror}.") from None
-        self._calls.add(call)
+        self._programs.add(program)
         try:
             request = {
                 **{"argv": argv, "cwd": str(cwd), "env": dict(env)},
                 **{"fence": None if fence is None else fence._asdict(), "with": [*given][1:]},
             }
             with contextlib.suppress(trio.BrokenResourceError):  # the end of the control socket says so too
-                await call.control.send_all(json.dumps(request).encode() + b"\n")
-            yield call
+                await program.control.send_all(json.dumps(request).encode() + b"\n")
+            yield program
         finally:
-            await call.close()
-            self._calls.discard(call)
+            await program.close()
+            self._programs.discard(program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,13 +261,17 @@ class _Process:
             await self.process.wait()
 
 
-class _Call:
-    """One program under the guard."""
+class GuardedProgram:
+    """A program under the guard, and our ends of its streams."""
+
+    output: trio.lowlevel.FdStream
+    input: trio.lowlevel.FdStream
+    errors: trio.lowlevel.FdStream
+    """The last two exist only if they were asked for."""
 
     def __init__(self, guard: trio.Process, control: trio.SocketStream) -> None:
         self.control = control
-        self.streams: dict[str, trio.lowlevel.FdStream] = {}
-        """Our ends of the pipes by name: ``output``, ``input`` and ``errors``."""
+        self._streams: list[trio.lowlevel.FdStream] = []
         self._guard = guard
         self._is_guard_lost = False
         self._received = b""
@@ -280,24 +284,37 @@ class _Call:
         """Create the pipe of a stream. Return the program's end, which ``theirs`` closes."""
         reader, writer = os.pipe()
         our_end, their_end = (writer, reader) if name == "input" else (reader, writer)
-        self.streams[name] = trio.lowlevel.FdStream(our_end)
+        self._streams.append(trio.lowlevel.FdStream(our_end))
+        setattr(self, name, self._streams[-1])
         theirs.callback(os.close, their_end)
         return their_end
 
-    async def run(self, on_output: Callable[[bytes], None], timeout_s: float, input: bytes) -> ExitStatus:
+    async def end(self) -> str:
+        """Wait until the program has ended, and return how, in a few words."""
+        match await self._wait_for_end():
+            case {"failed": str(why)}:
+                return f"it cannot be started: {why}"
+            case {"exit": int(code)} if code < 0:
+                return f"it was ended by signal {-code}"
+            case {"exit": int(code)}:
+                return f"it ended with exit code {code}"
+            case _:
+                return "it was ended"
+
+    async def run(self, on_output: Callable[[bytes], None], timeout_s: float, input: bytes | None) -> ExitStatus:
         """Wait until the program ends or the time is over; see ``Guard.run``."""
         output_ended = trio.Event()
 
         async def read_output() -> None:
-            while chunk := await self.streams["output"].receive_some(CHUNK):
+            while chunk := await self.output.receive_some(CHUNK):
                 on_output(chunk)
             output_ended.set()
 
         async def write_input() -> None:
-            if "input" in self.streams:
+            if input is not None:
                 with contextlib.suppress(trio.BrokenResourceError):  # it has ended before it read all
-                    await self.streams["input"].send_all(input)
-                await self.streams["input"].aclose()
+                    await self.input.send_all(input)
+                await self.input.aclose()
 
         async def watch_guard() -> None:
             await self._guard.wait()
@@ -309,7 +326,7 @@ class _Call:
             nursery.start_soon(write_input)
             with trio.move_on_after(timeout_s) as limit:
                 nursery.start_soon(watch_guard)
-                await self.end()
+                await self._wait_for_end()
             await self._kill()
             with trio.move_on_after(GONE_S if self._is_gone else 0):
                 await output_ended.wait()
@@ -328,7 +345,7 @@ class _Call:
             case _:
                 raise ToolError(KEEPER_LOST)
 
-    async def end(self) -> Mapping[str, Any]:
+    async def _wait_for_end(self) -> Mapping[str, Any]:
         """Wait for the message that says how the program ended, or why it did not start. Empty if nothing says so."""
         if self._end is None:
             while b"\n" not in self._received and not self._is_gone:
@@ -343,7 +360,7 @@ class _Call:
         # Nothing waits here: only descriptors are closed.
         with trio.CancelScope(shield=True):
             await self.control.aclose()
-            for stream in self.streams.values():
+            for stream in self._streams:
                 await stream.aclose()
 
     def release(self) -> None:
@@ -369,25 +386,3 @@ class _Call:
             chunk = b""
         self._received += chunk
         self._is_gone = not chunk or b'"gone"' in self._received
-
-
-@dataclass(frozen=True, slots=True)
-class GuardedProgram:
-    """A program that is talked to, and its standard streams; see ``Guard.open``."""
-
-    input: trio.lowlevel.FdStream
-    output: trio.lowlevel.FdStream
-    errors: trio.lowlevel.FdStream
-    _call: _Call
-
-    async def end(self) -> str:
-        """Wait until the program has ended, and return how, in a few words."""
-        match await self._call.end():
-            case {"failed": str(why)}:
-                return f"it cannot be started: {why}"
-            case {"exit": int(code)} if code < 0:
-                return f"it was ended by signal {-code}"
-            case {"exit": int(code)}:
-                return f"it ended with exit code {code}"
-            case _:
-                return "it was ended"
