@@ -98,10 +98,10 @@ class _Patience:
 
 
 class Web:
-    """Fetches pages. Their text is made under the ``guard``."""
+    """Fetches pages. Their text is made under the ``guard``, if there is one."""
 
     def __init__(self, guard: Guard | None = None) -> None:
-        self.guard = guard or Guard()
+        self.guard = guard
         self._tls: ssl.SSLContext | None = None
 
     async def fetch(self, address: str, permits: Permits, by_user: Collection[str], wanted: Collection[str]) -> WebPage:
@@ -256,11 +256,18 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
     return bytes(body.raw[:MAX_SOURCE_BYTES]), len(body.raw) > MAX_SOURCE_BYTES
 
 
-async def text_of_page(page: WebPage, guard: Guard) -> PageText:
+async def text_of_page(page: WebPage, guard: Guard | None = None) -> PageText:
     """Return the text of a page, made by a guarded program that is killed when it takes too long.
 
-    Raise ``Unreadable`` if no text can be made of it, and ``ToolError`` if there is no guard.
+    Without a ``guard``, one is started for this page. Raise ``Unreadable`` if no text can be made of it, and
+    ``ToolError`` if the guard cannot be started.
     """
+    if guard is None:
+        guard = Guard()
+        try:
+            return await text_of_page(page, guard)
+        finally:
+            await guard.close()
     library, written = await _THREADS.run(_library, abandon_on_cancel=True), bytearray()
     status = await guard.run(
         [sys.executable, "-I", "-S", page_text.__file__, library, page.kind, page.charset],

@@ -15,7 +15,6 @@ from chain.errors import ToolError
 from chain.lines.parse import Adjustment, parse_line
 from chain.plan import Plan
 from chain.tools.file_tree import MAX_TREE_ENTRIES
-from chain.tools.processes.guarded import Guard
 from chain.tools.research import visits
 from chain.tools.research.report import MAX_RESULT
 from chain.tools.research.visits import research_tools
@@ -81,8 +80,7 @@ class Use:
     report: Callable[[str], None] = lambda text: None
 
     async def __call__(self, topic: str, *sources: str, steering: Any = None) -> str:
-        guard = Guard()
-        (tool,) = research_tools(self.hosts, guard)
+        (tool,) = research_tools(self.hosts)
 
         def report(text: str) -> None:
             self.rows.append(text)
@@ -93,10 +91,7 @@ class Use:
             asking=self.asked,
             result_limit=self.result_limit,
         )
-        try:
-            return await tool.run(context, {"topic": topic, "sources": list(sources)})
-        finally:
-            await guard.close()
+        return await tool.run(context, {"topic": topic, "sources": list(sources)})
 
 
 @pytest.fixture
