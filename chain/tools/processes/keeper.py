@@ -126,7 +126,7 @@ class Keeper:
         command.close_streams()
         watch(control)
         while (status := dict(reap()).get(first)) is None and not _is_closed(control):
-            signal.sigwait(_WAKING)
+            wait(None)
         # From here on the kernel reaps. A fork storm leaves more dead processes than can be listed while it goes on.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         if status is not None and not has_namespace:
