@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn
 
-from chain.errors import UserError
+from chain.errors import UserError, nearest_name
 from chain.lines.parse import nearest_word
 from chain.version import VERSION
 

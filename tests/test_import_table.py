@@ -84,8 +84,7 @@ PROGRAMS = {
     "chain.tools.processes.guard": "chain.tools.processes.fence chain.tools.processes.keeper",
     "chain.tools.processes.environment": "",
     "chain.tools.processes.probe": "chain.tools.processes.environment chain.tools.processes.fence",
-    "chain.tools.processes.lifeline": "chain.tools.processes.fence",
-    "chain.tools.research.page_text": "chain.tools.processes.lifeline",
+    "chain.tools.research.page_text": "chain.tools.processes.fence",
 }
 """The guard and other small programs of their own, with all of ours that they import."""
 

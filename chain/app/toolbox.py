@@ -40,15 +40,15 @@ def tool_groups(
     from chain.tools.processes.shell import shell_tools
     from chain.tools.research.visits import research_tools
 
-    rules = shell_rules(settings, state, servers)
+    rules, guard = shell_rules(settings, state, servers), guard or Guard()
     return {
         "todo": plan_tools.TOOLS,
         "files": files.TOOLS,
         "edit": edit.edit_tools(rules.protected),
-        "shell": shell_tools(guard or Guard(), rules, settings.environ),
+        "shell": shell_tools(guard, rules, settings.environ),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
-        "research": research_tools(settings.research_hosts),
+        "research": research_tools(settings.research_hosts, guard),
         SERVERS: (),  # they are listed when a run begins
     }
 
@@ -141,11 +141,11 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
     rules = shell_rules(settings)
     found = rules.probed()
     try:
-        places = rules.places(found, workspace)
+        paths = rules.writable_paths(found, workspace)
     except ToolError as error:
         raise settings.error("tools.shell.writable", str(error)) from None
-    with nullcontext() if places is None else closing(places):
-        box = Sandbox(rules, found, places)
+    with nullcontext() if paths is None else closing(paths):
+        box = Sandbox(rules, found, paths)
         if box.missing:
             raise settings.error("tools.shell.sandbox", box.missing)
         return box.held, box.gaps, box.closed(workspace)

@@ -23,7 +23,7 @@ from chain.config import yamlfile
 from chain.config.provider import PROVIDER_NAMES, providers
 from chain.config.settings import CHAIN_KEYS, is_kind
 from chain.config.yamlfile import Node
-from chain.errors import ConfigError
+from chain.errors import ConfigError, nearest_name
 from chain.regular_file import FLAGS, regular_file
 
 _NOTHING = Node(None, "", 1, "")

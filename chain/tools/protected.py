@@ -3,7 +3,7 @@
 The wiring (``app.toolbox``) makes one ``Protected`` for a session from its configuration. The rest is found on the disk
 whenever somebody asks: the Python that runs chain, the code of servers, what git runs, and files with instructions.
 
-- ``processes.places`` asks for ``refused``: what a command cannot write.
+- ``processes.writable_paths`` asks for ``refused``: what a command cannot write.
 - ``edit`` asks for ``name_needed``: what an allowance does not cover unless it names it. That is all places.
 - ``processes.shell`` asks for a ``snapshot`` before and after a command, and reports what differs.
 

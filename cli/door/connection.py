@@ -12,6 +12,7 @@ import trio
 
 from chain import events
 from chain.chain import Answerer
+from chain.concurrency.nurseries import background_task
 from cli.event_rows import json_row
 from cli.input.json_rows import JsonRow, read_row
 from cli.input.splitter import JSON_BYTES, Splitter

@@ -10,7 +10,7 @@ from pathlib import Path
 from support.house import ROOT, modules
 
 _NOT_BEFORE = ("chain.providers.anthropic", "cli.__main__")
-_RUN_BY_THEMSELVES = ("guard", "worker", "page_text", "fence")
+_RUN_BY_THEMSELVES = ("guard", "page_text", "fence")
 
 
 def load(rules: Path) -> None:

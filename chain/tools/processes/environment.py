@@ -1,4 +1,4 @@
-"""Environments of programs: which variables are secrets, by their names and values, and what each program gets."""
+"""Environments of programs: which variables are secrets, by name and value, and which ones a program gets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 
 _WORD = re.compile(
-    # What a word of a name may end with, so that PGPASSWORD and APIKEY count; then what has to be the whole of a word:
-    # COMPAT has no token in it, and PWD, alone, is a folder. MAX_TOKENS is a number.
+    # First what a word of a name may end with, as PGPASSWORD and APIKEY; then what must be a whole word, because COMPAT
+    # contains no token, and PWD alone is a directory. MAX_TOKENS is a number.
     r"(?:KEYS?|TOKEN|(?<!MAX_)(?<!MAX_OUTPUT_)TOKENS"
     r"|SECRETS?|PASSWORDS?|PASSWD|PASSCODE|PASSPHRASE|PASS|CREDENTIALS?|CREDS?)(?![A-Z])"
     r"|(?<![A-Z])(?:PAT|AUTH(?!_SOCK))(?![A-Z])|_PWD(?![A-Z])"
@@ -19,9 +19,9 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _IN_VALUE = re.compile(
     # The password of an address, as in postgres://me:word@host/db, or a token alone, as in https://token@host.
-    # The first colon, and no later one: each try costs the rest of the value.
+    # Only the first colon is tried: each try costs the rest of the value.
     r"://[^/?#\s@:]*:[^/?#\s]+@|https?://[^/?#\s]+@"
-    # One among other settings, as in ;Password=word and ;AccountKey=word, and what signs an address.
+    # One of several settings, as in ;Password=word and ;AccountKey=word, and signatures of addresses.
     r"|(?:^|[?&;\s])(?:password|passwd|pwd)\s*=\s*[^\s&;]"
     r"|[?&;](?:[a-z_-]*(?:key|token|secret|signature)|sig)\s*=\s*[^\s&;]"
     # A header, and a key itself.
@@ -36,27 +36,28 @@ _NO_EDITOR = (
 _UNATTENDED = {
     **dict.fromkeys(("EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "HGEDITOR", "SVN_EDITOR"), _NO_EDITOR),
     **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), "cat"),
-    "VIMINIT": "autocmd VimEnter * cquit",  # it ends where it would wait for keys
+    "VIMINIT": "autocmd VimEnter * cquit",  # it exits instead of waiting for keys
     "GIT_TERMINAL_PROMPT": "0",
 }
 
 
 def unattended(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command that nobody types to: what would open an editor fails, and nothing is paged."""
+    """Return the environment of a command without a terminal: editors fail at once, and pagers are ``cat``."""
     others = {n: "cat" if n.endswith("PAGER") else _NO_EDITOR for n in environ if n.endswith(("PAGER", "EDITOR"))}
     return {**environ, **others, **_UNATTENDED}
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable looks like one that nobody else should have."""
+    """Return whether a variable looks like a secret."""
     return bool(_WORD.search(_CAMEL.sub("_", name).upper()) or _IN_VALUE.search(value))
 
 
 def bare_environment() -> dict[str, str]:
-    """The environment of a program of our own: what a Python may need to start, and no key."""
+    """Return the environment of a program of our own: what Python may need to start, and no key."""
     needed = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
     found = {name: os.environ[name] for name in needed if name in os.environ}
-    # A library elsewhere (an empty part is the current folder) may be a command's work, and would run unfenced.
+    # A library elsewhere may have been made by a command and would run without a fence. An empty part is the current
+    # directory.
     own = tuple(f"{os.path.realpath(each)}/lib" for each in (sys.prefix, sys.base_prefix))
     parts = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     libraries = ":".join(part for part in map(os.path.realpath, parts) if part.startswith(own))

@@ -1,24 +1,28 @@
-"""The guard of tool processes, a program of its own: ``python -I -S guard.py FD PARENT NAME``, one for a whole chain.
+"""The guard of tool processes, a program of its own, one for each chain: ``guard.py CONTROL FOLDER PARENT NAME``.
 
 ::
 
-    chain ── guard ─┬─ keeper ── command ── whatever it starts
-            │       └─ keeper ── first of a PID namespace ── command ── ...
-            └ FD: one packet a command, with its leash, its output pipe, and what else it is to have
+    chain ── guard ─┬─ keeper ── command ── its descendants
+                    └─ keeper ── first process of a PID namespace ── command ── its descendants
 
-The leash is one end of a pair of stream sockets. A line of JSON comes over it, ``{"argv": [...], "env": {...}, "cwd":
-"/...", "fence": {...}, "with": [...]}``, and ``{"exit": 0, "left": 0}``, negative for a signal and with the number of
-processes that the command left at work, or ``{"failed": "..."}`` goes back. When its other end closes, for whatever
-reason (end, timeout, cancel, or a ``kill -9`` of chain), and at once when the command itself has ended, the keeper
-kills everything below it until nothing is left. It is a child subreaper, so nothing gets away from below it, by
-``setsid`` or two forks or otherwise.
+``CONTROL`` is a socket on which the guard receives a packet for each command, with descriptors: the control socket of
+the command, its output, and perhaps others. The guard forks a keeper for it (``keeper``).
 
-The guard is a subreaper too and holds a copy of each leash: what a keeper leaves behind that was killed, or stopped,
-by its own command is killed by the guard, and only then does chain see the end of the leash. So the end of a leash
-means that nothing is left, as does ``{"gone": true}``, which a keeper sends that has come to its own end.
+The control socket of a command carries lines of JSON. Chain sends ``{"argv": [...], "env": {...}, "cwd": "/...",
+"fence": {...}, "with": [...]}``, where ``with`` names the other descriptors. The keeper sends ``{"failed": "..."}`` or
+``{"exit": 0, "left": 0}``: the exit code, negative for a signal, and the number of processes that the command left
+running. When the command has ended, or chain has closed its end of the socket for whatever reason (timeout, cancel,
+``kill -9`` of chain), the keeper kills all descendants and ends itself. Then chain sees the end of the socket.
 
-All this needs neither root nor namespaces. PR_SET_PDEATHSIG is not used: it follows the *thread* that forked.
-The process has one thread and imports little, so that forking it is safe and fast.
+A command may kill or stop its keeper. The guard is a subreaper too, so what that keeper leaves becomes the guard's
+child and is killed. The guard has a copy of each control socket and closes it after that, so the end of the socket
+always means that no process of the command is left.
+
+All this needs neither root nor namespaces. PR_SET_PDEATHSIG is not used, since it is bound to the *thread* that forked.
+The guard has one thread and imports little, so that forking it is safe and fast.
+
+``FOLDER`` is a directory for temporary files of the commands, in ``PARENT`` and called ``NAME``. It is removed at the
+end, also after a ``kill -9`` of chain.
 """
 
 from __future__ import annotations
@@ -29,7 +33,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 
 if __name__ == "__main__":
     # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
@@ -37,207 +40,192 @@ if __name__ == "__main__":
 
 from chain.tools.processes import fence, keeper
 
-MOST = 5
-"""Descriptors of a packet at most: what comes after the leash and the output, the request says."""
+MAX_DESCRIPTORS = 5
+"""Descriptors of a packet: a control socket, the output, and what the request may name."""
 
 
 class GuardProcess:
-    """The one process: starts a keeper for each packet, and cleans up after those that died early."""
+    """The guard: starts a keeper for each packet, and cleans up after keepers that were killed."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._is_open = True
         self._keepers: dict[int, socket.socket] = {}
-        self._bereft: list[socket.socket] = []
-        """The leashes of keepers that have ended, until nothing is left of their commands."""
+        """The control socket of each keeper, by pid."""
+        self._orphaned: list[socket.socket] = []
+        """The control sockets of keepers that were killed, until nothing is left of their commands."""
         self._spare: tuple[int, socket.socket] | None = None
-        """The keeper of the next command, forked while nobody waits for it, and how it gets the ends of its call."""
-        self._bell = keeper.Bell()
-        self._bell.watch(control)
+        """The keeper of the next command, forked in advance because that takes time, and a socket to it."""
         self._children = keeper.ChildList()
         self._pause_s = keeper.KILL_ROUND_S
 
     def serve(self) -> None:
-        """Serve until chain is gone and nothing is left below."""
-        self._fork_spare()
-        while self._is_open or self._keepers or self._bereft:
-            if self._bell.wait(self._pause_s if self._bereft else None):
-                self._accept()
+        """Serve until chain has closed the control socket and nothing is left below."""
+        keeper.watch(self._control)
+        self._accept()
+        while self._is_open or self._keepers or self._orphaned:
+            keeper.wait(self._pause_s if self._orphaned else None)
+            self._accept()
             self._reap()
-            if self._bereft:
+            if self._orphaned:
                 self._sweep()
 
     def _accept(self) -> None:
-        packet, descriptors, _, _ = socket.recv_fds(self._control, 16, MOST, socket.MSG_CMSG_CLOEXEC)
-        if not packet:
-            self._is_open = False
-            self._bell.ignore(self._control)
-            return
-        leash = socket.socket(fileno=descriptors[0])
-        if pid := self._hand_over(descriptors):
-            self._keepers[pid] = leash
+        """Start a keeper for each packet that has arrived."""
+        with contextlib.suppress(BlockingIOError):
+            while self._is_open:
+                descriptors = _receive_descriptors(self._control)
+                if descriptors:
+                    self._start(descriptors)
+                self._is_open = bool(descriptors)
+        with contextlib.suppress(OSError):
+            self._spare = self._spare or self._fork_spare()
+
+    def _start(self, descriptors: list[int]) -> None:
+        control = socket.socket(fileno=descriptors[0])
+        try:
+            pid, way = self._spare or self._fork_spare(*descriptors)
+            self._spare = None
+            with way:
+                socket.send_fds(way, [b"run"], descriptors)
+        except OSError:
+            keeper.send_message(control, failed="no process can be started for it")
+            control.close()
         else:
-            keeper.tell(leash, {"failed": "no process can be started for it"})
-            leash.close()
+            self._keepers[pid] = control
         for each in descriptors[1:]:
             os.close(each)
-        self._fork_spare()
 
-    def _hand_over(self, descriptors: Sequence[int]) -> int:
-        """Give the ends of a call to a keeper, and return its id; 0 if there can be none."""
-        for _ in range(2):  # a spare one may have been killed meanwhile
-            self._fork_spare()
-            if self._spare is None:
-                return 0
-            pid, way = self._spare
-            self._spare = None
-            with way, contextlib.suppress(OSError):
-                socket.send_fds(way, [b"run"], descriptors)
-                return pid
-        return 0
-
-    def _fork_spare(self) -> None:
-        """Have a spare keeper, if there is none and one can be forked."""
-        if self._spare is not None:
-            return
+    def _fork_spare(self, *descriptors: int) -> tuple[int, socket.socket]:
+        """Fork a keeper. It closes these descriptors: it must not hold a copy of what it receives."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                pid = os.fork()
+                return keeper.fork(lambda: self._become_keeper(theirs, ours.fileno(), *descriptors)), ours
             except OSError:
                 ours.close()
-                return
-            if pid == 0:
-                ours.close()
-                keeper.forever(lambda: self._become_keeper(theirs))
-        self._spare = pid, ours
+                raise
 
-    def _become_keeper(self, way: socket.socket) -> None:
-        for each in (self._control, *self._keepers.values(), *self._bereft):
-            each.close()  # a leash is closed when nobody holds its end
-        self._bell.close()
+    def _become_keeper(self, way: socket.socket, *descriptors: int) -> None:
+        for each in descriptors:
+            os.close(each)
+        for control in (self._control, *self._keepers.values(), *self._orphaned):
+            control.close()  # a control socket must end with its own command
         self._children.close()
         own = keeper.Keeper()
-        packet, descriptors, _, _ = socket.recv_fds(way, 16, MOST, socket.MSG_CMSG_CLOEXEC)
-        way.close()
-        if packet:  # else there is no more to do
-            leash, *others = descriptors
-            own.serve(socket.socket(fileno=leash), *others)
+        if received := _receive_descriptors(way):
+            way.close()
+            own.serve(socket.socket(fileno=received[0]), received[1:])
 
     def _reap(self) -> None:
-        for pid, status in keeper.changed(os.WUNTRACED):
+        for pid, status in keeper.reap(os.WUNTRACED):
             if os.WIFSTOPPED(status):
-                # Only a command can have done that; a keeper that stands still would not kill.
+                # Only a command can have stopped a keeper, which would never kill anything then.
                 os.kill(pid, signal.SIGKILL)
             elif self._spare is not None and pid == self._spare[0]:
                 self._spare[1].close()
                 self._spare = None
-            elif leash := self._keepers.pop(pid, None):
+            elif control := self._keepers.pop(pid, None):
                 if status == 0:
-                    leash.close()  # it left nothing
+                    control.close()  # nothing is left
                 else:
-                    self._bereft.append(leash)
+                    self._orphaned.append(control)
                     self._pause_s = keeper.KILL_ROUND_S
 
     def _sweep(self) -> None:
-        """Kill what came here from keepers that are no more."""
-        ours = {*self._keepers, self._spare[0] if self._spare else 0}
-        if strays := [pid for pid in self._children.read() if pid not in ours]:
+        """Kill what keepers that were killed have left."""
+        own = {*self._keepers, self._spare[0] if self._spare else 0}
+        if strays := [pid for pid in self._children.read() if pid not in own]:
             keeper.kill_tree(strays)
             self._pause_s = min(self._pause_s * 2, keeper.MAX_SWEEP_S)
         else:
-            for leash in self._bereft:
-                leash.close()
-            self._bereft.clear()
+            for control in self._orphaned:
+                control.close()
+            self._orphaned.clear()
+
+
+def _receive_descriptors(source: socket.socket) -> list[int]:
+    """Receive a packet. Return its descriptors, which no program inherits; none at the end of the socket."""
+    _, descriptors, _, _ = socket.recv_fds(source, 16, MAX_DESCRIPTORS)
+    for each in descriptors:
+        os.set_inheritable(each, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
+    return descriptors
 
 
 # --------------------------------------------------------------------------------------------------------- the program
 
 
-def main(descriptor: int, parent: int, name: str) -> None:
-    """Serve the commands of a chain. The folder of this name is made for their temporary files, and removed in the end.
-
-    ``parent`` is a descriptor of the folder that it is in.
-    """
+def main(descriptors: list[int], name: str) -> None:
+    """Run the guard. The arguments are explained above."""
+    control, folder, parent = descriptors
     os.setsid()
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started it may have blocked some
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_IGN if number in keeper.IGNORED else signal.SIG_DFL)
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     gc.disable()
     gc.freeze()
-    with socket.socket(fileno=descriptor) as control:
-        control.set_inheritable(False)
-        os.set_inheritable(parent, False)
-        fence.adopt_orphans()
-        try:
-            with contextlib.suppress(FileExistsError):  # it is the second guard, and the first was killed
-                os.mkdir(name, 0o700, dir_fd=parent)
-            folder = open_subfolder(name, parent)
-        except OSError as error:
-            keeper.tell(control, {"failed": f"no folder for temporary files can be made: {error.strerror}"})
-            return
-        keeper.tell(control, {"ready": True})
-        GuardProcess(control).serve()
+    for each in descriptors:
+        os.set_inheritable(each, False)
+    fence.adopt_orphans()
+    with socket.socket(fileno=control) as opened:
+        GuardProcess(opened).serve()
     remove(folder, name, parent)
 
 
 def open_subfolder(name: str, parent: int) -> int:
-    """A descriptor of a folder in another, to read it; raises ``OSError``, also for a link."""
+    """Open a directory in another one for reading. Raise ``OSError`` if it is a link."""
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
 
 def remove(folder: int, name: str, parent: int) -> None:
-    """Remove a folder with all that is in it, also what its makers have locked themselves out of.
+    """Remove a directory and its contents, also those whose mode forbids it. Errors are ignored.
 
-    ``folder`` and ``parent`` are descriptors. A command may have moved the folder away and put a link in its place, so
-    nothing is reached by a path.
+    ``folder`` and ``parent`` are descriptors. A command may have moved the directory and put a link in its place, so no
+    path is used.
     """
     with contextlib.suppress(OSError):
         os.fchmod(folder, 0o700)
-        while sum(_remove_one(each, folder) for each in os.listdir(folder)):
+        while _remove_contents(folder, folder):
             pass
     with contextlib.suppress(OSError):
         os.rmdir(name, dir_fd=parent)
 
 
-def _remove_one(name: str, top: int) -> bool:
-    """Remove a file or folder; whether there is less to remove now.
+def _remove_contents(folder: int, top: int) -> bool:
+    """Remove what is in a directory. Return whether anything was removed or moved.
 
-    The folders in a folder are moved up, into ``top``, where they are found in the next round: folders may be nested
-    deeper than a stack, of calls or of descriptors, can be.
+    Directories below one in ``top`` are moved up into ``top``, to be removed in the next round: they may be nested
+    deeper than calls or open descriptors can be.
     """
-    has_less = False
-    with contextlib.suppress(OSError):
-        if (folder := _unlink(name, top)) is None:
-            return True
-        try:
-            for each in os.listdir(folder):
-                with contextlib.suppress(OSError):  # what is another user's stays, and nothing else
-                    if (inner := _unlink(each, folder)) is not None:
-                        os.close(inner)
-                        os.rename(each, os.urandom(8).hex(), src_dir_fd=folder, dst_dir_fd=top)
-                    has_less = True
-        finally:
-            os.close(folder)
-        os.rmdir(name, dir_fd=top)
-        has_less = True
-    return has_less
+    has_changed = False
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):  # another user's files stay, and nothing else
+            try:
+                os.unlink(name, dir_fd=folder)
+            except IsADirectoryError:
+                inner = _open_changeable(name, folder)
+                try:
+                    if folder == top:
+                        has_changed |= _remove_contents(inner, top)
+                        os.rmdir(name, dir_fd=top)
+                    else:
+                        os.rename(name, os.urandom(8).hex(), src_dir_fd=folder, dst_dir_fd=top)
+                finally:
+                    os.close(inner)
+            has_changed = True
+    return has_changed
 
 
-def _unlink(name: str, parent: int) -> int | None:
-    """Remove a file; of a folder a descriptor, to read it and change what is in it, is returned. Raises ``OSError``."""
+def _open_changeable(name: str, parent: int) -> int:
+    """Open a directory for reading, with a mode by which its entries can be changed. Raise ``OSError``."""
+    place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        os.unlink(name, dir_fd=parent)
-    except IsADirectoryError:
-        place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        try:
-            with contextlib.suppress(OSError):  # what is not ours to change may still be ours to remove
-                os.chmod(f"/proc/self/fd/{place}", 0o700)  # there is no other way that follows no link
-            return open_subfolder(".", place)
-        finally:
-            os.close(place)
-    return None
+        with contextlib.suppress(OSError):  # one whose mode we cannot change may still be removable
+            os.chmod(f"/proc/self/fd/{place}", 0o700)  # no other way follows no link
+        return open_subfolder(".", place)
+    finally:
+        os.close(place)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main([*map(int, sys.argv[1:4])], sys.argv[4])

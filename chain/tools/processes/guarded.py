@@ -1,7 +1,7 @@
-"""Programs that tools start: each runs under the guard (``guard``), and nothing of it outlives its call.
+"""Run programs under the guard process, so that nothing of a program outlives its call.
 
-The trio side. A call has two descriptors, the leash and the read end of its output. It is over when the leash has ended
-or its keeper says so, for then nothing is left; the output has ended by then, since nobody is left to hold it open.
+``Guard.run`` runs a program to its end, and ``Guard.open`` starts one that is talked to. This is the trio side; the
+processes, their protocol and who kills what are in ``guard``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import threading
 from array import array
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,22 +31,19 @@ from chain.errors import ToolError
 from chain.tools.processes import guard
 from chain.tools.processes.environment import bare_environment
 from chain.tools.processes.fence import Fence
-from chain.tools.processes.places import Places
+from chain.tools.processes.writable_paths import WritablePaths
 
 GONE_S = 5.0
-"""Seconds for everything below a command to be gone after it was killed; usual are some milliseconds.
+"""Seconds for all processes of a program to end after they were killed; usual are some milliseconds.
 
-What hangs in the kernel (a dead network disk) cannot be killed, and must not hold up an interrupt for ever.
+A process that hangs in the kernel (a dead network disk) cannot be killed, and must not block an interrupt for ever.
 """
 
-START_S = 30.0
-"""Seconds for the guard to start; usual are 50 ms."""
-
 INPUT_END_S = 0.5
-"""Seconds for a program that is spoken to, to end when it has read the end of its input."""
+"""Seconds for a program that is talked to, to exit after the end of its input."""
 
 CHUNK = 1 << 16
-"""Bytes of output that are read in one step: what a pipe holds."""
+"""Bytes of output that are read at once: what a pipe holds."""
 
 _THREADS = Threads("processes")
 
@@ -56,10 +53,11 @@ LEFT = f"What the command started could not be ended within {GONE_S:g} s: some o
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program ended: its exit code, or minus the signal that killed it; ``None`` if its time was over.
+class ExitStatus:
+    """How a program ended.
 
-    ``left`` counts the processes that it had left at work, and that ended with it.
+    ``code`` is its exit code, minus the signal that killed it, or ``None`` after a timeout. ``left`` is the number of
+    processes that it left running and that were killed.
     """
 
     code: int | None
@@ -67,27 +65,25 @@ class Ended:
 
 
 class Guard:
-    """The guard of one chain's programs; the process starts with the first of them, and again if it was killed."""
+    """The guard of one chain's programs. Its process starts with the first of them, and again if it was killed."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"chain-{secrets.token_hex(8)}"
-        """Where the programs may have temporary files. It exists while the process does."""
+        """The directory for temporary files of the programs, from the first one until ``close``."""
+        self._folder: tuple[int, int] | None = None
+        """Descriptors of ``folder`` and its parent, opened before any program could replace the path."""
         self._process: _Process | None = None
         self._starting = trio.Lock()
-        self._parent: int | None = None
-        """A descriptor of what ``folder`` is in, opened before any program runs that could lead its path elsewhere."""
-        self._folder: int | None = None
-        """A descriptor of ``folder``."""
-        self._places: Places | None = None
+        self._paths: WritablePaths | None = None
         self._opening = threading.Lock()
-        self._leashes: set[socket.socket] = set()
+        self._programs: set[GuardedProgram] = set()
 
-    def places(self, make: Callable[[], Places | None]) -> Places | None:
-        """What its programs may write: made once, and closed with it. To be called in a thread."""
+    def writable_paths(self, create: Callable[[], WritablePaths | None]) -> WritablePaths | None:
+        """Return what the programs may write: created once, and closed with the guard. Call it in a thread."""
         with self._opening:
-            if self._places is None:
-                self._places = make()
-            return self._places
+            if self._paths is None:
+                self._paths = create()
+            return self._paths
 
     async def run(
         self,
@@ -98,184 +94,165 @@ class Guard:
         on_output: Callable[[bytes], None],
         timeout_s: float = math.inf,
         fence: Fence | None = None,
-    ) -> Ended:
-        """Run a program, and give what it writes (stdout and stderr) to ``on_output`` as it comes.
+        paths: WritablePaths | None = None,
+        input: bytes | None = None,
+    ) -> ExitStatus:
+        """Run a program and pass its output (stdout and stderr) to ``on_output`` as it arrives.
 
-        It has no input. The call ends with the program, or after ``timeout_s`` seconds, and whatever the program
-        started is killed then; also when the call is cancelled. All output is given before the call returns. Raises
-        ``ToolError`` if it cannot be started, or its watchers were killed.
+        Its standard input is ``input``, or ``/dev/null``. ``paths`` take the place of what ``fence`` says about writes;
+        the program may also write in ``folder``. When the program ends, after ``timeout_s`` seconds, and when
+        the call is cancelled, everything that the program started is killed. All output is passed on before the call
+        returns. Raise ``ToolError`` if the program cannot be started, or if its guard was killed.
         """
-        rules = [fence.writable] if fence is not None and isinstance(fence.writable, int) else []
-        call = await self._begin(rules)
-        self._leashes.add(call.leash)
-        try:
-            request = _request(argv, cwd, env, fence, with_=["rules"] if rules else [])
-            return await call.run(request, on_output, timeout_s)
-        finally:
-            await call.close()
-            self._leashes.discard(call.leash)
+        streams = () if input is None else ("input",)
+        async with self._start(argv, cwd, env, streams, fence, paths) as program:
+            return await program.run(on_output, timeout_s, input)
 
     @asynccontextmanager
     async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
-        """Start a program that is spoken to; leaving the block ends it, and whatever it started.
+        """Start a program that is talked to. On exit, end it and everything that it started.
 
-        It gets the end of its input first, and ``INPUT_END_S`` to end by itself. Raises ``ToolError`` if there is no
-        guard, and ``OSError``; that the program itself cannot be started is said by ``GuardedProgram.end``.
+        Its input is closed first, and it has ``INPUT_END_S`` to exit by itself. Raise ``ToolError`` if there is no
+        guard. If the program cannot be started, its ``end`` says so.
         """
-        ends: list[int] = []
-        try:
-            for _ in range(2):
-                ends += os.pipe()
-            their_input, our_input, our_errors, their_errors = ends
-            call = await self._begin([their_input, their_errors])
-        except BaseException:
-            for each in ends:
-                os.close(each)
-            raise
-        os.close(their_input)
-        os.close(their_errors)
-        input, errors = map(trio.lowlevel.FdStream, (our_input, our_errors))
-        self._leashes.add(call.leash)
-        try:
-            with contextlib.suppress(trio.BrokenResourceError):
-                await call.stream.send_all(_request(argv, cwd, env, None, with_=["input", "errors"]))
-            yield GuardedProgram(input, call.output, errors, call)
-        finally:
-            # Nothing of the program may stay, whatever ends the block.
-            with trio.CancelScope(shield=True):
-                await input.aclose()
-                with trio.move_on_after(INPUT_END_S):
-                    await call.ended()
-                await call.close()
-                await errors.aclose()
-            self._leashes.discard(call.leash)
+        async with self._start(argv, cwd, env, ("input", "errors")) as program:
+            try:
+                yield program
+            finally:
+                with trio.CancelScope(shield=True):
+                    await program.input.aclose()
+                    with trio.move_on_after(INPUT_END_S):
+                        await program.end()
 
     async def close(self) -> None:
-        """End the guard and everything below it, and remove its folder. Calls that still run fail."""
-        for leash in self._leashes:
-            _let_go(leash)
-        # The guard must not outlive the chain, whatever ends that.
+        """End the guard and all its programs, and remove its directory. Running calls fail."""
+        for program in self._programs:
+            program.release()
+        # The guard must not outlive the chain, also when that is cancelled.
         with trio.CancelScope(shield=True):
             async with self._starting:
                 if self._process is not None:
                     await self._process.close()
                     self._process = None
-                if self._parent is not None:
-                    await _THREADS.run(partial(self._remove_folder, self._parent))
-        if self._places is not None:
-            self._places.close()
+                if self._folder is not None:
+                    await _THREADS.run(partial(self._remove_folder, *self._folder))
+                    self._folder = None
+        if self._paths is not None:
+            self._paths.close()
 
-    async def start(self) -> int:
-        """Start the process, if need be; a descriptor of ``folder``, open until ``close``. Raises ``ToolError``."""
-        async with self._starting:
-            await self._ensure()
-            assert self._folder is not None
-            return self._folder
-
-    async def _ensure(self) -> _Process:
-        """The process; under the lock."""
+    async def _ensure_started(self) -> tuple[_Process, int]:
+        """Return the process, started again if it has ended, and a descriptor of ``folder``. The lock must be held."""
         if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
             self._process = None
         try:
-            if self._parent is None:
-                above = self.folder.parent
-                self._parent = await _THREADS.run(lambda: os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-            if self._process is None:
-                self._process = await _Process.start(self._parent, self.folder.name)
             if self._folder is None:
-                self._folder = await _THREADS.run(partial(guard.open_subfolder, self.folder.name, self._parent))
+                self._folder = await _THREADS.run(self._create_folder)
+            if self._process is None:
+                self._process = await _Process.start(*self._folder, self.folder.name)
         except OSError as error:
             raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
-        return self._process
+        return self._process, self._folder[0]
 
-    def _remove_folder(self, parent: int) -> None:
-        """Remove the folder, which the guard has done unless it was killed, and close the descriptors."""
-        if self._folder is not None:
-            guard.remove(self._folder, self.folder.name, parent)
-            os.close(self._folder)
+    def _create_folder(self) -> tuple[int, int]:
+        parent = os.open(self.folder.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.mkdir(self.folder.name, 0o700, dir_fd=parent)
+            return guard.open_subfolder(self.folder.name, parent), parent
+        except BaseException:
+            os.close(parent)
+            raise
+
+    def _remove_folder(self, folder: int, parent: int) -> None:
+        """Close the descriptors. Remove the directory, which the guard has done unless it was killed."""
+        guard.remove(folder, self.folder.name, parent)
+        os.close(folder)
         os.close(parent)
-        self._folder = self._parent = None
 
-    async def _begin(self, others: Sequence[int]) -> _Call:
-        """A call whose ends are with the guard, and with them what else its program is to have."""
+    @asynccontextmanager
+    async def _start(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: Sequence[str],
+        fence: Fence | None = None,
+        paths: WritablePaths | None = None,
+    ) -> AsyncIterator[GuardedProgram]:
+        """Have the guard start a program with these ``streams`` and its output. On exit, kill all of it."""
         async with self._starting:
-            process = await self._ensure()
+            process, folder = await self._ensure_started()
+        try:
+            control, their_control = socket.socketpair()
+            program = GuardedProgram(process.process, trio.SocketStream(trio.socket.from_stdlib_socket(control)))
             try:
-                leash, their_leash = socket.socketpair()
-                try:
-                    output, their_output = os.pipe()
-                except OSError:
-                    leash.close()
-                    their_leash.close()
-                    raise
-            except OSError as error:
-                raise ToolError(f"The command cannot be started: {error.strerror}.") from None
-            stream = trio.SocketStream(trio.socket.from_stdlib_socket(leash))
-            call = _Call(process, leash, stream, trio.lowlevel.FdStream(output))
-            try:
-                with their_leash:
-                    await process.send(their_leash.fileno(), their_output, *others)
+                with contextlib.ExitStack() as theirs:
+                    theirs.enter_context(their_control)
+                    given = {name: program.open_pipe(name, theirs) for name in ("output", *streams)}
+                    if fence is not None and paths is not None:
+                        given["rules"] = await _THREADS.run(partial(paths.rules, folder, signals=fence.signals))
+                        theirs.callback(os.close, given["rules"])
+                    async with self._starting:
+                        await process.send(their_control.fileno(), *given.values())
             except BaseException:
-                await call.close()
+                await program.close()
                 raise
-            finally:
-                os.close(their_output)
-            return call
+        except OSError as error:
+            raise ToolError(f"The command cannot be started: {error.strerror}.") from None
+        self._programs.add(program)
+        try:
+            request = {
+                **{"argv": argv, "cwd": str(cwd), "env": dict(env)},
+                **{"fence": None if fence is None else fence._asdict(), "with": [*given][1:]},
+            }
+            with contextlib.suppress(trio.BrokenResourceError):  # the end of the control socket says so too
+                await program.control.send_all(json.dumps(request).encode() + b"\n")
+            yield program
+        finally:
+            await program.close()
+            self._programs.discard(program)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Process:
-    """The guard's process and the socket on which it gets the ends of the calls."""
+    """The guard's process, and the socket on which it receives the descriptors of calls."""
 
     process: trio.Process
     control: trio.socket.SocketType
 
     @classmethod
-    async def start(cls, parent: int, name: str) -> _Process:
-        """Start it, and wait until it serves; its folder is in ``parent``. Raises ``ToolError`` and ``OSError``."""
+    async def start(cls, folder: int, parent: int, name: str) -> _Process:
+        """Start the process. Raise ``OSError`` if that fails."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control = trio.socket.from_stdlib_socket(ours)
+        descriptors = [theirs.fileno(), folder, parent]
         try:
             with theirs:
                 process = await trio.lowlevel.open_process(
-                    [sys.executable, "-I", "-S", guard.__file__, str(theirs.fileno()), str(parent), name],
-                    pass_fds=[theirs.fileno(), parent],
+                    [sys.executable, "-I", "-S", guard.__file__, *map(str, descriptors), name],
+                    pass_fds=descriptors,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
-                    # A command that is not fenced in can read the environment of the guard: no key may be in it.
+                    # A command without a fence can read the environment of the guard: it must have no key.
                     env=bare_environment(),
                 )
         except BaseException:
             control.close()
             raise
-        made = cls(process, control)
-        try:
-            with trio.move_on_after(START_S):
-                answer = await control.recv(CHUNK)
-                said = json.loads(answer) if answer else {"failed": "it ended at once"}
-                if "failed" in said:
-                    raise ToolError(f"The guard of the commands cannot be started: {said['failed']}.")
-                return made
-            raise ToolError(f"The guard of the commands did not start within {START_S:g} s.")
-        except BaseException:
-            await made.close()
-            raise
+        return cls(process, control)
 
     async def send(self, *descriptors: int) -> None:
-        """Give it the ends of a call. Raises ``ToolError`` if it is gone."""
-        ends = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
+        """Send the guard the descriptors of a call. Raise ``ToolError`` if the guard has ended."""
         try:
-            await self.control.sendmsg([b"run"], ends)
-        except OSError:
+            await self.control.sendmsg([b"run"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))])
+        except (OSError, trio.ClosedResourceError):
             raise ToolError(GUARD_LOST) from None
 
     async def close(self) -> None:
-        """End it. Whatever it still guards is killed, by its keepers, when chain lets go of the leashes."""
+        """End the guard. Its keepers kill what is left when chain closes its end of their control sockets."""
         self.control.close()
-        # Also where the chain is cancelled, nothing that a tool has started may stay.
         with trio.CancelScope(shield=True):
             with trio.move_on_after(GONE_S):
                 await self.process.wait()
@@ -284,111 +261,37 @@ class _Process:
             await self.process.wait()
 
 
-@dataclass(eq=False, slots=True)
-class _Call:
-    """One program's run, as chain sees it."""
-
-    guard: _Process
-    leash: socket.socket
-    stream: trio.SocketStream
-    """The leash as trio reads and writes it."""
-    output: trio.lowlevel.FdStream
-    _is_guard_lost: bool = False
-    _is_gone: bool = False
-    _has_waited: bool = False
-    _read: bytes = b""
-    _answer: dict[str, Any] | None = None
-    _output_ended: trio.Event = field(default_factory=trio.Event)
-
-    async def run(self, request: bytes, on_output: Callable[[bytes], None], timeout_s: float) -> Ended:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read_output, on_output)
-            with trio.move_on_after(timeout_s) as limit:
-                nursery.start_soon(self._watch_guard, limit)
-                with contextlib.suppress(trio.BrokenResourceError):  # the end of the leash says so as well
-                    await self.stream.send_all(request)
-                await self.ended()
-            await self._wait_until_gone()
-            with trio.move_on_after(GONE_S if self._is_gone else 0):
-                await self._output_ended.wait()
-            nursery.cancel_scope.cancel()
-        answer = self._answer
-        if answer is None and self._is_guard_lost:
-            raise ToolError(GUARD_LOST)
-        if not self._is_gone:
-            raise ToolError(LEFT)
-        if answer is None:
-            return Ended(None)
-        if "failed" in answer:
-            raise ToolError(f"The command cannot be started: {answer['failed']}.")
-        if "exit" not in answer:
-            raise ToolError(KEEPER_LOST)
-        return Ended(answer["exit"], answer["left"])
-
-    async def ended(self) -> dict[str, Any]:
-        """What is said first: how the program ended, or why it was not started; empty if nobody could say so."""
-        if self._answer is None:
-            self._answer = await self._next()
-        return self._answer
-
-    async def close(self) -> None:
-        """Wait, whatever happened, until nothing is left."""
-        await self._wait_until_gone()
-        # Closes descriptors alone, which waits for nobody.
-        with trio.CancelScope(shield=True):
-            await self.stream.aclose()
-            await self.output.aclose()
-
-    async def _read_output(self, on_output: Callable[[bytes], None]) -> None:
-        while chunk := await self.output.receive_some(CHUNK):
-            on_output(chunk)
-        self._output_ended.set()
-
-    async def _watch_guard(self, scope: trio.CancelScope) -> None:
-        await self.guard.process.wait()
-        self._is_guard_lost = True
-        scope.cancel()
-
-    async def _next(self) -> dict[str, Any]:
-        """The next message of the keeper; empty if there will be none."""
-        while b"\n" not in self._read:
-            try:
-                chunk = await self.stream.receive_some(CHUNK)
-            except trio.BrokenResourceError:
-                chunk = b""
-            if not chunk:
-                self._is_gone = True
-                return {}
-            self._read += chunk
-        line, _, self._read = self._read.partition(b"\n")
-        said: dict[str, Any] = json.loads(line)
-        self._is_gone = "gone" in said
-        return said
-
-    async def _wait_until_gone(self) -> None:
-        """Let go of the leash, which kills everything, and wait until nothing is left, or nobody who could say so."""
-        _let_go(self.leash)
-        if self._has_waited:
-            return  # a second wait would be in vain, if this one was
-        self._has_waited = True
-        # Whatever ends the call, it must not end before what the command has started; the bound holds for the rest.
-        with trio.CancelScope(shield=True), trio.move_on_after(GONE_S):
-            while not self._is_gone:
-                await self._next()
-
-
-@dataclass(frozen=True, slots=True)
 class GuardedProgram:
-    """A program that is spoken to, as long as ``Guard.open`` keeps it, by its standard streams."""
+    """A program under the guard, and our ends of its streams."""
 
-    input: trio.lowlevel.FdStream
     output: trio.lowlevel.FdStream
+    input: trio.lowlevel.FdStream
     errors: trio.lowlevel.FdStream
-    _call: _Call
+    """The last two exist only if they were asked for."""
+
+    def __init__(self, guard: trio.Process, control: trio.SocketStream) -> None:
+        self.control = control
+        self._streams: list[trio.lowlevel.FdStream] = []
+        self._guard = guard
+        self._is_guard_lost = False
+        self._received = b""
+        self._end: Mapping[str, Any] | None = None
+        self._is_gone = False
+        """Whether the control socket has ended: no process is left."""
+        self._is_killed = False
+
+    def open_pipe(self, name: str, theirs: contextlib.ExitStack) -> int:
+        """Create the pipe of a stream. Return the program's end, which ``theirs`` closes."""
+        reader, writer = os.pipe()
+        our_end, their_end = (writer, reader) if name == "input" else (reader, writer)
+        self._streams.append(trio.lowlevel.FdStream(our_end))
+        setattr(self, name, self._streams[-1])
+        theirs.callback(os.close, their_end)
+        return their_end
 
     async def end(self) -> str:
-        """Wait until it has ended, and how, in a few words."""
-        match await self._call.ended():
+        """Wait until the program has ended, and return how, in a few words."""
+        match await self._wait_for_end():
             case {"failed": str(why)}:
                 return f"it cannot be started: {why}"
             case {"exit": int(code)} if code < 0:
@@ -398,15 +301,88 @@ class GuardedProgram:
             case _:
                 return "it was ended"
 
+    async def run(self, on_output: Callable[[bytes], None], timeout_s: float, input: bytes | None) -> ExitStatus:
+        """Wait until the program ends or the time is over; see ``Guard.run``."""
+        output_ended = trio.Event()
 
-def _request(
-    argv: Sequence[str], cwd: Path, env: Mapping[str, str], fence: Fence | None, *, with_: Sequence[str]
-) -> bytes:
-    """What a keeper is asked for (``guard``)."""
-    box = None if fence is None else fence._asdict()
-    return json.dumps({"argv": argv, "cwd": str(cwd), "env": dict(env), "fence": box, "with": with_}).encode() + b"\n"
+        async def read_output() -> None:
+            while chunk := await self.output.receive_some(CHUNK):
+                on_output(chunk)
+            output_ended.set()
 
+        async def write_input() -> None:
+            if input is not None:
+                with contextlib.suppress(trio.BrokenResourceError):  # it has ended before it read all
+                    await self.input.send_all(input)
+                await self.input.aclose()
 
-def _let_go(leash: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # the other side was faster
-        leash.shutdown(socket.SHUT_WR)
+        async def watch_guard() -> None:
+            await self._guard.wait()
+            self._is_guard_lost = True
+            limit.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read_output)
+            nursery.start_soon(write_input)
+            with trio.move_on_after(timeout_s) as limit:
+                nursery.start_soon(watch_guard)
+                await self._wait_for_end()
+            await self._kill()
+            with trio.move_on_after(GONE_S if self._is_gone else 0):
+                await output_ended.wait()
+            nursery.cancel_scope.cancel()
+        if self._end is None and self._is_guard_lost:
+            raise ToolError(GUARD_LOST)
+        if not self._is_gone:
+            raise ToolError(LEFT)
+        match self._end:
+            case None:
+                return ExitStatus(None)
+            case {"exit": int(code), "left": int(left)}:
+                return ExitStatus(code, left)
+            case {"failed": str(why)}:
+                raise ToolError(f"The command cannot be started: {why}.")
+            case _:
+                raise ToolError(KEEPER_LOST)
+
+    async def _wait_for_end(self) -> Mapping[str, Any]:
+        """Wait for the message that says how the program ended, or why it did not start. Empty if nothing says so."""
+        if self._end is None:
+            while b"\n" not in self._received and not self._is_gone:
+                await self._receive()
+            first, line_end, _ = self._received.partition(b"\n")
+            self._end = json.loads(first) if line_end else {}
+        return self._end
+
+    async def close(self) -> None:
+        """Kill the program and everything that it started, and close the descriptors."""
+        await self._kill()
+        # Nothing waits here: only descriptors are closed.
+        with trio.CancelScope(shield=True):
+            await self.control.aclose()
+            for stream in self._streams:
+                await stream.aclose()
+
+    def release(self) -> None:
+        """Close our direction of the control socket, so that the keeper kills everything."""
+        with contextlib.suppress(OSError):  # the other end was faster
+            self.control.socket.shutdown(socket.SHUT_WR)
+
+    async def _kill(self) -> None:
+        """Kill everything, and wait until nothing is left, ``GONE_S`` at most and only once."""
+        self.release()
+        if self._is_killed:
+            return
+        self._is_killed = True
+        # The call must not end before what the program started, also when it is cancelled.
+        with trio.CancelScope(shield=True), trio.move_on_after(GONE_S):
+            while not self._is_gone:
+                await self._receive()
+
+    async def _receive(self) -> None:
+        try:
+            chunk = await self.control.receive_some(CHUNK)
+        except trio.BrokenResourceError:
+            chunk = b""
+        self._received += chunk
+        self._is_gone = not chunk or b'"gone"' in self._received

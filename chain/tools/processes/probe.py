@@ -1,6 +1,7 @@
-"""What of a fence (``fence``) this machine can put up: tried, never derived from a version.
+"""Find out which parts of the fence (``fence``) this machine supports, by trying each of them.
 
-``probe`` runs this file as a program, and that tries each protection in a process of its own, since they hold for good.
+``probe`` runs this file as a program, which tries each protection in a fork, because they cannot be undone. To add
+one, add a field to ``Protections`` and an entry to ``_attempts``.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from chain.tools.processes.environment import bare_environment
 from chain.tools.processes.fence import Fence, enter, enter_pid_namespace, mount_own_proc
 
 PROBE_S = 20.0
-"""Seconds for the probe, which takes a twentieth of one: a machine that needs longer is in trouble of its own."""
+"""Seconds for the probe; usual are 50 ms."""
 
 
 class Protections(NamedTuple):
-    """What this machine can refuse to a command, as far as it was tried.
+    """What this machine can refuse to a command; see ``fence.Fence``.
 
-    ``namespace``: whether a command can have a PID namespace of its own, which is used where it can be had, and is no
-    protection that anybody relies on.
+    ``namespace`` is whether a command can have its own PID namespace. It is used where it is available, and no
+    protection depends on it.
     """
 
     writes: bool = False
@@ -41,7 +42,7 @@ class Protections(NamedTuple):
 
 @functools.cache
 def probe() -> Protections:
-    """Which protections hold on this machine; asked once a process. It blocks for about 50 ms: call it in a thread."""
+    """Return the protections of this machine, tried once per process. Blocks for 50 ms: call it in a thread."""
     if sys.platform != "linux":
         return Protections()
     import subprocess
@@ -59,19 +60,29 @@ def probe() -> Protections:
         )
         return Protections(**json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
-        return Protections()  # what could not be tried does not hold
+        return Protections()  # what could not be tried is not refused
 
 
-def _holds(attempt: Callable[[], bool]) -> bool:
-    """Whether an attempt succeeds, in a process of its own."""
+def _succeeds(attempt: Callable[[], bool]) -> bool:
+    """Return whether an attempt returns true, in a process of its own."""
     child = os.fork()
     if child == 0:
-        held = False
+        is_successful = False
         try:
-            held = attempt()
+            is_successful = attempt()
         finally:
-            os._exit(0 if held else 1)  # also past a traceback: nobody reads it
+            os._exit(0 if is_successful else 1)  # also after an exception, which nobody reads
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _refuses(fence: Fence, *refused: Callable[[], object]) -> bool:
+    """Put up a fence. Return whether these calls are refused, and what every command needs is not."""
+    enter(fence)
+    os.close(os.open(__file__, os.O_RDONLY))
+    os.close(os.open(os.devnull, os.O_RDONLY))
+    for each in socket.socketpair():
+        each.close()
+    return all(map(_is_refused, refused))
 
 
 def _is_refused(act: Callable[[], object]) -> bool:
@@ -82,54 +93,34 @@ def _is_refused(act: Callable[[], object]) -> bool:
     return False
 
 
-def _try_writes() -> bool:
-    enter(Fence(writable=()))
-    return _is_refused(lambda: os.open("/dev/null", os.O_WRONLY))
-
-
-def _try_network() -> bool:
-    enter(Fence(network=True))
-    return _unix_is_refused() and _is_refused(lambda: socket.socket(socket.AF_INET))
-
-
-def _try_unix_sockets() -> bool:
-    enter(Fence(unix_sockets=True))
-    socket.socket(socket.AF_INET).close()
-    return _unix_is_refused()
-
-
-def _unix_is_refused() -> bool:
-    for each in socket.socketpair():
-        each.close()
-    pair_is_refused = _is_refused(lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
-    return pair_is_refused and _is_refused(lambda: socket.socket(socket.AF_UNIX))
-
-
-def _try_signals() -> bool:
-    parent = os.getppid()
-    enter(Fence(signals=True))
-    priority = os.getpriority(os.PRIO_PROCESS, parent)
-    is_kept = _is_refused(lambda: os.setpriority(os.PRIO_PROCESS, parent, priority))
-    return is_kept and _is_refused(lambda: os.kill(parent, 0))
-
-
-def _try_devices() -> bool:
-    enter(Fence(devices=("/dev/null",)))
-    for path in ("/dev/null", __file__):
-        os.close(os.open(path, os.O_RDONLY))
-    return _is_refused(lambda: os.open("/dev/zero", os.O_RDONLY))
-
-
-def _try_namespace() -> bool:
+def _has_namespace() -> bool:
     enter_pid_namespace()
 
     def is_first() -> bool:
         mount_own_proc()
         return os.getpid() == 1 and os.readlink("/proc/self") == "1"
 
-    return _holds(is_first)
+    return _succeeds(is_first)
+
+
+def _attempts(parent: int) -> dict[str, Callable[[], bool]]:
+    def inet() -> object:
+        return socket.socket(socket.AF_INET)
+
+    unix = (lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM), lambda: socket.socket(socket.AF_UNIX))
+    others = (
+        lambda: os.kill(parent, 0),
+        lambda: os.setpriority(os.PRIO_PROCESS, parent, os.getpriority(os.PRIO_PROCESS, parent)),
+    )
+    return {
+        "writes": lambda: _refuses(Fence(writable=()), lambda: os.open(os.devnull, os.O_WRONLY)),
+        "network": lambda: _refuses(Fence(network=True), inet, *unix),
+        "unix_sockets": lambda: _refuses(Fence(unix_sockets=True), *unix) and not _is_refused(inet),
+        "signals": lambda: _refuses(Fence(signals=True), *others),
+        "namespace": _has_namespace,
+        "devices": lambda: _refuses(Fence(devices=(os.devnull,)), lambda: os.open("/dev/zero", os.O_RDONLY)),
+    }
 
 
 if __name__ == "__main__":
-    attempts = (_try_writes, _try_network, _try_unix_sockets, _try_signals, _try_namespace, _try_devices)
-    json.dump(Protections(*map(_holds, attempts))._asdict(), sys.stdout)
+    json.dump({name: _succeeds(attempt) for name, attempt in _attempts(os.getpid()).items()}, sys.stdout)

@@ -1,6 +1,7 @@
-"""What fences a command in: the settings, as far as this machine can hold to them, and what that leaves open.
+"""The sandbox of a command: what the settings want, as far as this machine supports it, and what that leaves open.
 
-It is shown before a command is allowed: in the preview of the tool ``shell``, and by ``chain check``.
+People see it before they allow a command, in the preview of the tool ``shell``, and in ``chain check``. To add a
+protection, add it to ``fence``, ``probe``, ``_WITHOUT`` and ``Sandbox.fence``.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from chain.text.wording import first_of
 from chain.tools.paths import as_text
 from chain.tools.processes.environment import is_secret
 from chain.tools.processes.fence import DEVICES, Fence
-from chain.tools.processes.places import Places
 from chain.tools.processes.probe import Protections, probe
+from chain.tools.processes.writable_paths import WritablePaths
 from chain.tools.protected import Protected
 
 _OURS = "CHAIN_"
 
 _MAX_NAMED = 3
-"""Protected places that a question names."""
+"""Paths that a sentence names."""
 
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
@@ -31,10 +32,10 @@ _WITHOUT = {
     "signals": "a command can send signals to your other processes, and set their limits and priorities",
     "devices": "a command can use your terminals and other devices, and so read what you type",
 }
-"""What each protection is for, by what holds without it."""
+"""The protections, each with what a command can do without it."""
 
 _EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
-"""What holds without ``writes`` on a machine that could refuse them."""
+"""The same for ``writes`` if the machine supports it but the user opened a directory of this program."""
 
 _SIGNS = {
     "network": r"resolve host|name resolution|does not resolve|name or service not known|unknown ?host|bad hostname"
@@ -45,7 +46,7 @@ _SIGNS = {
     "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
     "writes": r"permission denied|\bEACCES\b",
 }
-"""What programs write, in any case, where a protection refuses them something; the first that fits counts."""
+"""What programs print if a protection refuses something, in any case. The first match counts."""
 
 _SEARCHED = 4_000
 """Characters at the end of an output that are searched for these."""
@@ -53,73 +54,71 @@ _SEARCHED = 4_000
 
 @dataclass(frozen=True, slots=True)
 class ShellRules:
-    """The settings of the tool. ``secrets`` are the variables that the configuration uses as keys.
-
-    ``env`` are variables that commands get although they are secrets, or look like secrets. ``writable`` are folders
-    and files, besides the workspace and a temporary folder, that a fenced command may write, but for what is
-    ``protected``.
-    """
+    """The settings of the tool ``shell``."""
 
     sandbox: Literal["auto", "strict", "off"] = "auto"
     network: bool = False
     env: frozenset[str] = frozenset()
+    """Variables that commands get although they are secrets or look like secrets."""
     writable: tuple[Path, ...] = ()
+    """What a command may write besides the workspace and a temporary directory."""
     secrets: frozenset[str] = frozenset()
+    """Variables that the configuration uses as keys."""
     protected: Protected = field(default_factory=Protected)
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The short names of the protections that are asked for."""
+        """The names of the protections that the settings ask for."""
         if self.sandbox == "off":
             return frozenset()
         return frozenset(_WITHOUT) - {"network" if self.network else "unix_sockets"}
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The variables that a command gets: none of the chain's own, and no secrets but those that are named."""
+        """Return the variables that a command gets: neither chain's own nor secrets, except those in ``env``."""
         others = {name: value for name, value in environ.items() if not name.upper().startswith(_OURS)}
         secrets = {name for name, value in others.items() if name in self.secrets or is_secret(name, value)}
         return {name: value for name, value in others.items() if name in self.env or name not in secrets}
 
     def probed(self) -> Protections:
-        """What this machine can refuse, if it is to refuse anything. It blocks."""
+        """Return what this machine supports, or nothing if the sandbox is off. It blocks."""
         return Protections() if self.sandbox == "off" else probe()
 
-    def places(self, found: Protections, workspace: Path) -> Places | None:
-        """What a command may write; ``None``: whatever the user may. It blocks. Raises ``ToolError``."""
+    def writable_paths(self, found: Protections, workspace: Path) -> WritablePaths | None:
+        """Return what a command may write; ``None``: whatever the user may. It blocks. Raise ``ToolError``."""
         if not found.writes or "writes" not in self.wanted:
             return None
-        return Places(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
+        return WritablePaths(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What fences a command in: by the rules, by what the machine can refuse, and by what may be written."""
+    """The sandbox of a command, by the settings, what the machine supports, and what may be written."""
 
     rules: ShellRules
     found: Protections
-    places: Places | None = None
+    paths: WritablePaths | None = None
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The short names of what holds. Where the network is allowed ``unix_sockets`` stands in its place."""
+        """The names of the protections that hold. ``unix_sockets`` is among them only if the network is allowed."""
         found = self.found._replace(writes=False) if self._is_exposed else self.found
         return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(found, name))
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What a command can do, in words: a sentence for each protection that does not hold."""
+        """For each protection that does not hold, a sentence that says what a command can do."""
         held = {*self.held, *(("unix_sockets",) if "network" in self.held else ())}
         return tuple(sentence for name, sentence in self._sentences.items() if name not in held)
 
     def also_written(self, workspace: Path) -> str:
-        """Where else a command may write, by the settings, in a sentence; empty if nowhere, or if all is open."""
+        """Return a sentence that names what else may be written, by the settings; empty if there is nothing to say."""
         if "writes" not in self.held or not self.rules.writable:
             return ""
         return f"A command may also write in {_named([*map(str, self.rules.writable)], workspace.resolve())}"
 
     @property
     def missing(self) -> str:
-        """What ``tools.shell.sandbox`` is and why no command is run then; empty if commands are."""
+        """Why no command may run with this ``tools.shell.sandbox``; empty if commands may."""
         lacking = self.rules.wanted - set(self.held)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
@@ -127,10 +126,10 @@ class Sandbox:
         return f"strict, but on this machine {lacks}; set it to auto to use what there is"
 
     def closed(self, workspace: Path) -> str:
-        """What a command cannot change although it may write around it, in a sentence; empty if there is nothing."""
-        if self.places is None or not self.places.closed:
+        """Return a sentence about what a command cannot change in what it may write; empty if there is nothing."""
+        if self.paths is None or not self.paths.closed:
             return ""
-        both = (self.places.kept or self.places.closed, self.places.closed)
+        both = (self.paths.kept or self.paths.closed, self.paths.closed)
         needed, folders = (_named(each, workspace.resolve()) for each in both)
         return (
             f"A command cannot change {needed}, which chain uses outside the sandbox. So it cannot create, move or "
@@ -138,8 +137,8 @@ class Sandbox:
         )
 
     def refusal(self, command: str, output: str) -> str:
-        """Which protection seems to have made a command fail that may have failed; empty if none."""
-        # Programs can be told to say nothing, as curl -s is.
+        """Return a row that names the protection by which a command seems to have failed; empty if none."""
+        # Some programs print nothing, such as curl -s.
         said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
         held = (name for name in _SIGNS if name in self.held)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
@@ -147,7 +146,7 @@ class Sandbox:
 
     @property
     def fence(self) -> Fence | None:
-        """All that is wanted and can be had, but for what may be written; ``None`` where nothing is wanted."""
+        """The fence without what ``paths`` say about writes; ``None`` if the sandbox is off."""
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)
@@ -156,14 +155,14 @@ class Sandbox:
             network="network" in self.held,
             unix_sockets="unix_sockets" in self.held,
             signals="signals" in self.held,
-            # A user namespace shows root's files as nobody's, and ssh does not trust such a configuration.
+            # In a user namespace root's files belong to nobody, and ssh does not accept such a configuration.
             namespace=self.found.namespace and not self.rules.network,
             devices=devices if "devices" in self.held else None,
         )
 
     @property
     def _is_exposed(self) -> bool:
-        return self.places is not None and self.places.is_exposed
+        return self.paths is not None and self.paths.is_exposed
 
     @property
     def _sentences(self) -> Mapping[str, str]:
@@ -171,6 +170,5 @@ class Sandbox:
 
 
 def _named(paths: Sequence[str], root: Path) -> str:
-    places = map(Path, paths)
-    names = [as_text(each.relative_to(root) if each.is_relative_to(root) else each) for each in places]
-    return first_of(["the workspace" if each == "." else each for each in names], _MAX_NAMED)
+    relative = (each.relative_to(root) if each.is_relative_to(root) else each for each in map(Path, paths))
+    return first_of(["the workspace" if each == Path() else as_text(each) for each in relative], _MAX_NAMED)

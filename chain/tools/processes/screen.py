@@ -1,4 +1,4 @@
-"""What a terminal shows in the end of what a command writes. Pure."""
+"""What a terminal shows at the end of a command's output, without colours. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from chain.text.plain import SEQUENCE, UNFINISHED
 
 HEIGHT = 24
-"""Rows that can still be written over; the others have scrolled out. Programs assume so many where they cannot ask."""
+"""Rows that can still be overwritten; earlier ones have scrolled out. Programs that cannot ask assume 24."""
 
 MAX_COLUMNS = 4_096
-"""Columns. A row that becomes longer scrolls out at once, so that writing over a row always costs little."""
+"""A row that becomes longer scrolls out at once, so that overwriting a row is always cheap."""
 
 _CONTROL = re.compile(rf"(?=[\x00-\x08\x0d-\x1f\x7f-\x9f])({SEQUENCE}|.)")
 _NUMBERED = re.compile(r"(?:\x1b\[|\x9b)(\??)(\d{0,4})\d*(?:;(\d{0,4})\d*)?(?:;[\d;]*)?([@-~])")
@@ -18,7 +18,7 @@ _OTHER_SCREENS = ("47", "1047", "1049")
 
 
 class Screen:
-    """The last rows of a terminal, and its cursor. ``_main`` has the rows below the other screen, as editors use it."""
+    """The last rows of a terminal, and its cursor. ``_main`` has the rows while the alternate screen is in use."""
 
     def __init__(self) -> None:
         self._rows, self._y, self._x = [""], 0, 0
@@ -27,7 +27,7 @@ class Screen:
         self._begun = ""
 
     def add(self, text: str) -> str:
-        """Accept what the command wrote next. Return what can no longer be written over."""
+        """Process what the command wrote. Return what can no longer be overwritten."""
         text = (self._begun + text).replace("\r\n", "\n")
         begun = UNFINISHED.search(text, max(len(text) - MAX_COLUMNS, 0))
         self._begun = "" if begun is None else begun[0]

@@ -1,6 +1,7 @@
-"""The tool that runs commands: ``shell``.
+"""The tool ``shell``, which runs a command in bash.
 
-A command runs under the guard (``guarded``), fenced in as the settings say and this machine allows (``sandbox``).
+A command runs under the guard (``guarded``), in the sandbox that the settings and the machine allow (``sandbox``). What
+people are asked is made by ``_preview``, what the model gets by ``_result``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 import trio
 
@@ -29,8 +29,7 @@ from chain.text.wording import beginning, counted, first_of
 from chain.tools.lookalikes import spelled_out
 from chain.tools.paths import as_text, existing
 from chain.tools.processes.environment import unattended
-from chain.tools.processes.fence import Fence
-from chain.tools.processes.guarded import Ended, Guard
+from chain.tools.processes.guarded import ExitStatus, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
@@ -39,34 +38,34 @@ from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
 COMMAND_TIMEOUT_S = 120.0
-"""Seconds that a command has unless the model asks for others."""
+"""Seconds that a command may take unless the model asks for another limit."""
 
 MAX_TIMEOUT_S = 3_600.0
-"""Seconds that the model may ask for: who waits for longer has been forgotten."""
+"""The longest limit that the model may ask for, in seconds."""
 
 MAX_COMMAND = 131_071
-"""Bytes of one argument of a program that Linux accepts (MAX_ARG_STRLEN, less the NUL at its end)."""
+"""Bytes that Linux accepts as one argument of a program: MAX_ARG_STRLEN without the NUL at its end."""
 
 PROGRESS_S = 0.1
-"""Seconds between two reports of output: a flood would drown the terminal and every other task."""
+"""Seconds between two reports of output: more would keep the terminal and other tasks busy."""
 
 INSPECTION_S = 1.0
-"""Seconds for each inspection of what is protected, before and after a command."""
+"""Seconds for each search for changes of protected files, before and after a command."""
 
 LONGEST_ROW = 400
-"""Characters of the last row of the output that the summary of a result has: more than people see of it."""
+"""Characters of the last row of the output in the summary of a result: more than people see of it."""
 
 MAX_FILES = 3
-"""Files that a notice names: a new repository has a dozen examples of hooks."""
+"""Files that a notice names."""
 
 _THREADS = Threads("shell")
 
 _TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
-"""What ends a command or puts another one, a file or a variable into it."""
+"""What ends a command, or puts another command, a file or a variable into it."""
 
 
 class _CommandSubject(Subject):
-    """Commands. A pattern never matches one that the shell takes apart: nobody means ``git status; rm -r .``."""
+    """Commands. A pattern never matches one that the shell takes apart, such as ``git status; rm -r .``."""
 
     plural = "commands"
 
@@ -89,15 +88,15 @@ COMMAND_SUBJECT = _CommandSubject()
 def shell_tools(
     guard: Guard, rules: ShellRules, environ: Mapping[str, str], found: Protections | None = None
 ) -> tuple[Tool, ...]:
-    """The tool ``shell``, or nothing on other systems than Linux, which have no guard.
+    """Return the tool ``shell``, or nothing on systems other than Linux, which have no guard.
 
-    Commands get ``environ`` but for the secrets. ``found`` is what the machine can refuse to a command; without it the
-    machine is probed when that is first asked for.
+    Commands get ``environ`` without secrets. ``found`` is what the machine supports; if it is ``None``, the machine is
+    probed before the first command.
     """
     if sys.platform != "linux":
         return ()
     shell = _Shell(guard, rules, unattended(rules.environment(environ)), found)
-    # Its own limit is a parameter, so the one of all tools is not for it.
+    # The time limit is a parameter, so that of all tools does not apply.
     made = tool(
         name="shell",
         kind="execute",
@@ -109,12 +108,13 @@ def shell_tools(
     return (made(shell.run),)
 
 
-class _Conditions(NamedTuple):
-    """What fences a command in, the folder that it runs in, and what is shown of both."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A command that was checked: the sandbox and directory it runs in, and what people are shown."""
 
     sandbox: Sandbox
     folder: Path
-    shown: Preview
+    preview: Preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class _Shell:
     async def preview(
         self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
     ) -> Preview | None:
-        """What people are asked about; raises ``ToolError`` for what would not be run."""
-        return (await self._check(ctx, command, timeout_s, workdir)).shown
+        """Return what people are asked about. Raise ``ToolError`` if the command would not be run."""
+        return (await self._check(ctx, command, timeout_s, workdir)).preview
 
     async def run(
         self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
@@ -140,34 +140,34 @@ class _Shell:
         workspace and in $TMPDIR, and has no network. If this program itself is in the workspace, nothing can be made,
         moved or removed in the folders above its files, which may be the top of the workspace.
         """
-        now = await self._check(ctx, command, timeout_s, workdir)
-        if ctx.approved is not UNASKED and ctx.approved != now.shown:
+        call = await self._check(ctx, command, timeout_s, workdir)
+        if ctx.approved is not UNASKED and ctx.approved != call.preview:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
         shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
-        output = Output()
-        async with self._watch(ctx, now), self._fence(now) as box:
-            ended = await _with_reports(
+        output, fence = Output(), call.sandbox.fence
+        async with self._reporting_changes(ctx, call):
+            status = await _run_with_reports(
                 output,
                 ctx.progress,
-                lambda on_output: self.guard.run(
+                partial(
+                    self.guard.run,
                     [shell, "-c", command],
-                    cwd=now.folder,
-                    env=self.environ if box is None else {**self.environ, "TMPDIR": str(self.guard.folder)},
-                    on_output=on_output,
+                    cwd=call.folder,
+                    env=self.environ if fence is None else {**self.environ, "TMPDIR": str(self.guard.folder)},
                     timeout_s=timeout_s,
-                    fence=box,
+                    fence=fence,
+                    paths=call.sandbox.paths,
                 ),
             )
-        # A command of several parts may go well although one of them failed.
-        may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
-        refused = now.sandbox.refusal(command, output.text()) if may_have_failed else ""
-        if ended.code is None:
-            return _result(output, None, "", f"stopped after {timeout_s:g} s, its time limit", refused)
-        left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
-        return _result(output, ended.code, left if ended.left else "", _end(ended.code), refused)
+        end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _exit_words(status.code)
+        left = f"{counted(status.left, 'background process', 'background processes')} ended with the command"
+        # A command of several parts may succeed although one of them failed.
+        may_have_failed = status.code != 0 or _TAKEN_APART.search(command)
+        refused = call.sandbox.refusal(command, output.text()) if may_have_failed else ""
+        return _result(output, status.code, left if status.left else "", end, refused)
 
-    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
-        """What it would run with. Raises ``ToolError`` for what is not to be run."""
+    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Call:
+        """Raise ``ToolError`` if the command is not to be run."""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -182,82 +182,64 @@ class _Shell:
         box, folder = await _THREADS.run(lambda: self._sandbox(ctx.workspace, workdir), abandon_on_cancel=True)
         if why := box.missing:
             raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
-        return _Conditions(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder))
+        return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder))
 
     def _sandbox(self, workspace: Path, workdir: str) -> tuple[Sandbox, Path]:
-        """What fences a command in, and the real path of the folder that it runs in; called in a thread."""
+        """Return the sandbox of a command, and the real path of its directory. Call it in a thread."""
         folder, rules = existing(workspace, workdir), self.rules
         if not folder.is_dir():
             name = as_text(PurePath(workdir))
             raise ToolError(f"{name} is no folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
-        return Sandbox(rules, found, self.guard.places(lambda: rules.places(found, workspace))), folder
+        paths = self.guard.writable_paths(lambda: rules.writable_paths(found, workspace))
+        return Sandbox(rules, found, paths), folder
 
     @asynccontextmanager
-    async def _watch(self, ctx: ToolContext, now: _Conditions) -> AsyncIterator[None]:
-        """Tell people if the block changed what runs or is trusted outside of the sandbox."""
-        is_fenced, before, after = "writes" in now.sandbox.held, None, None
-        look = partial(self.rules.protected.snapshot, ctx.workspace.absolute(), now.folder, is_fenced=is_fenced)
+    async def _reporting_changes(self, ctx: ToolContext, call: _Call) -> AsyncIterator[None]:
+        """Notify people of changes in the block to files that run or are trusted outside of the sandbox."""
+        is_fenced, before, after = "writes" in call.sandbox.held, None, None
+        snapshot = partial(self.rules.protected.snapshot, ctx.workspace.absolute(), call.folder, is_fenced=is_fenced)
         with trio.move_on_after(INSPECTION_S):
-            before = await _THREADS.run(look, abandon_on_cancel=True)
+            before = await _THREADS.run(snapshot, abandon_on_cancel=True)
         try:
             yield
         finally:
             # Also after an interrupt, which must not wait for a disk that hangs.
             with trio.move_on_after(INSPECTION_S if before is not None else 0, shield=True):
-                after = await _THREADS.run(partial(look, before or ()), abandon_on_cancel=True)
+                after = await _THREADS.run(partial(snapshot, before or ()), abandon_on_cancel=True)
             if before is None or after is None:
                 what = "changed what git runs, or what chain trusts"
                 ctx.notice(f"Whether a command {what}, could not be inspected within {INSPECTION_S:g} s.")
             elif files := changed_files(before, after):
-                ctx.notice(_changed(files, ctx.workspace))
-
-    @asynccontextmanager
-    async def _fence(self, now: _Conditions) -> AsyncIterator[Fence | None]:
-        """The fence of a command: all that is wanted and can be had. Raises ``ToolError``."""
-        box, places = now.sandbox.fence, now.sandbox.places
-        if box is None or places is None:
-            yield box
-            return
-        temporary = await self.guard.start()
-        try:
-            writable = await _THREADS.run(lambda: places.rules(temporary, signals=box.signals))
-        except OSError as error:
-            raise ToolError(f"The command was not run: what it may write cannot be said: {error.strerror}.") from None
-        try:
-            yield box._replace(writable=writable)
-        finally:
-            os.close(writable)
+                ctx.notice(_change_notice(files, ctx.workspace))
 
 
 def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path) -> Preview:
     elsewhere = as_text(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {spelled_out(elsewhere)}"] if elsewhere else []
     conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
-    # Before the command, each row of which then has a sign: it could begin and end in rows that look the same.
+    # With rows above it, each row of the command has a sign: the command could begin with rows that look the same.
     gaps = box.gaps
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
     head += [f"{sentence}." for sentence in (box.also_written(workspace), box.closed(workspace)) if sentence]
     head += [f"{', '.join(conditions)}:"] if conditions else []
     first, *more = spelled_out(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
-    # In another folder the same words run other things, so that is another command, which no pattern matches.
+    # The same words do something else in another directory, so there they are another command: no pattern matches it.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
     start = digest(json.dumps([command, str(folder)]).encode())
     return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held)
 
 
-def _changed(files: Sequence[str], workspace: Path) -> str:
+def _change_notice(files: Sequence[str], workspace: Path) -> str:
     named = first_of([as_text(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
     return f"A command changed {named}: what is there runs or is trusted outside of the sandbox."
 
 
-async def _with_reports(
-    output: Output,
-    report: Callable[[str], None],
-    run: Callable[[Callable[[bytes], None]], Awaitable[Ended]],
-) -> Ended:
-    """Run a command and report what it writes: the first rows at once, then in portions, and the rest in the end."""
+async def _run_with_reports(
+    output: Output, report: Callable[[str], None], run: Callable[..., Awaitable[ExitStatus]]
+) -> ExitStatus:
+    """Run a command, add what it writes to ``output``, and report it: the first rows at once, then in portions."""
     has_more = Wakeup()
 
     def add(chunk: bytes) -> None:
@@ -276,21 +258,21 @@ async def _with_reports(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(relay)
         try:
-            ended = await run(add)
+            status = await run(on_output=add)
         except ToolError as error:
-            failure = error  # raised below, where no nursery makes a group of it
+            failure = error  # raised below, because the nursery would wrap it in a group
         nursery.cancel_scope.cancel()
     output.end()
-    for _ in range(2):  # whole rows, and then what is left of one
+    for _ in range(2):  # whole rows, and then the rest of one
         if text := output.unseen():
             report(text)
     if failure is not None:
         raise failure
-    return ended
+    return status
 
 
 def _result(output: Output, code: int | None, left: str, end: str, refused: str) -> ToolOutput:
-    """The result of a command; an error for one that was stopped, which has no exit code."""
+    """Return the result of a command. It is an error if the command was stopped and has no exit code."""
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
     whole = "\n".join([*rows, *filter(None, [output.note, left, end, refused])])
@@ -300,7 +282,7 @@ def _result(output: Output, code: int | None, left: str, end: str, refused: str)
     return ToolOutput(whole, is_error=code is None, exit_code=code, summary=tuple(part for part in summary if part))
 
 
-def _end(code: int) -> str:
+def _exit_words(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

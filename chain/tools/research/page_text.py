@@ -21,7 +21,7 @@ if __name__ == "__main__":
     # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
-from chain.tools.processes import lifeline
+from chain.tools.processes import fence
 
 MAX_MEMORY = 2 * 1024 * 1024 * 1024
 """Bytes of address space. A usual page of 5 MB needs 260 MB."""
@@ -95,11 +95,13 @@ def pieces(text: str) -> list[str]:
 def main(library: str, kind: str, charset: str) -> None:
     """Read a page from standard input and write its rows."""
     sys.path.append(library)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # its rows would be mixed with those of the page
+    fence.enter_all()  # before the page is read, which may be hostile
     for what, most in ((resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_CPU, MAX_CPU_S)):
         hard = resource.getrlimit(what)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (most, most))
-    text = decode(lifeline.received(), charset, is_html=kind == "html")
+    text = decode(sys.stdin.buffer.read(), charset, is_html=kind == "html")
     texts = paragraphs(text) if kind == "html" else text.split("\n")
     rows = ((n, piece) for n, row in enumerate(texts, 1) for piece in pieces(" ".join(row.split())))
     for n, piece in islice(rows, MAX_ROWS):

@@ -12,18 +12,21 @@ import math
 import os
 import re
 import ssl
+import sys
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import trio
 
 from chain.concurrency.threads import Threads
 from chain.proxies import proxy_for
-from chain.tools.processes.worker import run_worker
+from chain.tools.processes.environment import bare_environment
+from chain.tools.processes.guarded import Guard
 from chain.tools.research import page_text
 from chain.tools.research.addresses import (
     IPAddress,
@@ -244,20 +247,39 @@ def _why(error: BaseException) -> str:
     return f"cannot be reached: {str(error) or type(error).__name__}"
 
 
-async def text_of_page(page: WebPage) -> list[Row]:
-    """Return the text of a page, by paragraphs or lines. Raise ``Unreadable`` if that takes too much."""
-    # Found and not imported: only the process needs it.
+async def text_of_page(page: WebPage, guard: Guard | None = None) -> list[Row]:
+    """Return the text of a page, by paragraphs or lines, made by a guarded program with a time limit.
+
+    Without a ``guard``, one is started for this page. Raise ``Unreadable`` if no text can be made of it, and
+    ``ToolError`` if the guard cannot be started.
+    """
+    if guard is None:
+        guard = Guard()
+        try:
+            return await text_of_page(page, guard)
+        finally:
+            await guard.close()
+    library, written = await _THREADS.run(_library, abandon_on_cancel=True), bytearray()
+    status = await guard.run(
+        [sys.executable, "-I", "-S", page_text.__file__, library, page.kind, page.charset],
+        cwd=Path("/"),
+        env=bare_environment(),
+        on_output=written.extend,
+        timeout_s=TEXT_S,
+        input=page.raw,
+    )
+    if status.code != 0:
+        raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
+    where = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
+    return await _THREADS.run(partial(_rows, where, bytes(written)), abandon_on_cancel=True)
+
+
+def _library() -> str:
+    """Return the folder of selectolax. It is searched and not imported, since only the program needs it."""
     selectolax = importlib.util.find_spec("selectolax")
     assert selectolax is not None
     assert selectolax.origin is not None
-    library = os.path.dirname(os.path.dirname(selectolax.origin))
-    code, written = None, b""
-    with trio.move_on_after(TEXT_S):
-        code, written = await run_worker(page_text.__file__, library, page.kind, page.charset, input=page.raw)
-    if code != 0:
-        raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
-    where = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
-    return await _THREADS.run(partial(_rows, where, written), abandon_on_cancel=True)
+    return os.path.dirname(os.path.dirname(selectolax.origin))
 
 
 def _rows(where: str, output: bytes) -> list[Row]:

@@ -24,6 +24,7 @@ from chain.text.wording import counted
 from chain.tools.file_text import FileText
 from chain.tools.file_tree import walk
 from chain.tools.paths import open_file
+from chain.tools.processes.guarded import Guard
 from chain.tools.research.addresses import Unreadable, host_of, parse_ip
 from chain.tools.research.hosts import HostApprovals, Refused
 from chain.tools.research.page_text import MAX_ROWS, pieces
@@ -59,8 +60,11 @@ class _Hosts(Subject):
 HOSTS = _Hosts()
 
 
-def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
-    """Return the tool ``research``. These hosts and their subdomains need no approval."""
+def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> tuple[Tool, ...]:
+    """Return the tool ``research``. These hosts and their subdomains need no approval.
+
+    The text of pages is made under the ``guard``.
+    """
 
     # Without a time limit of its own, since each source has one.
     @tool(kind="fetch", read_only=True, timeout_s=math.inf, subject=HOSTS)
@@ -77,7 +81,7 @@ def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
         if not 1 <= len(sources) <= MAX_SOURCES:
             raise ToolError(f"sources must name 1 to {MAX_SOURCES} paths or addresses; it names {len(sources)}.")
-        return await _Research(ctx, hosts, ResearchPlan.of(topic, sources)).run()
+        return await _Research(ctx, hosts, ResearchPlan.of(topic, sources), guard).run()
 
     return (research,)
 
@@ -85,8 +89,9 @@ def research_tools(hosts: tuple[str, ...] = ()) -> tuple[Tool, ...]:
 class _Research:
     """One call of the tool."""
 
-    def __init__(self, ctx: ToolContext, hosts: Sequence[str], plan: ResearchPlan) -> None:
+    def __init__(self, ctx: ToolContext, hosts: Sequence[str], plan: ResearchPlan, guard: Guard | None) -> None:
         self._ctx = ctx
+        self._guard = guard
         self._approvals = HostApprovals(ctx.asking, hosts)
         self._plan = plan
         self._reports: dict[str, Report] = {}
@@ -156,7 +161,7 @@ class _Research:
     async def _read_page(self, address: str) -> Source:
         self._approvals.by_user = frozenset(map(host_of, self._plan.by_user))
         page = await fetch(address, self._approvals, self._plan.waiting)
-        rows = await text_of_page(page)
+        rows = await text_of_page(page, self._guard)
         return Source(rows, notes=_limit_notes(rows, page.was_cut))
 
     def _result(self) -> str:

@@ -20,7 +20,7 @@ from support.processes import DEADLINE_S, marked, until, until_async
 
 from chain.errors import ToolError
 from chain.tools.processes import fence, guarded
-from chain.tools.processes.guarded import Ended, Guard
+from chain.tools.processes.guarded import ExitStatus, Guard
 from chain.tools.processes.probe import probe
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is for Linux")
@@ -34,7 +34,7 @@ class Commands:
         self.folder = folder
         self.mark = uuid.uuid4().hex
 
-    async def run(self, command: str, on_output: Callable[[bytes], None] = len, **more: Any) -> Ended:
+    async def run(self, command: str, on_output: Callable[[bytes], None] = len, **more: Any) -> ExitStatus:
         env = {"PATH": os.environ["PATH"], "MARK": self.mark, **more.pop("env", {})}
         more.setdefault("timeout_s", DEADLINE_S)
         return await self.guard.run(["bash", "-c", command], cwd=self.folder, env=env, on_output=on_output, **more)
@@ -78,7 +78,7 @@ def box(commands: Commands, is_fenced: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("is_fenced", FENCED)
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 7", 7), ("kill -9 $$", -9), ("kill -TERM $$", -15)])
 async def test_how_a_program_ended(commands: Commands, command: str, code: int, is_fenced: bool) -> None:
-    assert await commands.run(command, **box(commands, is_fenced)) == Ended(code)
+    assert await commands.run(command, **box(commands, is_fenced)) == ExitStatus(code)
 
 
 async def test_its_output_comes_in_order_and_while_it_runs(commands: Commands) -> None:
@@ -96,6 +96,18 @@ async def test_its_output_comes_in_order_and_while_it_runs(commands: Commands) -
         await until_async(lambda: got == b"one\ntwo\n")
         await trio.to_thread.run_sync((commands.folder / "go").write_text, "\n")
     assert got == b"one\ntwo\nthree\n"
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("size", [3_000_000, 0, 1])
+async def test_a_program_reads_its_input(commands: Commands, size: int) -> None:
+    data, got = os.urandom(size), bytearray()
+    assert await commands.run("cat", got.extend, input=data) == ExitStatus(0)
+    assert got == data
+
+
+async def test_a_program_need_not_read_its_input(commands: Commands) -> None:
+    assert await commands.run("exit 7", input=b"x" * 3_000_000) == ExitStatus(7)
 
 
 @pytest.mark.sampled(every=2)
@@ -144,7 +156,7 @@ async def test_what_cannot_be_started_is_told(commands: Commands, argv: list[str
         await commands.guard.run(argv, cwd=commands.folder, env={}, on_output=len)
     with pytest.raises(ToolError, match="No such file or directory"):
         await commands.guard.run(["true"], cwd=commands.folder / "gone", env=dict(os.environ), on_output=len)
-    assert await commands.run("true") == Ended(0)
+    assert await commands.run("true") == ExitStatus(0)
 
 
 # ------------------------------------------------------------------------------------------------------ when it ends
@@ -154,6 +166,16 @@ async def test_what_cannot_be_started_is_told(commands: Commands, argv: list[str
 @pytest.mark.parametrize("is_fenced", FENCED)
 async def test_a_child_that_holds_the_output_does_not_hold_up_the_call(commands: Commands, is_fenced: bool) -> None:
     assert await commands.output("sleep 1000 & setsid sleep 1000 & echo hi", **box(commands, is_fenced)) == "hi\n"
+    assert commands.left == []
+
+
+async def test_a_program_that_closes_its_output_and_lives_ends_its_output(commands: Commands) -> None:
+    for _ in range(2):  # by the first keeper, and by one that was forked in advance
+        env = {"PATH": os.environ["PATH"], "MARK": commands.mark}
+        closes = ["bash", "-c", "exec >&-; sleep 1000"]
+        async with commands.guard.open(closes, cwd=commands.folder, env=env) as program:
+            assert await program.output.receive_some() == b""
+            assert commands.left
     assert commands.left == []
 
 
@@ -172,7 +194,7 @@ async def test_time_runs_out_and_the_output_so_far_is_given(
         got.extend(chunk)
         mock_clock.jump(60)
 
-    assert await commands.run("echo begun; sleep 1000", on_output, timeout_s=60) == Ended(None)
+    assert await commands.run("echo begun; sleep 1000", on_output, timeout_s=60) == ExitStatus(None)
     assert got == b"begun\n"
     assert commands.left == []
 
@@ -189,7 +211,7 @@ async def test_a_call_that_is_cancelled_at_once_starts_nothing(commands: Command
         scope.cancel()
         await commands.run("touch was-here")
     assert scope.cancelled_caught
-    assert await commands.run("test ! -e was-here") == Ended(0)
+    assert await commands.run("test ! -e was-here") == ExitStatus(0)
 
 
 async def test_an_error_of_the_reader_ends_the_command_too(commands: Commands) -> None:
@@ -234,13 +256,21 @@ async def test_much_output_quickly_while_other_tasks_go_on(commands: Commands) -
                 await trio.lowlevel.checkpoint()
 
         nursery.start_soon(others)
-        assert await commands.run("head -c 5000000 /dev/zero", on_output) == Ended(0)
+        assert await commands.run("head -c 5000000 /dev/zero", on_output) == ExitStatus(0)
         nursery.cancel_scope.cancel()
     assert size == 5_000_000
     assert steps > 100
 
 
 # -------------------------------------------------------------------------------------------- when its watchers die
+
+
+async def test_no_other_signal_ends_its_watchers(commands: Commands) -> None:
+    watchers = "$PPID $(cut -d ' ' -f 4 /proc/$PPID/stat)"
+    kill = f"for n in $(seq 64); do case $n in 9|19|32|33) ;; *) kill -$n {watchers};; esac; done"
+    assert await commands.run(f"setsid sleep 1000 & {kill}; exit 3") == ExitStatus(3, 1)
+    assert commands.left == []
+    assert await commands.run(f"{kill}; true") == ExitStatus(0)
 
 
 async def guard_of(commands: Commands) -> int:
@@ -252,7 +282,7 @@ async def test_a_guard_that_is_killed_ends_its_commands_and_the_next_has_a_new_o
     with pytest.raises(ToolError, match="guard of the commands was killed"):
         await commands.run("setsid sleep 1000 & echo up; sleep 1000", lambda chunk: os.kill(guard, signal.SIGKILL))
     assert commands.left == []
-    assert await commands.run("true") == Ended(0)
+    assert await commands.run("true") == ExitStatus(0)
     assert await guard_of(commands) != guard
 
 
@@ -290,7 +320,7 @@ async def test_watchers_that_can_open_nothing_end_it_all_the_same(commands: Comm
     os.mkfifo(commands.folder / "up")
     start = "exec 9<>up; (setsid sh -c 'echo >&9; sleep 1000; true' &); read x <&9"
     with pytest.raises(ToolError) if "kill" in end else contextlib.nullcontext():
-        assert await commands.run(f"{start}; {sys.executable} limit.py $PPID; {end}") == Ended(3)
+        assert await commands.run(f"{start}; {sys.executable} limit.py $PPID; {end}") == ExitStatus(3)
     assert commands.left == []
 
 
@@ -301,7 +331,7 @@ async def test_with_many_descriptors_open_it_runs_as_ever(commands: Commands) ->
         with contextlib.ExitStack() as held:
             for _ in range(1_100):
                 held.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-            assert await commands.run("exit 3") == Ended(3)
+            assert await commands.run("exit 3") == ExitStatus(3)
             await commands.guard.close()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -332,7 +362,7 @@ int main(void) {
 async def test_a_storm_of_forks_is_ended(commands: Commands, mock_clock: trio.testing.MockClock) -> None:
     """Each process forks one and ends, so that whoever looks for it finds a dead one. The clock of chain stands."""
     (commands.folder / "storm.c").write_text(STORM)
-    assert await commands.run("gcc -O1 storm.c -o storm") == Ended(0)
+    assert await commands.run("gcc -O1 storm.c -o storm") == ExitStatus(0)
     assert (await commands.run("exec ./storm")).code == 3  # how many it left at work is a matter of the moment
     assert commands.left == []
     assert not (commands.folder / "outlived").exists()

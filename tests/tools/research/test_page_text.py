@@ -1,8 +1,16 @@
 """The text of a page: its encoding, its paragraphs, and pages that were made to be slow."""
 
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TypeAlias
+
 import pytest
 import trio
 
+from chain.tools.processes.guarded import Guard
+from chain.tools.processes.probe import probe
 from chain.tools.research import pages
 from chain.tools.research.addresses import Unreadable
 from chain.tools.research.page_text import MAX_PIECE, decode, paragraphs, pieces
@@ -108,12 +116,32 @@ def test_a_long_row_is_cut_into_pieces_and_none_is_lost() -> None:
 
 # ------------------------------------------------------------------------------------------- in a process of its own
 
+MakeText: TypeAlias = Callable[..., Awaitable[pages.PageText]]
 
-async def text(raw: bytes, kind: str = "html", charset: str = "") -> list[Row]:
-    return await text_of_page(WebPage("http://x/", raw, "html" if kind == "html" else "text", charset, False))
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is for Linux")
+
+MakeText: TypeAlias = Callable[..., Awaitable[list[Row]]]
 
 
-async def test_a_page_has_paragraphs_and_a_text_has_lines() -> None:
+@pytest.fixture
+async def text() -> AsyncIterator[MakeText]:
+    """Return a function that makes text of a page. Afterwards no process may be left."""
+    guard = Guard()
+
+    async def make(raw: bytes, kind: str = "html", charset: str = "") -> list[Row]:
+        page = WebPage("http://x/", raw, "html" if kind == "html" else "text", charset, False)
+        return await text_of_page(page, guard)
+
+    yield make
+    await guard.close()
+    assert not children()
+
+
+def children() -> str:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+async def test_a_page_has_paragraphs_and_a_text_has_lines(text: MakeText) -> None:
     where = "http://x/: paragraph "
     assert await text("<p>Grüße<p>zwei".encode()) == [(where, 1, "Grüße"), (where, 2, "zwei")]
     where = "http://x/: line "
@@ -123,11 +151,11 @@ async def test_a_page_has_paragraphs_and_a_text_has_lines() -> None:
     assert len(long) > 1
 
 
-async def test_a_page_without_a_text_has_no_paragraphs() -> None:
+async def test_a_page_without_a_text_has_no_paragraphs(text: MakeText) -> None:
     assert await text(b"") == []
 
 
-async def test_elements_that_are_deeper_than_any_stack_are_read() -> None:
+async def test_elements_that_are_deeper_than_any_stack_are_read(text: MakeText) -> None:
     found = await text(b"<div>" * 5000 + b"deep")
     assert found == [("http://x/: paragraph ", 1, "deep")]
 
@@ -142,7 +170,7 @@ BOMBS = {
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("bomb", BOMBS)
 async def test_a_page_that_was_made_to_be_slow_is_given_up_and_holds_nothing_up(
-    bomb: str, monkeypatch: pytest.MonkeyPatch
+    text: MakeText, bomb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "TEXT_S", 0.3)
     ticks = 0
@@ -159,3 +187,60 @@ async def test_a_page_that_was_made_to_be_slow_is_given_up_and_holds_nothing_up(
             await text(BOMBS[bomb]())
         nursery.cancel_scope.cancel()
     assert ticks > 100, "the rest of the program went on meanwhile"
+
+
+async def test_an_interrupt_ends_the_reader(text: MakeText) -> None:
+    with trio.move_on_after(0.3) as scope:
+        await text(BOMBS["elements a million deep"]())
+    assert scope.cancelled_caught
+
+
+HOSTILE_PARSER = """
+import os, socket
+
+class LexborHTMLParser:
+
+    def __init__(self, html):
+        kept, parent = html.split()[0], os.getppid()
+        attempts = {
+            "write": lambda: open(kept, "w"),
+            "connect": lambda: socket.socket(),
+            "signal": lambda: os.kill(parent, 0),
+            "keys": lambda: open(f"/proc/{parent}/environ").read(),
+        }
+        reached = []
+        for name, attempt in attempts.items():
+            try:
+                attempt()
+            except PermissionError:
+                continue
+            reached.append(name)
+        self.found = " ".join([*reached, "and", *sorted(os.environ)])
+        self.root = self
+
+    def strip_tags(self, tags, recursive):
+        pass
+
+    def css(self, selector):
+        return []
+
+    def text(self):
+        return self.found
+"""
+
+
+async def test_a_page_is_parsed_behind_a_fence_and_without_keys(
+    text: MakeText, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sesame")
+    monkeypatch.setattr(pages, "_library", lambda: str(tmp_path))
+    (tmp_path / "selectolax").mkdir()
+    (tmp_path / "selectolax/lexbor.py").write_text(HOSTILE_PARSER)
+    (tmp_path / "kept").write_text("kept")
+    ((_, _, said),) = await text(str(tmp_path / "kept").encode())
+    reached, _, environ = said.partition("and ")
+    held = probe()
+    may = {"write": held.writes, "connect": held.network, "signal": held.signals, "keys": held.writes}
+    assert reached.split() == [name for name, is_refused in may.items() if not is_refused]
+    assert (tmp_path / "kept").read_text() == ("kept" if held.writes else "")
+    assert set(environ.split()) <= {"PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"}

@@ -15,8 +15,8 @@ import pytest
 
 from chain.errors import ToolError
 from chain.tools import protected
-from chain.tools.processes.places import Places
 from chain.tools.processes.probe import probe
+from chain.tools.processes.writable_paths import WritablePaths
 from chain.tools.protected import Protected, Refused
 
 pytestmark = pytest.mark.skipif(
@@ -49,7 +49,7 @@ print(json.dumps([not subprocess.run(["sh", "-c", each], stderr=-3).returncode f
 """
 
 
-def tried(opened: Places, folder: Path, *attempts: str) -> list[bool]:
+def tried(opened: WritablePaths, folder: Path, *attempts: str) -> list[bool]:
     """Which of these shell commands succeed by the rules."""
     temporary = os.open(folder.parent / "temporary", os.O_PATH)
     rules = opened.rules(temporary, signals=False)
@@ -71,7 +71,7 @@ def tried(opened: Places, folder: Path, *attempts: str) -> list[bool]:
 
 
 def test_a_link_that_is_put_in_the_place_of_a_folder_gives_nothing(work: Path) -> None:
-    opened = Places(work, [work.parent / "outside/later"], NOTHING)
+    opened = WritablePaths(work, [work.parent / "outside/later"], NOTHING)
     outside = work.parent / "outside"
     work.rename(work.parent / "moved")
     work.symlink_to(outside)
@@ -84,7 +84,7 @@ def test_a_link_that_is_put_in_the_place_of_a_folder_gives_nothing(work: Path) -
 
 
 def test_what_is_this_program_s_is_left_out_and_all_else_is_not(work: Path) -> None:
-    opened = Places(work, [], own(work / "venv", work / "lib/ours"))
+    opened = WritablePaths(work, [], own(work / "venv", work / "lib/ours"))
     yes = ("echo x >> file", "echo x >> lib/theirs/file", "mkdir src/new", "mv lib/theirs/file src/", "touch src/link")
     no = (
         "echo x >> venv/bin/python",
@@ -112,7 +112,7 @@ def test_what_is_this_program_s_is_left_out_and_all_else_is_not(work: Path) -> N
 
 
 def test_in_a_folder_where_modules_are_looked_for_nothing_is_added(work: Path) -> None:
-    opened = Places(work, [], own(work / "src/chain", open=(work / "src",)))
+    opened = WritablePaths(work, [], own(work / "src/chain", open=(work / "src",)))
     (work / "src/mine").mkdir()
     try:
         assert tried(opened, work, "touch src/new.py", "mkdir src/chain", "touch src/mine/new.py", "touch lib/new") == [
@@ -141,7 +141,7 @@ def test_a_folder_of_this_program_that_the_user_chose_is_given_and_that_is_known
     work: Path, chosen: tuple[str, ...], kept: tuple[str, ...], is_exposed: bool
 ) -> None:
     first, *others = (work.parent / each for each in chosen)
-    opened = Places(first, others, own(*(work.parent / each for each in kept)))
+    opened = WritablePaths(first, others, own(*(work.parent / each for each in kept)))
     try:
         assert opened.is_exposed == is_exposed
         assert not is_exposed or opened.closed == ()
@@ -152,7 +152,7 @@ def test_a_folder_of_this_program_that_the_user_chose_is_given_and_that_is_known
 
 
 def test_a_folder_within_one_that_holds_much_else_is_given(work: Path) -> None:
-    opened = Places(work, [], own(wide=(work.parent,)))
+    opened = WritablePaths(work, [], own(wide=(work.parent,)))
     opened.close()
     assert not opened.is_exposed
     assert opened.closed == ()
@@ -161,8 +161,8 @@ def test_a_folder_within_one_that_holds_much_else_is_given(work: Path) -> None:
 def test_a_link_of_an_earlier_session_is_refused(work: Path) -> None:
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
-        Places(work, [work / "build"], NOTHING)
-    Places(work / "src", [work / "build"], NOTHING).close()
+        WritablePaths(work, [work / "build"], NOTHING)
+    WritablePaths(work / "src", [work / "build"], NOTHING).close()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_loaded_module_is_kept_compiled_too(work: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "loose_module", raising=False)
     importlib.import_module("loose_module")
     monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
-    opened = Places(work, [], Protected().refused([]))
+    opened = WritablePaths(work, [], Protected().refused([]))
     try:
         attempts = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
         assert tried(opened, work, *attempts, "mkdir venv/cache", "touch src/__init__.py") == [False] * 5
@@ -238,7 +238,7 @@ def test_nothing_is_added_to_the_users_own_packages(
 ) -> None:
     monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
-    opened = Places(work, [], Protected().refused([]))
+    opened = WritablePaths(work, [], Protected().refused([]))
     try:
         assert tried(opened, work, "mkdir src/site-packages") == [not is_searched]
     finally:

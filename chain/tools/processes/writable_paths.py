@@ -1,7 +1,7 @@
-"""What a command may write, and what of that it may not (``protected``).
+"""Which files and directories a command may write: the user's choice, without what is protected (``protected``).
 
-Landlock knows no exceptions, so a folder that holds protected files is not given to a command as a whole, but what else
-is in it, one by one: in the folder itself nothing can be created, moved or removed then.
+Landlock has no exceptions. So a directory that contains something protected is not allowed as a whole; instead each
+other entry in it is, and a command cannot create, move or remove anything directly in it.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ from chain.tools.processes import fence
 from chain.tools.protected import Refused, above, is_in, way
 
 Id = tuple[int, int]
-"""Device and inode: what a file or folder is, by whatever path."""
+"""Device and inode: they identify a file by whatever path."""
 
 
-class Places:
-    """The files and folders that commands may write, opened before the first of them runs; it blocks.
+class WritablePaths:
+    """The files and directories that commands may write, opened before the first command runs. It blocks.
 
-    A command that may write the folder above one could put a link in its place, and have whatever that leads to from
-    the next command on. ``workspace`` and ``writable`` are the user's choice; one that does not exist is left out.
-    Raises ``ToolError`` for a path whose way leads over a link in another: a command of an earlier session may have
-    made it.
+    Later a command could replace a path by a link that leads elsewhere. ``workspace`` and ``writable`` are the user's
+    choice; those that do not exist are left out. Raise ``ToolError`` for a path behind a link that is inside another of
+    these paths: a command of an earlier session may have created it.
     """
 
     def __init__(self, workspace: Path, writable: Sequence[Path], refused: Refused) -> None:
@@ -38,38 +37,41 @@ class Places:
             if any(is_in(link, {each for each in chosen if each != place}) for link in links):
                 raise ToolError(f"{as_text(path)} is behind a link that a command may change; name what that leads to.")
         self.is_exposed = any(is_in(each, refused.kept - refused.wide) for each in chosen)
-        """Whether a command may change this program, since the user chose a folder of its own."""
+        """Whether commands may change this program, because the user chose a directory of its own."""
         closed = {parent for place in refused.kept | refused.open for parent in above(place)}
         self._kept, self._closed = refused.kept, closed | refused.open
         inside = (each for each in refused.kept if is_in(each, chosen) and refused.kept.isdisjoint(above(each)))
         self.kept = tuple(sorted(inside))
-        """What is in the folders that a command may write, and it may not."""
+        """What is protected in the directories that commands may write."""
         outside = (each for each in self._closed if not is_in(each, refused.kept))
         self.closed = () if self.is_exposed else tuple(sorted(each for each in outside if is_in(each, chosen)))
-        """The folders in which no command makes, moves or removes anything."""
+        """The directories directly in which no command creates, moves or removes anything."""
         self._descriptors: list[int] = []
         for each in (*chosen, *fence.DEVICES):
             with suppress(OSError):
                 self._descriptors.append(os.open(each, os.O_PATH | os.O_CLOEXEC))
 
     def rules(self, temporary: int, *, signals: bool) -> int:
-        """The ``fence.rules`` of a command that may write these and one folder more. It blocks. Raises ``OSError``."""
+        """Return the ``fence.rules`` of a command that may write these and one more directory.
+
+        It blocks. Raise ``OSError`` if there are no such rules.
+        """
         kept, closed = (set(), set()) if self.is_exposed else (_ids(self._kept), _ids(self._closed))
-        parts = (_parts(each, kept, closed) for each in self._descriptors)
+        parts = (_writable_parts(each, kept, closed) for each in self._descriptors)
         return fence.rules(chain([temporary], *parts), signals=signals)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the descriptors."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
 
-def _ids(places: Iterable[str]) -> set[Id]:
-    """What is at these places now: they are in folders that no command can change."""
+def _ids(paths: Iterable[str]) -> set[Id]:
+    """Return the ids of the files that are at these paths now. No command can change the directories they are in."""
     found = set()
-    for place in places:
+    for path in paths:
         with suppress(OSError):
-            found.add(_id(os.lstat(place)))
+            found.add(_id(os.lstat(path)))
     return found
 
 
@@ -77,26 +79,23 @@ def _id(status: os.stat_result) -> Id:
     return status.st_dev, status.st_ino
 
 
-def _parts(descriptor: int, kept: set[Id], closed: set[Id]) -> Iterator[int]:
-    """Descriptors of what may be written of a file or folder, each open until the next is asked for."""
+def _writable_parts(descriptor: int, kept: set[Id], closed: set[Id]) -> Iterator[int]:
+    """Yield descriptors of what may be written of a file or directory, each open until the next is requested."""
     status = os.fstat(descriptor)
     if _id(status) in kept or stat.S_ISLNK(status.st_mode):
         return
     if _id(status) not in closed:
         yield descriptor
         return
-    for name in _names(descriptor):
+    names: list[str] = []
+    with suppress(OSError):  # a directory that cannot be listed may contain what is protected
+        names = os.listdir(f"/proc/self/fd/{descriptor}")
+    for name in names:
         try:
             part = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
         except OSError:
-            continue  # it is gone
+            continue  # it was removed
         try:
-            yield from _parts(part, kept, closed)
+            yield from _writable_parts(part, kept, closed)
         finally:
             os.close(part)
-
-
-def _names(folder: int) -> list[str]:
-    with suppress(OSError):
-        return os.listdir(f"/proc/self/fd/{folder}")
-    return []  # what cannot be listed is not known to be another's
