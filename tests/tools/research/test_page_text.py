@@ -116,7 +116,6 @@ def test_a_long_row_is_cut_into_pieces_and_none_is_lost() -> None:
 
 # ------------------------------------------------------------------------------------------- in a process of its own
 
-MakeText: TypeAlias = Callable[..., Awaitable[pages.PageText]]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is for Linux")
 
