@@ -188,8 +188,11 @@ async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stall
         store.summaries()
 
 
-async def test_one_that_only_syncs_each_second_is_waited_for_where_it_can_be_asked_to(tmp_path: Path) -> None:
-    with redis.own_redis(tmp_path / "r", ("--appendonly", "yes", "--appendfsync", "everysec")) as server:
+@pytest.mark.parametrize("program", redis.PROGRAMS)
+async def test_a_server_that_syncs_each_second_is_waited_for_if_it_has_waitaof_and_else_refused(
+    tmp_path: Path, program: str
+) -> None:
+    with redis.own_redis(tmp_path / "r", ("--appendonly", "yes", "--appendfsync", "everysec"), program) as server:
         if b"ERR" in server.command("WAITAOF", "0", "0", "1"):
             assert "may lose the last second" in await problem(read_address(server.address))
             return
