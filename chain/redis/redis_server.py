@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import trio
@@ -25,13 +26,14 @@ from chain.config.extras import REDIS, install_command
 from chain.errors import SessionError
 from chain.redis.scripts import LuaScript, keys
 
+if TYPE_CHECKING:
+    from coredis.connection import TCPConnection
+
 DEFAULT_PORT = 6379
 SERVER_ANSWER_S = 5.0
 """Time limit of an answer, which takes milliseconds."""
 SAFE_S = 4.0
 """Time limit of ``WAITAOF``: shorter, so that the server reports it first."""
-MAX_SERVER_CONNECTIONS = 10_000
-"""More than anybody needs: each open session blocks one while it waits for lines."""
 OLDEST = (7, 0)
 HAS_WAITAOF = (7, 2)
 
@@ -41,7 +43,8 @@ MAY_LOSE = "may lose the last second in a crash (appendonly is not yes, or appen
 
 logging.getLogger("coredis").addHandler(logging.NullHandler())  # our errors say what it logs
 
-Command: TypeAlias = tuple[bytes | str | int | float, ...]
+Command: TypeAlias = tuple[bytes, *tuple[bytes | str | int | float, ...]]
+Connect: TypeAlias = Callable[[], "TCPConnection"]
 
 _GET_SYNCS: Command = (b"CONFIG GET", b"appendonly", b"appendfsync")
 _WAITAOF: Command = (b"WAITAOF", 1, 0, int(SAFE_S * 1000))
@@ -90,15 +93,17 @@ def read_address(text: str, source: str = "--state") -> RedisAddress:
 class RedisServer:
     """A server that is connected. Made by ``connected``."""
 
-    def __init__(self, address: RedisAddress, pool: Any) -> None:  # noqa: ANN401 - coredis is imported only where it is used
+    def __init__(self, address: RedisAddress, connect: Connect, nursery: trio.Nursery) -> None:
         self.address = address
-        self._pool = pool
+        self._connect = connect
+        self._nursery = nursery
+        self._idle: list[TCPConnection] = []
         self._proof = _GET_SYNCS
         """The command whose answer proves that the changes before it are on the disk."""
 
     async def run(self, script: LuaScript, id: str, *arguments: bytes | str | int) -> list[bytes]:
         """Run a script on a session, and return its answer once its changes are on the disk. Raise ``SessionError``."""
-        between = (len(names := keys(id)), *names, id, *arguments)
+        between: tuple[bytes | str | int, ...] = (len(names := keys(id)), *names, id, *arguments)
         try:
             answer, proof = await self.ask((b"EVALSHA", script.sha, *between), self._proof)
         except _NoSuchScript:
@@ -117,13 +122,31 @@ class RedisServer:
         ``wait_s`` is for how many seconds the server may wait before it answers.
         """
         with _translated(self.address):
-            async with self._pool.acquire() as connection:
-                options = {"decode": False, "disconnect_on_cancellation": wait_s > 0}
-                requests = [connection.create_request(name, *rest, **options) for name, *rest in commands]
+            async with self._connection() as connection:
+                requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
                 with trio.move_on_after(wait_s + SERVER_ANSWER_S):
                     return [await request for request in requests]
                 connection.invalidate()  # the network may have dropped it silently
         raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[TCPConnection]:
+        """Use an idle connection for the block, or open one."""
+        while self._idle:
+            if (connection := self._idle.pop()).usable:
+                break
+        else:
+            connection = self._connect()
+            with trio.fail_after(SERVER_ANSWER_S):
+                await self._nursery.start(connection.run)
+        try:
+            yield connection
+        except trio.Cancelled:
+            connection.invalidate()  # an answer may still come
+            raise
+        finally:
+            if connection.usable:
+                self._idle.append(connection)
 
     async def read_stream(
         self, key: str, after: str, *, count: int, wait_s: float
@@ -171,14 +194,12 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
     A cancellation of the block leaves the connections open until the block has ended, so that it can still write.
     """
     try:
-        from coredis.connection import TCPLocation
-        from coredis.pool import ConnectionPool
+        from coredis.connection import TCPConnection, TCPLocation
     except ModuleNotFoundError:
         raise SessionError(f"sessions in Redis need the extra redis: {install_command(REDIS)}") from None
-    pool: ConnectionPool[Any] = ConnectionPool(
-        location=TCPLocation(address.host, address.port),
-        max_connections=MAX_SERVER_CONNECTIONS,
-        timeout=SERVER_ANSWER_S,
+    connect = partial(
+        TCPConnection,
+        TCPLocation(address.host, address.port),
         connect_timeout=SERVER_ANSWER_S,
         username=address.username or None,
         password=address.password or None,
@@ -186,18 +207,20 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
         ssl_context=ssl.create_default_context() if address.is_tls else None,
     )
     ready, over = trio.Event(), trio.Event()
+    servers: list[RedisServer] = []
 
-    async def hold_pool() -> None:
-        async with pool:
+    async def hold_connections() -> None:
+        async with trio.open_nursery() as nursery:
+            servers.append(RedisServer(address, connect, nursery))
             ready.set()
             await over.wait()
+            nursery.cancel_scope.cancel()
 
-    async with beside(hold_pool):
+    async with beside(hold_connections):
         try:
             await ready.wait()
-            server = RedisServer(address, pool)
-            await server.check()
-            yield server
+            await servers[0].check()
+            yield servers[0]
         finally:
             over.set()
 
@@ -215,7 +238,7 @@ def _translated(address: RedisAddress) -> Iterator[None]:
         yield
     except exceptions.NoScriptError:
         raise _NoSuchScript from None
-    except (exceptions.RedisError, OSError, TimeoutError) as error:
+    except (exceptions.RedisError, OSError, trio.TooSlowError) as error:
         raise _sentence(error, address) from None
 
 

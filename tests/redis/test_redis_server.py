@@ -176,6 +176,20 @@ async def test_a_server_that_is_too_old_or_just_starts(about: str, why: str) -> 
         nursery.cancel_scope.cancel()
 
 
+async def test_waits_that_are_cancelled_leave_no_connections_behind(server: redis.OwnRedis, link: RedisServer) -> None:
+    for _ in range(20):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(link.ask, (b"BLPOP", b"nothing", 60), wait_s=60))
+                while b"blocked_clients:1" not in server.command("INFO", "clients"):
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+        assert await link.ask((b"PING",)) == [b"PONG"]
+    while b"blocked_clients:0" not in server.command("INFO", "clients"):
+        await trio.lowlevel.checkpoint()
+    assert int(server.command("INFO", "clients").partition(b"connected_clients:")[2].partition(b"\r")[0]) < 5
+
+
 async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stalls(
     server: redis.OwnRedis, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,13 +263,13 @@ async def test_a_server_that_changes_while_a_session_is_open(
 
 
 async def test_a_worker_finds_sessions_of_its_folder_behind_those_of_others(
-    store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
+    server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_store, "MAX_DUE", 2)
     ids = []
-    for where in ("/", "/", "/", "/mine"):
+    for n, where in enumerate(["/", "/", "/", "/mine"]):
         ids.append(id := await store.create(link, where))
-        await submit(store, link, id)
+        server.command("ZADD", scripts.DUE, str(n), id)
     assert await store.due(link, only="/mine") == ids[3:]
     assert sorted(await store.due(link)) == sorted(ids[:2])
 
