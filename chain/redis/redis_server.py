@@ -43,7 +43,8 @@ MAY_LOSE = "may lose the last second in a crash (appendonly is not yes, or appen
 
 logging.getLogger("coredis").addHandler(logging.NullHandler())  # our errors say what it logs
 
-Command: TypeAlias = tuple[bytes, *tuple[bytes | str | int | float, ...]]
+Command: TypeAlias = tuple[Any, ...]
+"""The name of a command, as bytes, and its arguments."""
 Connect: TypeAlias = Callable[[], "TCPConnection"]
 
 _GET_SYNCS: Command = (b"CONFIG GET", b"appendonly", b"appendfsync")
@@ -103,7 +104,7 @@ class RedisServer:
 
     async def run(self, script: LuaScript, id: str, *arguments: bytes | str | int) -> list[bytes]:
         """Run a script on a session, and return its answer once its changes are on the disk. Raise ``SessionError``."""
-        between: tuple[bytes | str | int, ...] = (len(names := keys(id)), *names, id, *arguments)
+        between = (len(names := keys(id)), *names, id, *arguments)
         try:
             answer, proof = await self.ask((b"EVALSHA", script.sha, *between), self._proof)
         except _NoSuchScript:
