@@ -200,7 +200,7 @@ class Lease:
             self._news.set()
             self._waiters.unpark_all()
 
-    async def _insist(self, script: scripts.LuaScript, *arguments: bytes | str | int) -> bool:
+    async def _insist(self, script: str, *arguments: bytes | str | int) -> bool:
         """Run a script until the server answers or the lease is lost. Return whether it was run."""
         while not self.why:
             try:

@@ -24,7 +24,7 @@ import trio
 from chain.concurrency.tasks import beside
 from chain.config.extras import REDIS, install_command
 from chain.errors import SessionError
-from chain.redis.scripts import LuaScript, keys
+from chain.redis.scripts import keys
 
 if TYPE_CHECKING:
     from coredis.connection import TCPConnection
@@ -102,13 +102,10 @@ class RedisServer:
         self._proof = _GET_SYNCS
         """The command whose answer proves that the changes before it are on the disk."""
 
-    async def run(self, script: LuaScript, id: str, *arguments: bytes | str | int) -> list[bytes]:
+    async def run(self, script: str, id: str, *arguments: bytes | str | int) -> list[bytes]:
         """Run a script on a session, and return its answer once its changes are on the disk. Raise ``SessionError``."""
-        between = (len(names := keys(id)), *names, id, *arguments)
-        try:
-            answer, proof = await self.ask((b"EVALSHA", script.sha, *between), self._proof)
-        except _NoSuchScript:
-            answer, proof = await self.ask((b"EVAL", script.text, *between), self._proof)
+        names = keys(id)
+        answer, proof = await self.ask((b"EVAL", script, len(names), *names, id, *arguments), self._proof)
         if self._proof is _GET_SYNCS:
             if proof != {b"appendonly": b"yes", b"appendfsync": b"always"}:
                 raise SessionError(f"the Redis at {self.address} {MAY_LOSE}; {HOW_TO_BE_SAFE}")
@@ -123,31 +120,27 @@ class RedisServer:
         ``wait_s`` is for how many seconds the server may wait before it answers.
         """
         with _translated(self.address):
-            async with self._connection() as connection:
-                requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
+            connection = await self._idle_connection()
+            requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
+            try:
                 with trio.move_on_after(wait_s + SERVER_ANSWER_S):
                     return [await request for request in requests]
-                connection.invalidate()  # the network may have dropped it silently
+            finally:
+                if requests[-1].complete:
+                    self._idle.append(connection)
+                else:  # an answer may still come, or the network has dropped the connection silently
+                    connection.invalidate()
         raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[TCPConnection]:
-        """Use an idle connection for the block, or open one."""
+    async def _idle_connection(self) -> TCPConnection:
+        """Remove and return an idle connection, or open one."""
         while self._idle:
             if (connection := self._idle.pop()).usable:
-                break
-        else:
-            connection = self._connect()
-            with trio.fail_after(SERVER_ANSWER_S):
-                await self._nursery.start(connection.run)
-        try:
-            yield connection
-        except trio.Cancelled:
-            connection.invalidate()  # an answer may still come
-            raise
-        finally:
-            if connection.usable:
-                self._idle.append(connection)
+                return connection
+        connection = self._connect()
+        with trio.fail_after(SERVER_ANSWER_S):
+            await self._nursery.start(connection.run)
+        return connection
 
     async def read_stream(
         self, key: str, after: str, *, count: int, wait_s: float
@@ -226,10 +219,6 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
             over.set()
 
 
-class _NoSuchScript(Exception):
-    """The server has not cached a script."""
-
-
 @contextmanager
 def _translated(address: RedisAddress) -> Iterator[None]:
     """Raise errors of the library in the block as ours."""
@@ -237,8 +226,6 @@ def _translated(address: RedisAddress) -> Iterator[None]:
 
     try:
         yield
-    except exceptions.NoScriptError:
-        raise _NoSuchScript from None
     except (exceptions.RedisError, OSError, trio.TooSlowError) as error:
         raise _sentence(error, address) from None
 

@@ -26,9 +26,7 @@ wanted; ``wake``, a list on which idle workers block.
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 TAG = "{chain}"
 SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
@@ -56,23 +54,6 @@ def keys(id: str) -> tuple[str, ...]:
     return (*(key(id, part) for part in _PARTS), SESSIONS, DUE, WAKE)
 
 
-@dataclass(frozen=True)
-class LuaScript:
-    """A script. Its first argument is the id of the session."""
-
-    body: str
-
-    @cached_property
-    def text(self) -> str:
-        """The source, with the functions that all scripts share."""
-        return f"{_PRELUDE}\n{self.body}"
-
-    @cached_property
-    def sha(self) -> str:
-        """The digest by which the server caches the script."""
-        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-
-
 _PRELUDE = """
 local meta, lines, journal, events, ids, files, sessions, due, wake = unpack(KEYS)
 local time = redis.call('TIME')
@@ -91,7 +72,12 @@ local function hold(id, ms) -- once the lease has ended, a worker is wanted if t
 end
 """
 
-CREATE = LuaScript("""
+
+def _script(body: str) -> str:
+    return f"{_PRELUDE}\n{body}"
+
+
+CREATE = _script("""
 -- id, workspace
 if redis.call('EXISTS', meta) == 1 then return {'exists'} end
 redis.call('HSET', meta, 'workspace', ARGV[2])
@@ -99,7 +85,7 @@ redis.call('ZADD', sessions, now, ARGV[1])
 return {'ok'}
 """)
 
-CLAIM = LuaScript("""
+CLAIM = _script("""
 -- id, token, lease in ms, 1 if a worker claims it
 if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return {'none'} end
 if number('until') > now then return {'held'} end
@@ -117,7 +103,7 @@ return {'ok', redis.call('HGET', meta, 'workspace') or '', math.max(number('answ
   redis.call('HEXISTS', meta, 'goes_on'), number('takeovers')}
 """)
 
-OUTLIVE = LuaScript("""
+OUTLIVE = _script("""
 -- id, token of a worker that lost the session and is alive: a claim by another counts it as a death, before or after
 if redis.call('EXISTS', meta) == 1 and redis.call('HGET', meta, 'outlived') ~= ARGV[2] and number('takeovers') >= 0 then
   redis.call('HSET', meta, 'outlived', ARGV[2])
@@ -126,14 +112,14 @@ end
 return {'ok'}
 """)
 
-RENEW = LuaScript("""
+RENEW = _script("""
 -- id, token, lease in ms
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {'fenced'} end
 hold(ARGV[1], ARGV[3])
 return {'ok'}
 """)
 
-RELEASE = LuaScript(f"""
+RELEASE = _script(f"""
 -- id, token, mode: 'done', 'handed over' to a worker that continues the run, or 'retry' to open it later
 local token = redis.call('HGET', meta, 'token')
 if not token then return {{'ok'}} end -- it was released before, and the answer was lost
@@ -149,7 +135,7 @@ elseif ARGV[3] == 'handed over' or has_lines() then want_worker(ARGV[1], now) en
 return {{'ok'}}
 """)
 
-APPEND = LuaScript(f"""
+APPEND = _script(f"""
 -- id, token, number of the group, lines in the inbox of the chain or '', then changes, each of three parts
 if redis.call('HGET', meta, 'token') ~= ARGV[2] then return {{'fenced'}} end
 local batch = number('batch')
@@ -186,7 +172,7 @@ end
 return {{'ok'}}
 """)
 
-SUBMIT = LuaScript(f"""
+SUBMIT = _script(f"""
 -- id, id of the row, the row, its type, 1 if it needs room, of a hello: for how many ms its sender answers questions
 local known = redis.call('HGET', ids, ARGV[2])
 if known then
@@ -213,13 +199,13 @@ want_worker(ARGV[1], math.max(until_, now))
 return {{'queued'}}
 """)
 
-SUMMARIZE = LuaScript("""
+SUMMARIZE = _script("""
 -- id, the summary
 if redis.call('EXISTS', meta) == 1 then redis.call('HSET', meta, 'summary', ARGV[2]) end
 return {'ok'}
 """)
 
-DELETE = LuaScript("""
+DELETE = _script("""
 -- id, '' or a number of ms: delete it only if it was not changed for so long, and no worker is wanted
 if number('until') > now then return {'held'} end
 if ARGV[2] ~= '' then
@@ -232,6 +218,6 @@ redis.call('ZREM', sessions, ARGV[1])
 return {'ok'}
 """)
 
-DUE_NOW = LuaScript("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2]) -- '', how many")
+DUE_NOW = _script("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2]) -- '', how many")
 
-OLD = LuaScript("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")
+OLD = _script("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")
