@@ -94,11 +94,8 @@ class Lease:
 
     def note(self, record: Record | Unknown) -> None:
         """Publish a line's receipt, in the same step as its record."""
-        match record:
-            case Receipt():
-                self.settle_as(record)
-            case _:
-                pass
+        if isinstance(record, Receipt):
+            self.settle_as(record)
 
     def settle_as(self, receipt: Receipt | events.Receipt) -> None:
         """Publish a receipt as the status of its line."""

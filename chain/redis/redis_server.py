@@ -128,8 +128,10 @@ class RedisServer:
             finally:
                 if requests[-1].complete:
                     self._idle.append(connection)
-                else:  # an answer may still come, or the network has dropped the connection silently
+                else:  # an answer may still come
                     connection.invalidate()
+        while self._idle:  # the network may have dropped these silently, too
+            self._idle.pop().invalidate()
         raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
 
     async def _idle_connection(self) -> TCPConnection:
