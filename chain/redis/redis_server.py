@@ -122,15 +122,19 @@ class RedisServer:
         with _translated(self.address):
             connection = await self._idle_connection()
             requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
+            is_shared = wait_s == 0 and self._proof is _GET_SYNCS  # else these commands would hold up others
+            if is_shared:
+                self._idle.append(connection)
             try:
                 with trio.move_on_after(wait_s + SERVER_ANSWER_S):
                     return [await request for request in requests]
+                connection.invalidate()  # the network may have dropped it silently
             finally:
-                if requests[-1].complete:
+                if not is_shared and requests[-1].complete:
                     self._idle.append(connection)
-                else:  # an answer may still come
+                elif not is_shared:  # its answer may come later
                     connection.invalidate()
-        while self._idle:  # the network may have dropped these silently, too
+        while self._idle:
             self._idle.pop().invalidate()
         raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
 
