@@ -1,7 +1,7 @@
-"""A worker: runs the sessions of a store that others share, as many at once as it may, one after the other.
+"""A worker: claims sessions of a Redis that want one, and runs up to a number of them at once.
 
-A session is wanted when a line came for it and nobody holds it, or when its holder says nothing any more. Whoever holds
-it keeps it until nothing is left to do. A run that ended with its process is gone on with.
+A session wants a worker when a line was sent and no process holds the session, or when its holder is silent. A worker
+holds a session until nothing is left to do. It continues a run whose worker died or handed the session over.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -22,8 +21,8 @@ from chain.chain import Chain
 from chain.concurrency.wakeup import Wakeup
 from chain.config.load import Settings
 from chain.errors import SessionError, UserError
-from chain.events import Event, IterationStarted, Notice, Result
-from chain.redis.lease import LEASE_S, Lease
+from chain.events import Event, IterationStarted, Notice
+from chain.redis.lease import LEASE_S, Lease, hold_lease
 from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
 from chain.session import event_json
@@ -32,26 +31,23 @@ from chain.tools.tool import Tool
 
 IDLE_LOOK_S = 1.0
 """How often an idle worker looks for sessions whose holders are silent."""
-REOPEN_S = 30
-"""After how long a session that could not be opened is tried again, by whichever worker."""
 HAND_OVER_S = 60.0
 """How long a worker that is to end waits for the next safe point of a run."""
 MAX_TAKEOVERS = 3
-"""After how many workers that died with a session, none of them at the end of a run, its run is not gone on with: it
-may be what kills them."""
+"""After how many workers that died with a session its run is not continued: the run may be what kills them."""
 DEADLY = f"{MAX_TAKEOVERS} workers have died with its run, which is not gone on with; send a line to go on"
 SWEEP_S = 60.0
-"""How often sessions that are old enough are deleted."""
+"""How often old sessions are deleted."""
 _SERVER = ""
-"""Reports about the server, which name it themselves."""
+"""The subject of reports about the server, which name it themselves."""
 _SWEEPING = "deleting old sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What a worker takes on: so many sessions at once, and those that work in one folder ``only``, if that is given.
+    """What a worker runs: ``at_once`` sessions, and ``only`` those that work in this folder, if it is not empty.
 
-    ``keep_s``: sessions in which nothing happened for so many seconds are deleted.
+    Sessions in which nothing happened for ``keep_s`` seconds are deleted.
     """
 
     at_once: int = 1
@@ -60,10 +56,10 @@ class WorkerLimits:
 
 
 class Worker:
-    """Runs the sessions of the Redis at ``settings.state`` until it is to leave.
+    """Runs the sessions of the Redis at ``settings.state`` until ``leave`` is called.
 
-    ``report`` is told what goes wrong, and ``note`` which session is taken and given back.
-    Raises ``SessionError`` for what is no address.
+    Call ``report`` with what goes wrong, and ``note`` with each session that is claimed or released.
+    Raise ``SessionError`` for an address that cannot be parsed.
     """
 
     def __init__(
@@ -85,23 +81,23 @@ class Worker:
         self._note = note
         self._tools = tools
         self.ready = trio.Event()
-        """Set when the server is reached."""
+        """Set when the server is connected."""
         self._leaving = trio.Event()
         self._running: set[str] = set()
-        """The sessions that run here, those among them that were lost and have not ended yet."""
+        """The sessions that run here, including those that were lost and have not ended yet."""
         self._outlived: list[Lease] = []
-        """Those that were lost; that this worker has not died with their sessions is still to be said."""
+        """Lost leases of which the server has not been told yet that this worker is alive."""
         self._freed = Wakeup()
-        self._told: dict[str, str] = {}
-        """What was reported last, by what it is about."""
+        self._reported: dict[str, str] = {}
+        """The latest report of each subject."""
 
     def leave(self) -> None:
-        """Begin no more sessions, and hand over the running ones at their next safe points."""
+        """Claim no more sessions, and hand over the running ones at their next safe points."""
         self._leaving.set()
         self._freed.set()
 
     async def run(self) -> None:
-        """Run sessions until ``leave``. Raises ``SessionError`` if the server cannot be used from the beginning."""
+        """Run sessions until ``leave``. Raise ``SessionError`` if the server cannot be used at the start."""
         async with self._store.connected() as server, trio.open_nursery() as sessions, trio.open_nursery() as nursery:
             self.ready.set()
             nursery.start_soon(self._look_for_work, server, sessions)
@@ -122,7 +118,7 @@ class Worker:
                 self._tell(_SERVER, str(error))
                 await trio.sleep(IDLE_LOOK_S)
                 continue
-            if self._told.pop(_SERVER, None):
+            if self._reported.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
                 self._note(f"{'goes on with' if lease.goes_on else 'takes'} {_of(lease)}, in {lease.workspace}")
@@ -130,41 +126,38 @@ class Worker:
                 sessions.start_soon(self._run_session, lease)
 
     async def _claim_next(self, server: RedisServer) -> Lease | None:
-        # No cancellation between the claim and the task that gives the session back.
+        # No cancellation between the claim and the task that releases the session.
         with trio.CancelScope(shield=True):
             while self._outlived:
                 await self._store.discount_death(server, self._outlived[0])
-                self._outlived.pop(0)  # another may have been added meanwhile
+                self._outlived.pop(0)  # only now: a report that fails is repeated
             for id in await self._store.due(server, only=self._limits.only):
                 if id in self._running:
                     continue  # no two chains work in one folder
-                lease = await self._store.claim_for_worker(server, id, size=self._settings.inbox_size)
+                lease = await self._store.claim_for_worker(server, id)
                 if lease is not None:
                     return lease
         return None
 
     async def _run_session(self, lease: Lease) -> None:
-        lease.at_exit = REOPEN_S * 1000
+        lease.release_mode = "retry"
         self._store.claimed[lease.id] = lease
-        try:
-            await self._open(lease)
-        except UserError as error:
-            self._tell(_of(lease), str(error))
-        except Exception:  # noqa: BLE001 - a mistake of ours in one session must not end the others
-            self._tell(_of(lease), traceback.format_exc())
+        async with hold_lease(lease):
+            try:
+                await self._open(lease)
+            except UserError as error:
+                self._tell(_of(lease), str(error))
+            except Exception:  # noqa: BLE001 - a bug in one session must not end the others
+                self._tell(_of(lease), traceback.format_exc())
+            else:
+                self._reported.pop(_of(lease), None)
+        del self._store.claimed[lease.id]
+        if lease.was_released:
+            self._note(f"gives back {_of(lease)}")
         else:
-            self._told.pop(_of(lease), None)
-        finally:
-            if self._store.claimed.pop(lease.id, None) is not None:  # it was not even opened
-                # Else nobody would get it before its lease ends, which bounds this as well.
-                with trio.CancelScope(shield=True):
-                    await lease.release(lease.at_exit)
-            if lease.was_released:
-                self._note(f"gives back {_of(lease)}")
-            elif lease.why:
-                self._outlived.append(lease)
-            self._running.remove(lease.id)
-            self._freed.set()
+            self._outlived.append(lease)
+        self._running.remove(lease.id)
+        self._freed.set()
 
     async def _open(self, lease: Lease) -> None:
         opened = open_chain(
@@ -179,58 +172,45 @@ class Worker:
         )
         with trio.CancelScope() as scope:
             async with opened as chain:
-                resumed = chain.resumed
-                chain.listen(partial(self._hear_end, lease))
-                is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
-                was_cut = resumed is not None and resumed.was_cut and lease.goes_on
-                if was_cut and lease.takeovers > MAX_TAKEOVERS:
-                    self._tell(_of(lease), DEADLY)
-                    with suppress(OSError):
-                        lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
-                    chain.runs.begin_waiting()
-                elif was_cut and not is_asked:
-                    chain.start(GO_ON, origin="door")
-                else:
-                    chain.runs.begin_waiting()
+                self._continue_run(chain, lease)
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_when_lost, lease, scope)
                     nursery.start_soon(self._hand_over, chain, lease, scope)
-                    await self._until_done(chain, lease)
+                    await _until_done(chain, lease)
                     nursery.cancel_scope.cancel()
 
-    def _hear_end(self, lease: Lease, event: Event) -> None:
-        if isinstance(event, Result) and not event.program_ended:
-            with suppress(OSError):
-                lease.end_run()
-
-    async def _until_done(self, chain: Chain, lease: Lease) -> None:
-        while True:
-            await chain.wait_idle()
-            if await lease.release("idle"):
-                return
-            await lease.was_read.wait()
+    def _continue_run(self, chain: Chain, lease: Lease) -> None:
+        """Continue an open run that a worker left, and let lines that wait start a run otherwise."""
+        is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
+        was_cut = lease.goes_on and chain.resumed is not None and chain.resumed.was_cut
+        if was_cut and lease.takeovers > MAX_TAKEOVERS:
+            self._tell(_of(lease), DEADLY)
+            with suppress(OSError):  # the lease is lost
+                lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
+        elif was_cut and not is_asked:
+            chain.start(GO_ON, origin="door")
+            return
+        chain.runs.begin_waiting()
 
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
         await lease.lost.wait()
-        if not lease.was_released:
-            self._tell(_of(lease), f"this worker has lost its lease: {lease.why}")
-            scope.cancel()
+        self._tell(_of(lease), f"this worker has lost its lease: {lease.why}")
+        scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:
-        """Let another worker go on from the next safe point, as if this one had ended there."""
+        """Let another worker continue from the next safe point, as if this one had ended there."""
         safe = trio.Event()
 
         def hear(event: Event) -> None:
             if isinstance(event, IterationStarted) and event.agent == MAIN and self._leaving.is_set():
-                lease.close()
+                lease.hand_over()
                 safe.set()
 
         chain.listen(hear)
         await self._leaving.wait()
         with trio.move_on_after(HAND_OVER_S):
             await safe.wait()
-        lease.close()
-        lease.at_exit = "handed"  # once the work has ended: no two workers are in one folder
+        lease.hand_over()  # released once the work has ended: no two workers are in one folder
         scope.cancel()
 
     async def _sweep(self, server: RedisServer, keep_s: float) -> None:
@@ -240,14 +220,28 @@ class Worker:
             except SessionError as error:
                 self._tell(_SWEEPING, str(error))
             else:
-                self._told.pop(_SWEEPING, None)
+                self._reported.pop(_SWEEPING, None)
             await trio.sleep(SWEEP_S)
 
-    def _tell(self, what: str, why: str) -> None:
-        """Report why something goes wrong, but not the same twice in a row."""
-        if self._told.get(what) != why:
-            self._told[what] = why
-            self._report(f"{what}: {why}" if what else why)
+    def _tell(self, subject: str, why: str) -> None:
+        """Report what goes wrong with a subject, but not the same twice in a row."""
+        if self._reported.get(subject) != why:
+            self._reported[subject] = why
+            self._report(f"{subject}: {why}" if subject else why)
+
+
+async def _until_done(chain: Chain, lease: Lease) -> None:
+    """Wait until no run is active and all fetched rows were acted on. Then accept nothing more."""
+    while True:
+        await chain.wait_idle()
+        if not (chain.is_running or lease.unread):
+            break
+        if not chain.is_running:
+            await lease.was_read.wait()
+    # No await since the check: what is sent from now on is for the next holder.
+    chain.stop_accepting()
+    if lease.release_mode == "retry":
+        lease.release_mode = "done"
 
 
 def _of(lease: Lease) -> str:

@@ -1,237 +1,155 @@
-"""What is sent to a session from anywhere goes in, and its events go out, as long as somebody holds it.
+"""Delivers the rows that others send to a session to its chain, and publishes its events, while the session is held.
 
-A row that was sent is removed in the very step of the server in which the records of what it did are written, so it is
-done once, whoever is killed whenever. What was sent has been accepted: it waits until there is room for it, and only
-what needs none may overtake it meanwhile.
+A row is removed from the server in the same step in which the records of what it did are written, so it takes effect
+once, whatever is killed. It was accepted when it was sent: it waits until the inbox has room for it, and only a row
+that needs no room overtakes it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import trio
 
 from chain.chain import Chain
 from chain.concurrency.wakeup import Wakeup
-from chain.errors import SessionError, UserError
-from chain.events import Event, Piece, Receipt
-from chain.lines.accepted import BEFORE
-from chain.lines.parse import Urgency, parse_line
-from chain.redis.lease import LEASE_RETRY_S, Lease
-from chain.redis.redis_server import RedisServer
-from chain.redis.scripts import key
+from chain.errors import SessionError
+from chain.events import Event, Piece, Receipt, Result
+from chain.lines.parse import parse_line
+from chain.redis.lease import LEASE_RETRY_S, Lease, Row
 from chain.session import event_json
 
-ROWS_PER_READ = 100
-"""Rows that are read at once."""
 WAIT_S = 20.0
-"""How long one look for new rows lasts: the server answers at once when there are some."""
-_DAY_S = 86_400
+"""How long a request for new rows waits. The server answers at once when there are some."""
+MAX_PROMISE_S = 20.0
+"""For how long a watcher can promise to answer questions at most, whatever it says."""
 TEXT_PAUSE_S = 0.1
 """The pause between two groups of running text, which makes many events."""
 
 
 class Mailbox:
-    """The rows that were sent to a session, and its events for those who watch."""
+    """The rows that were sent to a session, and its events for watchers."""
 
-    def __init__(self, server: RedisServer, lease: Lease) -> None:
-        self._server = server
+    def __init__(self, lease: Lease) -> None:
         self._lease = lease
-        self._unread: list[tuple[bytes, Mapping[str, Any]]] = []
         self._news = Wakeup()
-        self._answerers: dict[str, trio.CancelScope] = {}
+        self._answered = trio.CancelScope(deadline=-1)
+        """Has a deadline until which a watcher answers questions."""
 
     async def serve(self, chain: Chain) -> None:
-        """Read what is sent, and tell what happens, until the session is lost."""
+        """Deliver rows and publish events until the lease ends, or the task is cancelled."""
         self._lease.waiting = lambda: len(chain.lines.waiting)
-        self._lease.unpaused = self._news.set
-        with suppress(OSError):  # it is lost
+        with suppress(OSError):  # the lease is lost
             self._lease.use_size(chain.inbox_size)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._let_answer(chain, "", self._lease.answers_s)
+            self._let_answer(chain, self._lease.answers_s)
             nursery.start_soon(self._fetch)
             nursery.start_soon(self._wake, chain)
             nursery.start_soon(self._publish, chain)
             nursery.start_soon(self._read_all, chain)
             await self._lease.lost.wait()
-            if not self._lease.was_released:  # another may be at work in the folder by now
-                chain.stop_accepting()
-                chain.interrupt()
+            chain.stop_accepting()
+            chain.interrupt()  # another process may work in the folder by now
             nursery.cancel_scope.cancel()
 
     async def _fetch(self) -> None:
-        """Read the rows that are there, then those that come."""
-        last = b"0"
+        """Fetch new rows."""
         while True:
             try:
-                answer = await self._server.block(
-                    WAIT_S,
-                    b"XREAD",
-                    b"COUNT",
-                    ROWS_PER_READ,
-                    b"BLOCK",
-                    int(WAIT_S * 1000),
-                    b"STREAMS",
-                    key(self._lease.id, "lines"),
-                    last,
-                )
-            except SessionError:  # the lease says what becomes of that
+                await self._lease.fetch(wait_s=WAIT_S)
+            except SessionError:  # the lease ends if this goes on
                 await trio.sleep(LEASE_RETRY_S)
-                continue
-            for last, fields in entries(answer):
-                self._unread.append((last, _row(fields)))
             self._news.set()
 
     async def _wake(self, chain: Chain) -> None:
-        """Look again whenever there may be room."""
+        """Look at the rows again whenever the inbox may have room."""
         while not chain.runs.is_closing:
             await chain.lines.wait_for_change()
             self._news.set()
 
     async def _read_all(self, chain: Chain) -> None:
         while True:
-            waits_for_room = False
-            for row in tuple(self._unread):
-                if chain.runs.is_closing or self._lease.is_pausing or self._lease.why:
-                    break  # it is for who holds the session next
-                if waits_for_room and not self._needs_none(chain, row[1]):
-                    continue
-                if not self._has_room(chain, row[1]):
-                    waits_for_room = True
-                    continue
-                self._unread.remove(row)
-                self._read(chain, *row)
+            has_room = True
+            for entry, row in tuple(self._lease.unread):
+                if chain.runs.is_closing or self._lease.why:
+                    break  # the next holder acts on it
+                if (line := _line(row)) is not None and chain.lines.needs_no_room(line, urgency="next", to="") is None:
+                    has_room = has_room and chain.lines.has_room(line, local=False)
+                    if not has_room:
+                        continue
+                self._lease.unread.remove((entry, row))
+                with suppress(OSError):  # the lease is lost, and the row is still on the server
+                    self._read(chain, entry, row)
                 await trio.lowlevel.checkpoint()
             await self._news.wait()
 
-    def _has_room(self, chain: Chain, row: Mapping[str, Any]) -> bool:
-        if row.get("type") != "line" or self._needs_none(chain, row):
-            return True
-        return chain.lines.has_room(row["text"], urgency=_urgency(row), local=False, to=row.get("to", ""))
-
-    def _needs_none(self, chain: Chain, row: Mapping[str, Any]) -> bool:
-        if row.get("type") != "line":
-            return True
-        return chain.lines.needs_no_room(row["text"], urgency=_urgency(row), to=row.get("to", "")) is not None
-
-    def _read(self, chain: Chain, entry: bytes, row: Mapping[str, Any]) -> None:
-        """Do what a row says. No await: what is recorded and that it was read are one step of the server."""
+    def _read(self, chain: Chain, entry: bytes, row: Row) -> None:
+        """Act on a row. No await: what is recorded and the removal of the row are one step of the server."""
         lease, id = self._lease, str(row.get("id", ""))
-        try:
-            lease.read(entry)
-            match row:
-                case {"type": "line", "text": str(text)}:
-                    kind = parse_line(text, local=False).kind
-                    said = chain.submit(
-                        text, urgency=_urgency(row), id=id, local=False, origin="door", to=row.get("to", "")
-                    )
-                    if said.what == "refused":
-                        # It was accepted when it was sent, or a crash of the server forgot a line that we have read.
-                        lost = Receipt(id=id, text=text, state="returned", reason=said.message, kind=kind)
-                        known = (each for each in chain.lines.receipts if each.id == id and each.state != "refused")
-                        lease.settle_as(next(known, lost))
-                    elif said.what in ("handled", "nothing") or not said.id:
-                        lease.settle(id, state="handled", reason=said.message)
-                    if said.what == "nothing":  # no event says so
-                        self._tell([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
-                    return
-                case {"type": "answer", "question": str(question), "text": str(text)}:
-                    said = chain.answer(question, text, origin="door")
-                    state = "returned" if said.what == "refused" else "handled"
-                    lease.settle(id, state=state, reason=said.message)
-                    return
-                case {"type": "interrupt"}:
-                    was_running = chain.interrupt()
-                    lease.settle(id, state="handled", reason="" if was_running else "Nothing is running.")
-                    return
-                case {"type": "drop", "line": str(line)}:
-                    lease.settle(id, state="handled", reason=_drop(chain, line))
-                case {"type": "hello", "client": str(client), "for_s": float() | int() as seconds} if (
-                    0 <= seconds < _DAY_S
-                ):
-                    self._let_answer(chain, client, float(seconds))
-                    lease.settle(id, state="handled")
-                case _:
-                    lease.settle(id, state="returned", reason="the worker does not know what this asks for; update it")
-        except OSError:
-            pass  # the session is lost, and the row with it for us
+        lease.read(entry)
+        match row:
+            case {"type": "line", "text": str(text)}:
+                kind = parse_line(text, local=False).kind
+                said = chain.submit(text, id=id, local=False, origin="door")
+                if said.what == "refused":
+                    # It was accepted when it was sent, or it was sent again after a crash in which the server forgot
+                    # its status: then it has a receipt already.
+                    lost = Receipt(id=id, text=text, state="returned", reason=said.message, kind=kind)
+                    known = (each for each in chain.lines.receipts if each.id == id and each.state != "refused")
+                    lease.settle_as(next(known, lost))
+                elif said.what in ("handled", "nothing") or not said.id:
+                    lease.settle(id, state="handled", reason=said.message)
+                if said.what == "nothing":  # no event says so
+                    self._tell([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
+            case {"type": "answer", "question": str(question), "text": str(text)}:
+                said = chain.answer(question, text, origin="door")
+                lease.settle(id, state="returned" if said.what == "refused" else "handled", reason=said.message)
+            case {"type": "hello", "for_s": float() | int() as seconds} if seconds >= 0:
+                self._let_answer(chain, seconds)
+            case _:
+                lease.settle(id, state="returned", reason="the worker does not know what this asks for; update it")
 
-    def _let_answer(self, chain: Chain, client: str, seconds: float) -> None:
-        """Wait for a client's answers for a time from now on."""
-        until = trio.current_time() + min(seconds, WAIT_S)
-        if (scope := self._answerers.get(client)) is not None:
-            scope.deadline = until
+    def _let_answer(self, chain: Chain, seconds: float) -> None:
+        """Let questions wait for an answer for a time from now on."""
+        until = trio.current_time() + min(seconds, MAX_PROMISE_S)
+        if self._answered.deadline > trio.current_time():
+            self._answered.deadline = max(until, self._answered.deadline)
         elif seconds > 0:
-            self._answerers[client] = scope = trio.CancelScope(deadline=until)
-            self._nursery.start_soon(self._wait_for_answers, chain, client, scope)
+            self._answered = trio.CancelScope(deadline=until)
+            self._nursery.start_soon(self._wait_for_answers, chain, self._answered)
 
-    async def _wait_for_answers(self, chain: Chain, client: str, scope: trio.CancelScope) -> None:
+    async def _wait_for_answers(self, chain: Chain, scope: trio.CancelScope) -> None:
         with chain.answering(), scope:
             await trio.sleep_forever()
-        self._answerers.pop(client, None)
 
     async def _publish(self, chain: Chain) -> None:
-        """Tell of each event in its step, so that the server has it as soon as its record; but running text joined."""
+        """Publish each event in its step, together with its record; running text is joined for a moment."""
         feed = chain.feed()
-        self._lease.tell_rest = lambda: self._tell(feed.take())
 
         def hear(event: Event) -> None:
             if not isinstance(event, Piece):
-                with suppress(OSError):  # it is lost
+                with suppress(OSError):  # the lease is lost
                     self._tell(feed.take())
 
-        try:
+        with suppress(OSError):
             self._tell(() if chain.resumed is None else chain.resumed.made_up)
             chain.listen(hear)
             while batch := await feed.batch():
                 self._tell(batch)
                 await self._lease.sync()
-                await trio.sleep(TEXT_PAUSE_S)  # what comes meanwhile is joined
-        except OSError:
-            return
+                await trio.sleep(TEXT_PAUSE_S)
 
     def _tell(self, batch: Sequence[Event]) -> None:
         for event in batch:
             row = json.dumps(event_json.to_json(event), separators=(",", ":"))
-            self._lease.tell(row, event.type)
+            was_cut = isinstance(event, Result) and event.program_ended
+            self._lease.tell(row, "" if was_cut else event.type)
 
 
-def entries(answer: Any) -> list[tuple[bytes, list[bytes]]]:  # noqa: ANN401 - the edge of the protocol
-    """The entries of the one stream that an XREAD asked for."""
-    if not answer:
-        return []
-    ((_, found),) = answer.items() if isinstance(answer, dict) else answer
-    return [(place, fields) for place, fields in found]
-
-
-def _row(fields: list[bytes]) -> Mapping[str, Any]:
-    """What an entry says; nothing that is known if it is not as we write it."""
-    try:
-        row = json.loads(fields[1])
-    except (ValueError, IndexError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
-        return {"type": "unknown", "id": ""}
-    is_line = row.get("type") == "line" and isinstance(row.get("text"), str) and isinstance(row.get("to", ""), str)
-    return row if is_line or row.get("type") != "line" else {"type": "unknown", "id": row.get("id", "")}
-
-
-def _urgency(row: Mapping[str, Any]) -> Urgency:
-    urgency = row.get("urgency", "next")
-    return "now" if urgency == "now" else "urgent" if urgency == "urgent" else "next"
-
-
-def _drop(chain: Chain, line: str) -> str:
-    """Remove a line that waits; what is to be said of that."""
-    for id in (line, line + BEFORE):
-        try:
-            chain.lines.drop(id)
-        except UserError as error:
-            why = str(error)
-        else:
-            return f"{line} was dropped."
-    return why
+def _line(row: Row) -> str | None:
+    """Return the text of a row that is a line, or ``None``."""
+    text = row.get("text")
+    return text if row.get("type") == "line" and isinstance(text, str) else None

@@ -1,19 +1,22 @@
-"""The connection to a Redis that keeps sessions: its address, what it must be like, and what it answers.
+"""The connection to a Redis server: its address, the checks of its configuration, and the translation of its errors.
 
-What cannot be reached may be there again in a moment (``Unreachable``); all else is a mistake that somebody has to
-mend, and is said in one sentence. Credentials are part of the address and are never shown.
+``Unreachable`` is an error that may pass by itself. Any other ``SessionError`` needs somebody to change something.
+Credentials are part of the address and are never shown.
+
+Each change is sent together with a command whose answer proves that the change is on the server's disk: ``WAITAOF``, or
+on a server before 7.2 the setting ``appendfsync always``.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 import trio
@@ -21,41 +24,44 @@ import trio
 from chain.concurrency.nurseries import background_tasks
 from chain.config.extras import REDIS, install_command
 from chain.errors import SessionError
-from chain.redis.scripts import LuaScript, keys
+from chain.redis.scripts import keys
+
+if TYPE_CHECKING:
+    from coredis.connection import TCPConnection
 
 DEFAULT_PORT = 6379
 SERVER_ANSWER_S = 5.0
-"""How long the server may take to answer, which it does within milliseconds."""
+"""Time limit of an answer, which takes milliseconds."""
 SAFE_S = 4.0
-"""How long it may take to bring a change to its disk: shorter, so that it says so before nobody waits for it."""
-MAX_SERVER_CONNECTIONS = 10_000
-"""More than anybody needs: each session that is open waits for its lines with one."""
+"""Time limit of ``WAITAOF``: shorter, so that the server reports it first."""
 OLDEST = (7, 0)
-WAITS = (7, 2)
-"""Since when a server can be asked to answer once what it did is on its disk."""
-SYNC_CHECK_S = 3.0
-"""How often an older one is asked whether it still does that by itself."""
+HAS_WAITAOF = (7, 2)
 
 FORM = "write redis://HOST[:PORT]/DB, or rediss:// for TLS"
-
 HOW_TO_BE_SAFE = "set appendonly yes and appendfsync always in redis.conf (chain help machines)"
+MAY_LOSE = "may lose the last second in a crash (appendonly is not yes, or appendfsync not always)"
 
-logging.getLogger("coredis").addHandler(logging.NullHandler())  # what it has to say is said by our errors
+logging.getLogger("coredis").addHandler(logging.NullHandler())  # our errors say what it logs
 
-Command: TypeAlias = tuple[bytes | str | int | float, ...]
+Command: TypeAlias = tuple[Any, ...]
+"""The name of a command, as bytes, and its arguments."""
+Connect: TypeAlias = Callable[[], "TCPConnection"]
+
+_GET_SYNCS: Command = (b"CONFIG GET", b"appendonly", b"appendfsync")
+_WAITAOF: Command = (b"WAITAOF", 1, 0, int(SAFE_S * 1000))
 
 
 class Unreachable(SessionError):
-    """The server does not answer, for now."""
+    """The server does not answer, or cannot do what it was asked for at the moment."""
 
 
 class Forbidden(SessionError):
-    """The server knows no such command, or not for this user."""
+    """The server does not know a command, or does not allow it to this user."""
 
 
 @dataclass(frozen=True)
 class RedisAddress:
-    """Where a server is, and what it wants to hear; ``str`` is without credentials."""
+    """The address of a server. ``str`` leaves out the credentials."""
 
     host: str
     port: int
@@ -71,89 +77,87 @@ class RedisAddress:
 
 
 def read_address(text: str, source: str = "--state") -> RedisAddress:
-    """The address that a text says. Raises ``SessionError``, which shows nothing of it: a part may be a secret."""
+    """Parse an address. Raise ``SessionError``, which shows nothing of the text: a part of it may be a secret."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port or DEFAULT_PORT
     except ValueError:
         raise SessionError(f"{source} is no address of a Redis; {FORM}") from None
     database = parts.path.strip("/") or "0"
-    is_one = parts.scheme in ("redis", "rediss") and parts.hostname and not (parts.query or parts.fragment)
-    if not is_one or not re.fullmatch(r"[0-9]{1,6}", database):
+    is_redis = parts.scheme in ("redis", "rediss") and not (parts.query or parts.fragment)
+    if not is_redis or not parts.hostname or not re.fullmatch(r"[0-9]{1,6}", database):
         raise SessionError(f"{source} is no address of a Redis; {FORM}")
-    assert parts.hostname is not None
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     return RedisAddress(parts.hostname, port, int(database), parts.scheme == "rediss", user, password)
 
 
 class RedisServer:
-    """A Redis that is connected. Made by ``connected``."""
+    """A server that is connected. Made by ``connected``."""
 
-    def __init__(self, address: RedisAddress, pool: Any) -> None:  # noqa: ANN401 - coredis is imported only where it is used
+    def __init__(self, address: RedisAddress, connect: Connect, nursery: trio.Nursery) -> None:
         self.address = address
-        self._pool = pool
-        self._connection: Any = None
-        """What is asked goes through this one, in turn: a connection for each question costs more than the question."""
-        self._connecting = trio.Lock()
-        self._can_wait = False
-        """Whether the server can be asked to answer once what it did is on its disk."""
-        self._checked_at = -math.inf
-        """When it was found last that it does so by itself."""
+        self._connect = connect
+        self._nursery = nursery
+        self._idle: list[TCPConnection] = []
+        self._proof = _GET_SYNCS
+        """The command whose answer proves that the changes before it are on the disk."""
 
-    async def run(self, script: LuaScript, id: str, *arguments: bytes | str | int) -> list[bytes]:
-        """Run a script on a session, and wait until what it changed is safe. Raises ``SessionError``."""
-        between = (len(found := keys(id)), *found, id, *arguments)
-        after: list[Command] = [(b"WAITAOF", 1, 0, int(SAFE_S * 1000))] if self._can_wait else []
-        if not self._can_wait and trio.current_time() >= self._checked_at + SYNC_CHECK_S:
-            await self._check_syncs()
-        try:
-            try:
-                answers = await self.ask((b"EVALSHA", script.sha, *between), *after)
-            except _NoSuchScript:
-                answers = await self.ask((b"EVAL", script.text, *between), *after)
-        except Unreachable:
-            self._checked_at = -math.inf  # it may come back with another configuration
-            raise
-        if after and answers[1][0] < 1:
+    async def run(self, script: str, id: str, *arguments: bytes | str | int) -> list[bytes]:
+        """Run a script on a session, and return its answer once its changes are on the disk. Raise ``SessionError``."""
+        names = keys(id)
+        answer, proof = await self.ask((b"EVAL", script, len(names), *names, id, *arguments), self._proof)
+        if self._proof is _GET_SYNCS:
+            if proof != {b"appendonly": b"yes", b"appendfsync": b"always"}:
+                raise SessionError(f"the Redis at {self.address} {MAY_LOSE}; {HOW_TO_BE_SAFE}")
+        elif proof[0] < 1:
             raise Unreachable(f"the Redis at {self.address} does not bring its changes to the disk in time")
-        found_answer: list[bytes] = answers[0]
-        return found_answer
+        found: list[bytes] = answer
+        return found
 
-    async def ask(self, *commands: Command) -> list[Any]:
-        """The answers to commands, which are sent together. Raises ``SessionError``."""
-        with self._translated():
-            if self._can_wait:  # nobody else is to wait behind that
-                async with self._pool.acquire() as connection:
-                    return await self._answers(connection, commands)
-            connection = self._connection
-            if connection is None or not connection.usable:
-                async with self._connecting:
-                    connection = self._connection
-                    if connection is None or not connection.usable:
-                        connection = self._connection = await self._pool.get_connection()
-            return await self._answers(connection, commands)
+    async def ask(self, *commands: Command, wait_s: float = 0) -> list[Any]:
+        """Send commands together, and return their answers. Raise ``SessionError``.
 
-    async def _answers(self, connection: Any, commands: Sequence[Command]) -> list[Any]:  # noqa: ANN401
-        requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
-        with trio.move_on_after(SERVER_ANSWER_S):
-            return [await request for request in requests]
-        connection.invalidate()  # perhaps the network forgot it
+        ``wait_s`` is for how many seconds the server may wait before it answers.
+        """
+        with _translated(self.address):
+            connection = await self._idle_connection()
+            requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
+            is_shared = wait_s == 0 and self._proof is _GET_SYNCS  # else these commands would hold up others
+            if is_shared:
+                self._idle.append(connection)
+            try:
+                with trio.move_on_after(wait_s + SERVER_ANSWER_S):
+                    return [await request for request in requests]
+                connection.invalidate()  # the network may have dropped it silently
+            finally:
+                if not is_shared and requests[-1].complete:
+                    self._idle.append(connection)
+                elif not is_shared:  # its answer may come later
+                    connection.invalidate()
+        while self._idle:
+            self._idle.pop().invalidate()
         raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
 
-    async def block(self, seconds: float, name: bytes, *rest: bytes | str | int | float) -> Any:  # noqa: ANN401
-        """The answer to a command that waits for so many seconds at most. Raises ``SessionError``."""
-        with self._translated():
-            async with self._pool.acquire() as connection:
-                request = connection.create_request(name, *rest, decode=False, disconnect_on_cancellation=True)
-                with trio.move_on_after(seconds + SERVER_ANSWER_S):
-                    return await request
-            raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
+    async def _idle_connection(self) -> TCPConnection:
+        """Remove and return an idle connection, or open one."""
+        while self._idle:
+            if (connection := self._idle.pop()).usable:
+                return connection
+        connection = self._connect()
+        with trio.fail_after(SERVER_ANSWER_S):
+            await self._nursery.start(connection.run)
+        return connection
 
-    def _translated(self) -> _Translated:
-        return _Translated(self.address)
+    async def read_stream(
+        self, key: str, after: str, *, count: int, wait_s: float
+    ) -> Sequence[tuple[bytes, Sequence[bytes]]]:
+        """Return entries of a stream after a place. If there are none, wait for the next one."""
+        wanted = (b"COUNT", count, b"BLOCK", max(1, int(wait_s * 1000)))
+        (found,) = await self.ask((b"XREAD", *wanted, b"STREAMS", key, after), wait_s=wait_s)
+        return found[key.encode()] if found else ()
 
     async def check(self) -> None:
-        """Whether sessions are safe there. Raises ``SessionError``."""
+        """Raise ``SessionError`` if the server would not keep sessions safe."""
         (raw,) = await self.ask((b"INFO",))
         about = dict(row.split(":", 1) for row in raw.decode(errors="replace").split("\r\n") if ":" in row)
         number = about.get("redis_version", "0")
@@ -163,7 +167,7 @@ class RedisServer:
             raise SessionError(
                 f"{where} is {number}, and sessions need {'.'.join(map(str, OLDEST))} or newer; update it"
             )
-        if about.get("loading") == "1":  # until then it says that it keeps no append-only file
+        if about.get("loading") == "1":  # it reports no append-only file while it loads
             raise Unreachable(f"{where} is still reading its data")
         if about.get("role") not in ("master", None):
             raise SessionError(f"{where} is a read-only replica; name the address of its primary")
@@ -172,98 +176,74 @@ class RedisServer:
             raise SessionError(f"{where} would drop sessions when its memory is full ({policy}); {fix}")
         if about.get("aof_enabled") != "1":
             raise SessionError(f"{where} does not keep sessions safe on its disk (appendonly no); {HOW_TO_BE_SAFE}")
-        self._can_wait = version >= WAITS
-        if not self._can_wait:
-            await self._check_syncs()
-        elif (await self._syncs()).get(b"appendfsync") == b"no":
-            why = "never brings its changes to the disk by itself (appendfsync no)"
-            raise SessionError(f"{where} {why}; {HOW_TO_BE_SAFE}")
-
-    async def _check_syncs(self) -> None:
-        found = await self._syncs()
-        if (found.get(b"appendonly"), found.get(b"appendfsync")) != (b"yes", b"always"):
-            why = "may lose the last second in a crash (appendonly is not yes, or appendfsync not always)"
-            raise SessionError(f"the Redis at {self.address} {why}; {HOW_TO_BE_SAFE}")
-        self._checked_at = trio.current_time()
-
-    async def _syncs(self) -> Mapping[bytes, bytes]:
-        """What the server says of its append-only file; nothing where it may not say, as a hosted one."""
-        try:
-            (found,) = await self.ask((b"CONFIG GET", b"append*"))
-        except Forbidden:
-            return {}
-        return found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
+        syncs: Mapping[bytes, bytes] = {}
+        with suppress(Forbidden):  # a hosted server may hide its configuration
+            (syncs,) = await self.ask(_GET_SYNCS)
+        allowed: Sequence[bytes | None] = (b"always",)
+        if version >= HAS_WAITAOF:
+            self._proof = _WAITAOF
+            allowed = (b"always", b"everysec", None)
+        if syncs.get(b"appendfsync") not in allowed:
+            raise SessionError(f"{where} {MAY_LOSE}; {HOW_TO_BE_SAFE}")
 
 
 @asynccontextmanager
 async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
-    """A server for the block, checked. What cancels the block lets it be, so that the last of it can still be said.
+    """Connect to a server for the block, and check it. Raise ``SessionError``.
 
-    Raises ``SessionError``.
+    A cancellation of the block leaves the connections open until the block has ended, so that it can still write.
     """
     try:
-        from coredis.connection import TCPLocation
-        from coredis.pool import ConnectionPool
-
-        from chain.redis.bounded_connection import BoundedConnection
+        from coredis.connection import TCPConnection, TCPLocation
     except ModuleNotFoundError:
         raise SessionError(f"sessions in Redis need the extra redis: {install_command(REDIS)}") from None
-    context = ssl.create_default_context() if address.is_tls else None
-    pool: ConnectionPool[Any] = ConnectionPool(
-        connection_class=BoundedConnection,
-        location=TCPLocation(address.host, address.port),
-        max_connections=MAX_SERVER_CONNECTIONS,
-        timeout=SERVER_ANSWER_S,
+    connect = partial(
+        TCPConnection,
+        TCPLocation(address.host, address.port),
         connect_timeout=SERVER_ANSWER_S,
         username=address.username or None,
         password=address.password or None,
         db=address.database,
-        ssl_context=context,
+        ssl_context=ssl.create_default_context() if address.is_tls else None,
     )
     ready, over = trio.Event(), trio.Event()
+    servers: list[RedisServer] = []
 
-    async def keep() -> None:
-        async with pool:
+    async def hold_connections() -> None:
+        async with trio.open_nursery() as nursery:
+            servers.append(RedisServer(address, connect, nursery))
             ready.set()
             await over.wait()
+            nursery.cancel_scope.cancel()
 
-    async with background_tasks(keep):
+    async with background_tasks(hold_connections):
         try:
             await ready.wait()
-            server = RedisServer(address, pool)
-            await server.check()
-            yield server
+            await servers[0].check()
+            yield servers[0]
         finally:
             over.set()
 
 
-class _NoSuchScript(Exception):
-    """The server has forgotten a script."""
+@contextmanager
+def _translated(address: RedisAddress) -> Iterator[None]:
+    """Raise errors of the library in the block as ours."""
+    from coredis import exceptions
+
+    try:
+        yield
+    except (exceptions.RedisError, OSError, trio.TooSlowError) as error:
+        raise _sentence(error, address) from None
 
 
-class _Translated:
-    """Says what the library raises in the block in a sentence of ours."""
-
-    def __init__(self, address: RedisAddress) -> None:
-        self._address = address
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from coredis import exceptions
-
-        if isinstance(error, exceptions.NoScriptError):
-            raise _NoSuchScript from None
-        if isinstance(error, exceptions.RedisError | OSError | TimeoutError):
-            raise _sentence(error, self._address) from None
-
-
+_CREDENTIALS = "refuses the user name or the password; correct them in the address"
+_PASSWORD = "wants a password; write redis://:PASSWORD@HOST/DB"
+_TOO_OLD = "is too old, or is no Redis; update it"
 _SENTENCES: Sequence[tuple[str, str]] = (
-    ("WRONGPASS", "refuses the user name or the password; correct them in the address"),
-    ("INVALID USERNAME", "refuses the user name or the password; correct them in the address"),
-    ("NOAUTH", "wants a password; write redis://:PASSWORD@HOST/DB"),
-    ("AUTHENTICATION", "wants a password; write redis://:PASSWORD@HOST/DB"),
+    ("WRONGPASS", _CREDENTIALS),
+    ("INVALID USERNAME", _CREDENTIALS),
+    ("NOAUTH", _PASSWORD),
+    ("AUTHENTICATION", _PASSWORD),
     ("NOPERM", "does not let this user run what is needed; give it +@all ~{chain}:* in its ACL"),
     ("READONLY", "is a read-only replica; name the address of its primary"),
     ("OOM", "has no memory left; raise its maxmemory, or delete sessions"),
@@ -272,12 +252,12 @@ _SENTENCES: Sequence[tuple[str, str]] = (
     ("MOVED", "is a cluster that keeps our keys on another node; name the address of that one"),
     ("WRONGTYPE", "has keys of another program in the place of ours; name another database, such as /1"),
     ("DB INDEX", "has no database of that number; name another one, such as /0"),
-    ("UNKNOWN COMMAND", "is too old, or is no Redis; update it"),
-    ("HELLO", "is too old, or is no Redis; update it"),
+    ("UNKNOWN COMMAND", _TOO_OLD),
+    ("HELLO", _TOO_OLD),
 )
 _FORBIDDEN = ("NOPERM", "UNKNOWN COMMAND")
 _FOR_NOW = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
-"""What passes by itself: a start, a failover (``UNBLOCKED``), replicas that lag behind."""
+"""Errors that pass by themselves: of a start, a failover (``UNBLOCKED``), or replicas that lag behind."""
 
 
 def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
@@ -286,8 +266,7 @@ def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
     causes = [error]
     while (cause := causes[-1].__cause__) is not None and len(causes) < 5:
         causes.append(cause)
-    said = " ".join(f"{type(each).__name__} {each}" for each in causes)
-    folded = said.upper()
+    folded = " ".join(f"{type(each).__name__} {each}" for each in causes).upper()
     who = f"the Redis at {address}"
     if any(isinstance(each, ssl.SSLError) for each in causes):
         return SessionError(f"{who} cannot be trusted by TLS; SSL_CERT_FILE names the certificate of an own authority")

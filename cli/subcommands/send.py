@@ -69,7 +69,7 @@ def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple
     async def run() -> tuple[int, str]:
         async with reach(say) as session:
             if is_new:
-                await session.expect_answerer()  # `chain watch --answers` can only come after this command
+                await session.promise_answers()  # `chain watch --answers` can only come after this command
             id, known = await session.send(line)
             if is_new:
                 say(f"Session {session.id}.")

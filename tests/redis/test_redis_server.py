@@ -10,12 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -25,7 +23,7 @@ from chain.app.remote import MISSED, RemoteSession, remote_session
 from chain.errors import SessionError
 from chain.journal import records
 from chain.redis import redis_server, redis_store, scripts
-from chain.redis.lease import LEASE_S, Lease
+from chain.redis.lease import Lease, hold_lease
 from chain.redis.redis_server import RedisAddress, RedisServer, connected, read_address
 from chain.redis.redis_store import RedisStore
 
@@ -178,24 +176,18 @@ async def test_a_server_that_is_too_old_or_just_starts(about: str, why: str) -> 
         nursery.cancel_scope.cancel()
 
 
-async def test_a_server_that_answers_without_end_is_left() -> None:
-    sent = 0
-
-    async def answer(peer: trio.SocketStream) -> None:
-        nonlocal sent
-        with suppress(trio.BrokenResourceError):
-            await peer.receive_some()
-            await peer.send_all(b"$1000000000000\r\n")
-            while True:
-                await peer.send_all(b"A" * 1_000_000)
-                sent += 1_000_000
-
-    async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
-        port = listener.socket.getsockname()[1]
-        assert "does not answer" in await problem(read_address(f"redis://127.0.0.1:{port}/0"))
-        nursery.cancel_scope.cancel()
-    assert sent < 3 * 64 * 1024 * 1024  # the connection, and what the kernel holds of each attempt
+async def test_waits_that_are_cancelled_leave_no_connections_behind(server: redis.OwnRedis, link: RedisServer) -> None:
+    for _ in range(20):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(link.ask, (b"BLPOP", b"nothing", 60), wait_s=60))
+                while b"blocked_clients:1" not in server.command("INFO", "clients"):
+                    await trio.lowlevel.checkpoint()
+                scope.cancel()
+        assert await link.ask((b"PING",)) == [b"PONG"]
+    while b"blocked_clients:0" not in server.command("INFO", "clients"):
+        await trio.lowlevel.checkpoint()
+    assert int(server.command("INFO", "clients").partition(b"connected_clients:")[2].partition(b"\r")[0]) < 5
 
 
 async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stalls(
@@ -210,8 +202,11 @@ async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stall
         store.summaries()
 
 
-async def test_one_that_only_syncs_each_second_is_waited_for_where_it_can_be_asked_to(tmp_path: Path) -> None:
-    with redis.own_redis(tmp_path / "r", ("--appendonly", "yes", "--appendfsync", "everysec")) as server:
+@pytest.mark.parametrize("program", redis.PROGRAMS)
+async def test_a_server_that_syncs_each_second_is_waited_for_if_it_has_waitaof_and_else_refused(
+    tmp_path: Path, program: str
+) -> None:
+    with redis.own_redis(tmp_path / "r", ("--appendonly", "yes", "--appendfsync", "everysec"), program) as server:
         if b"ERR" in server.command("WAITAOF", "0", "0", "1"):
             assert "may lose the last second" in await problem(read_address(server.address))
             return
@@ -253,7 +248,6 @@ async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | N
 async def test_a_server_that_changes_while_a_session_is_open(
     server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch, commands: Sequence[Sequence[str]], why: str
 ) -> None:
-    monkeypatch.setattr(redis_server, "SYNC_CHECK_S", 0)
     if "appendfsync" in commands[0] and b"ERR" not in server.command("WAITAOF", "0", "0", "1"):
         pytest.skip("it is asked to wait for the disk")
 
@@ -268,32 +262,16 @@ async def test_a_server_that_changes_while_a_session_is_open(
     assert SECRET not in found
 
 
-async def test_a_session_of_a_newer_version_is_left_alone(server: redis.OwnRedis, store: RedisStore) -> None:
-    async with store.begin(Path("/")) as held:
-        id = held.journal.id
-    server.command("HSET", scripts.key(id, "meta"), "format", "99")
-    with pytest.raises(SessionError, match="was written by a newer chain"):
-        async with store.resume(id):
-            pytest.fail("it was opened")
-
-
-async def test_a_worker_leaves_what_is_due_to_newer_ones_and_looks_behind_what_is_not_its_own(
+async def test_a_worker_finds_sessions_of_its_folder_behind_those_of_others(
     server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_store, "MAX_DUE", 2)
     ids = []
-    for where in ("/", "/", "/", "/mine"):
+    for n, where in enumerate(["/", "/", "/", "/mine"]):
         ids.append(id := await store.create(link, where))
-        await submit(store, link, id)
-    *_, newer, mine = ids
-    server.command("HSET", scripts.key(newer, "meta"), "format", "99")
-    for n, id in enumerate(ids):
         server.command("ZADD", scripts.DUE, str(n), id)
-    assert await store.due(link, only="/mine") == [mine]
-    assert await store.claim_for_worker(link, newer, size=10) is None
-    assert server.command("ZSCORE", scripts.DUE, newer) == b"$1\r\n2\r\n"
-    monkeypatch.setattr(redis_store, "MAX_DUE", 10)
-    assert sorted(await store.due(link)) == sorted(id for id in ids if id != newer)
+    assert await store.due(link, only="/mine") == ids[3:]
+    assert sorted(await store.due(link)) == sorted(ids[:2])
 
 
 async def test_a_session_that_is_to_be_tried_again_later_is_not_claimed_before(
@@ -301,31 +279,14 @@ async def test_a_session_that_is_to_be_tried_again_later_is_not_claimed_before(
 ) -> None:
     id = await store.create(link, "/")
     await submit(store, link, id)
-    lease = await store.claim_for_worker(link, id, size=10)
+    lease = await store.claim_for_worker(link, id)
     assert lease is not None
-    await lease.release(30_000)
-    assert await store.claim_for_worker(link, id, size=10) is None
+    lease.release_mode = "retry"
+    await lease.release()
+    assert await store.claim_for_worker(link, id) is None
     assert await store.due(link) == []
     server.command("ZADD", scripts.DUE, "1", id)
-    assert await store.claim_for_worker(link, id, size=10) is not None
-
-
-async def test_a_clock_that_was_set_back_keeps_nobody_from_a_session(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
-) -> None:
-    id = await store.create(link, "/")
-    await submit(store, link, id)
-    assert await store.claim_for_worker(link, id, size=10) is not None
-    in_an_hour = str(int((time.time() + 3600) * 1000))
-    server.command("HSET", scripts.key(id, "meta"), "until", in_an_hour)
-    server.command("ZADD", scripts.DUE, in_an_hour, id)
-    assert await store.due(link) == [id]
-    assert await store.claim_for_worker(link, id, size=10) is None, "its holder may be at work"
-    assert await store.due(link) == [id]
-    until = int(server.command("HGET", scripts.key(id, "meta"), "until").split(b"\r\n")[1])
-    assert abs(until / 1000 - time.time() - LEASE_S) < 60, "for one lease from now"
-    server.command("HSET", scripts.key(id, "meta"), "until", "0")
-    assert await store.claim_for_worker(link, id, size=10) is not None
+    assert await store.claim_for_worker(link, id) is not None
 
 
 async def test_sessions_of_one_store_do_not_end_each_other(store: RedisStore, tmp_path: Path) -> None:
@@ -342,7 +303,7 @@ async def test_what_is_sent_again_is_changed_again_so_that_its_safety_is_waited_
 ) -> None:
     """WAITAOF looks at what the same connection has changed: where that is nothing, it does not wait."""
     id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
     row = {"id": "one", "type": "line", "text": "x"}
     changes = [changes_of(server)]
     for _ in range(2):
@@ -417,20 +378,6 @@ async def test_a_line_of_which_nothing_is_known_is_not_said_to_be_refused(
             server.start()
 
 
-async def test_events_of_an_older_form_are_read_and_make_no_fault(
-    server: redis.OwnRedis, store: RedisStore, tmp_path: Path
-) -> None:
-    event = json.dumps({"type": "notice", "message": "hello"})
-    async with store.begin(tmp_path) as held, store.connected() as link:
-        lease = held.journal._file
-        assert isinstance(lease, Lease)
-        server.command("XADD", scripts.key(held.journal.id, "events"), "*", "e", event)
-        lease.tell(event, "notice")
-        await lease.sync()
-        found = await store.told(link, held.journal.id, "0", wait_s=0.01)
-        assert [each.row["message"] for each in found] == ["hello", "hello"]
-
-
 async def test_who_watches_begins_with_the_latest_run_and_who_began_it(
     server: redis.OwnRedis, store: RedisStore, tmp_path: Path
 ) -> None:
@@ -456,35 +403,12 @@ async def test_a_session_that_was_given_back_and_whose_answer_was_lost_was_given
     server: redis.OwnRedis, store: RedisStore, link: RedisServer
 ) -> None:
     id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
     for _ in range(2):
-        assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+        assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
     store.delete(id)
-    assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
     assert server.command("KEYS", "*") == b"*0\r\n"
-
-
-async def test_a_claim_whose_answer_was_lost_is_asked_again_and_is_no_death_of_a_worker(
-    server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, asked = RedisStore(server.address), list[str]()
-    async with store.connected() as link:
-        id = await store.create(link, "/")
-        await store.submit(link, id, {"id": "one", "type": "line", "text": "hello"}, needs_room=True)
-        ask = redis_server.RedisServer.ask
-
-        async def lose(self: redis_server.RedisServer, *commands: Any) -> list[Any]:
-            found = await ask(self, *commands)
-            asked.append(id)
-            if len(asked) == 1:
-                raise redis_server.Unreachable("its answer was lost")
-            return found
-
-        await link.run(scripts.CLAIM, "none", "t", 1, 1, 1)  # the server knows the script
-        monkeypatch.setattr(redis_server.RedisServer, "ask", lose)
-        lease = await store.claim_for_worker(link, id, size=10)
-        assert lease is not None
-        assert (lease.goes_on, lease.takeovers) == (False, 0)
 
 
 async def test_what_needs_no_room_has_a_bound_too(store: RedisStore, link: RedisServer) -> None:
@@ -511,11 +435,11 @@ async def test_lines_that_wait_are_wanted_by_a_worker_when_another_process_dies_
     server: redis.OwnRedis, store: RedisStore, link: RedisServer
 ) -> None:
     id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
     assert await link.run(scripts.APPEND, id, "t", 1, 2, "row", "{}", "") == [b"ok"]
-    assert await link.run(scripts.RENEW, id, "t", 10_000, 0) == [b"ok"]
+    assert await link.run(scripts.RENEW, id, "t", 10_000) == [b"ok"]
     assert server.command("ZSCORE", scripts.DUE, id).startswith(b"$13")
-    assert await link.run(scripts.RELEASE, id, "t", "over") == [b"ok"]
+    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
     assert await store.due(link) == [id]
 
 
@@ -523,10 +447,11 @@ async def test_only_lines_fill_the_inbox_and_a_hello_leaves_nothing(
     server: redis.OwnRedis, store: RedisStore, link: RedisServer
 ) -> None:
     id = await store.create(link, "/")
-    assert await store.claim_for_worker(link, id, size=2) is None
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 2)
+    assert await store.claim_for_worker(link, id) is None
+    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
+    server.command("HSET", scripts.key(id, "meta"), "size", "2")
     for n in range(5):
-        hello = {"id": f"h{n}", "type": "hello", "client": "c", "for_s": 1.0}
+        hello = {"id": f"h{n}", "type": "hello", "for_s": 1.0}
         assert (await store.submit(link, id, hello, needs_room=False)).state == "queued"
     assert server.command("HLEN", scripts.key(id, "ids")) == b":0\r\n"
     said = [
@@ -543,10 +468,10 @@ async def test_who_gives_a_session_back_does_not_wait_for_a_server_longer_than_i
     async with store.connected() as link:
         id = await store.create(link, "/")
         await submit(store, link, id)
-        lease = await store.claim_for_worker(link, id, size=10)
+        lease = await store.claim_for_worker(link, id)
         assert lease is not None
-        server.kill()
-        await lease.release(30_000)
+        async with hold_lease(lease):
+            server.kill()
         assert not lease.was_released
 
 
@@ -606,7 +531,7 @@ async def test_a_session_is_lost_when_its_lease_may_have_ended_and_no_earlier(se
 async def test_a_group_is_written_once_and_none_after_a_gap(server: redis.OwnRedis, store: RedisStore) -> None:
     async with store.connected() as link:
         id = await store.create(link, "/")
-        assert await link.run(scripts.CLAIM, id, "t", 10_000, 0, 10)
+        assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
         for number, said in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
             assert await link.run(scripts.APPEND, id, "t", number, "", "row", "{}", "") == [said]
     assert b":2\r\n" in server.command("XLEN", scripts.key(id, "journal"))
@@ -636,7 +561,7 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
             assert said[1:] == [MISSED.format(id=session.id)]
         async with store.connected() as link:
             sizes, after = list[int](), "0"
-            while found := await store.told(link, held.journal.id, after, wait_s=0.01):
+            while found := await store.events(link, held.journal.id, after, wait_s=0.01):
                 sizes += [each.until - each.before for each in found]
                 after = found[-1].place
     assert scripts.MAX_EVENT_BYTES < sum(sizes) <= scripts.MAX_EVENT_BYTES + len(event)

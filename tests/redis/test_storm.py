@@ -199,7 +199,7 @@ async def check_session(store: RedisStore, link: RedisServer, id: str, taken: di
             receipts.setdefault(each["id"], []).append(each["state"])
     entered = [line for each in records if each["type"] == "message" for line in each["line_ids"]]
     for line, text in taken.items():
-        became = await store.became(link, id, line)
+        became = await store.status(link, id, line)
         assert became.state in FINAL, (id, line, text, became)
         assert receipts.get(line, ["handled"]) == [became.state], (id, line, text, became, receipts.get(line))
         assert entered.count(line) == (became.state == "delivered"), (id, line, text, became)

