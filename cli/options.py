@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from chain.errors import UserError, nearest
 from chain.lines.parse import nearest_word
+from chain.text.modes import MODES, mode_named
 from chain.version import VERSION
 
 COMMANDS = {
@@ -75,6 +76,9 @@ What it works with:
   --workspace DIR         the folder that the tools work in; by default this one
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
+  --mode MODE             ask (edits and commands ask first; the default),
+                          accept-edits (edits in the workspace do not ask) or
+                          read-only (no edits, no commands)
   --mcp SERVER            starts a server that .mcp.json names; may be repeated
   --max-iterations N      the most model calls in a run
   --config FILE           the configuration; chain help configuration says which
@@ -120,6 +124,8 @@ _ELSEWHERE = {
     "--cd": "--workspace",
     "--cwd": "--workspace",
     "--dangerously-skip-permissions": "--allow",
+    "--modle": "--model",  # --mode is nearer, and rarer
+    "--permission-mode": "--mode",
     "--json": "--output-format json",
     "--format": "--output-format",
     "--full-auto": "--allow",
@@ -135,6 +141,7 @@ _ELSEWHERE = {
     "--yolo": "--allow",
     "-C": "--workspace",
     "-V": "--version",
+    "-modle": "--model",
     "-m": "--model",
     "-q": "-p",
     "-y": "--allow",
@@ -147,6 +154,8 @@ _ELSEWHERE = {
     "version": "--version",
 }
 """What to suggest for options and commands of other programs, and for options of other commands here."""
+
+_MODE_WORDS = tuple(mode.replace(" ", "-") for mode in MODES)
 
 _JOINED = re.compile("-p(?![pvh]*$)")
 """The option ``-p`` with its query joined to it, which other programs accept."""
@@ -188,6 +197,12 @@ def one_of(*values: str) -> dict[str, Any]:
     return {"metavar": "FORMAT", "type": read, "choices": values}
 
 
+def _mode_word(text: str) -> str:
+    """Return the word for a mode, which may be written with a space too."""
+    word: str = one_of(*_MODE_WORDS)["type"]((mode_named(text) or text).replace(" ", "-"))
+    return word
+
+
 def shared_options() -> _Parser:
     """Return a parser of the options that a run and every command have."""
     parser = _Parser(prog="chain")
@@ -204,6 +219,7 @@ def shared_options() -> _Parser:
     add("--model", metavar="NAME")
     add("--workspace", metavar="DIR")
     add("--allow", action="append", default=[], metavar="TOOL[,TOOL]")
+    add("--mode", metavar="MODE", type=_mode_word, choices=_MODE_WORDS)
     add("--mcp", action="append", default=[], metavar="SERVER")
     add("--max-iterations", metavar="N")
     add("--config", metavar="FILE")

@@ -28,11 +28,12 @@ from chain.journal import records
 from chain.journal.journal import Journal, Projected
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
+from chain.text.modes import DEFAULT_MODE, READ_ONLY_ANSWER, READ_ONLY_DENIAL, Mode
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import spelled_out
-from chain.tools.tool import Asking, Preview, Verdict
+from chain.tools.tool import Asking, Preview, ToolKind, Verdict
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -43,13 +44,14 @@ LONGEST_SUBJECT = 80
 """Characters of a path, a command or a host in the text of a question. The preview shows all of it."""
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
+_CONSENT = (*_YES, *_ALWAYS)
 
 
 @dataclass(frozen=True, slots=True)
 class Asker(Asking):
     """How a tool call asks. The ``clocks`` of the call and of all runs above it are paused meanwhile.
 
-    A question opens only if ``may_ask`` returns true: not after a stop or an urgent line.
+    A question opens only if ``may_ask`` returns true: not after a stop or an urgent line. ``kind`` is that of the tool.
     """
 
     questions: Questions
@@ -57,6 +59,7 @@ class Asker(Asking):
     call: ToolCall
     clocks: tuple[Clock, ...]
     may_ask: Callable[[], bool]
+    kind: ToolKind = "other"
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask whether the call may do this. Raise ``JournalError``."""
@@ -82,6 +85,8 @@ class Asker(Asking):
             return Verdict(True, by_configuration=answer.by == "config" and not answer.is_for_always)
         if answer.decision == "withdrawn":
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
+        if answer.by == "config":
+            return Verdict(False, READ_ONLY_DENIAL)
         if answer.by == "nobody":
             flag = allowances.that_permits(name, preview, self.questions.subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
@@ -144,8 +149,17 @@ Answerer: TypeAlias = ExitStack[None]
 class Questions:
     """The questions of a session, and the calls that are allowed without asking."""
 
-    def __init__(self, journal: Journal, asked: Asked, allowed: Iterable[Allowance], subjects: Subjects) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        asked: Asked,
+        allowed: Iterable[Allowance],
+        subjects: Subjects,
+        mode: Callable[[], Mode] = lambda: DEFAULT_MODE,
+    ) -> None:
         self.asked = asked
+        self.mode = mode
+        """Returns the current mode of the session."""
         self._journal = journal
         self._allowed = tuple(allowed)
         self._always: list[Allowance] = []
@@ -218,6 +232,9 @@ class Questions:
             return f"{id} waits for {'y, a, n or a reason' if asked.question.kind == 'approval' else 'an answer'}"
         if len(text) > MAX_LINE:
             return f"an answer has at most {MAX_LINE:,} characters"
+        is_consent = asked.question.kind == "approval" and text.casefold() in _CONSENT
+        if is_consent and self._is_denied(asked):
+            return READ_ONLY_ANSWER
         try:
             self._decide(asked, text)
         except JournalError as error:
@@ -241,7 +258,7 @@ class Questions:
             if 1 <= number <= len(options):
                 text = options[number - 1]
             self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
-        elif text.casefold() in (*_YES, *_ALWAYS):
+        elif text.casefold() in _CONSENT:
             is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
             self._settle(asked, "allowed", "user", is_for_always=is_for_always)
             if is_for_always:
@@ -256,10 +273,18 @@ class Questions:
         # The answer "always" to another question may have allowed some of them.
         for asked in tuple(self._waiting):
             is_left = asked in self._waiting  # a listener may have answered another
-            if is_left and asked.question.kind == "approval" and self.allows(asked.question.name, asked.preview):
+            if not is_left or asked.question.kind != "approval":
+                continue
+            if self._is_denied(asked):
+                self._waiting.remove(asked)
+                self._settle_without_user(asked, "refused", "config")
+            elif self.allows(asked.question.name, asked.preview):
                 self._waiting.remove(asked)
                 by_answer = not _covers(self._allowed, asked.question.name, asked.preview)
                 self._settle_without_user(asked, "allowed", "config", is_for_always=by_answer)
+            elif allowances.mode_allows(self.mode(), asked.asker.kind, asked.preview):
+                self._waiting.remove(asked)
+                self._settle_without_user(asked, "allowed", "config")
         while self.open is None and self._waiting:
             asked = self._waiting.popleft()
             if not asked.asker.may_ask():
@@ -268,6 +293,9 @@ class Questions:
                 self._settle_without_user(asked, "refused", "nobody")
             else:
                 self._open_one(asked)
+
+    def _is_denied(self, asked: PendingQuestion) -> bool:
+        return allowances.mode_denies(self.mode(), asked.asker.kind)
 
     def _has_answerer(self, asked: PendingQuestion) -> bool:
         return any(self._answerers[whose] > 0 for whose in ("", asked.question.agent.casefold()))

@@ -42,9 +42,11 @@ from chain.journal import records
 from chain.journal.journal import Projected
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
+from chain.text.modes import READ_ONLY_DENIAL
 from chain.tools import calling
+from chain.tools.allowances import mode_denies
 from chain.tools.seen import digest
-from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
+from chain.tools.tool import Guidance, Tool, ToolContext, kind_of, may_run_beside_others
 
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -170,10 +172,11 @@ class ToolCalls:
 
     async def _approved(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
         """Return the call's context, with the user's approval if it needs one. ``None``: the call does not start."""
-        context, rules = self._tool_context(run, call), self._shared.tool_rules
-        if not tool.needs_approval:
-            return context
+        context, rules = self._tool_context(run, call, tool), self._shared.tool_rules
         try:
+            self._check_mode(tool)
+            if not tool.needs_approval:
+                return context
             shown = await calling.preview(tool, call, context, rules)
             if shown is not None:
                 verdict = await context.asking.approve(shown)
@@ -183,6 +186,7 @@ class ToolCalls:
                     raise ToolError(verdict.reason)
                 if not verdict.by_configuration and await calling.preview(tool, call, context, rules) != shown:
                     raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
+                self._check_mode(tool)  # it may have changed since the answer
         except ToolError as error:
             self._ended(run, call, calling.failed(call, self._shortened(str(error))), 0.0)
             return None
@@ -191,6 +195,11 @@ class ToolCalls:
             return None
         await trio.lowlevel.checkpoint_if_cancelled()
         return replace(context, approved=shown)
+
+    def _check_mode(self, tool: Tool) -> None:
+        """Raise ``ToolError`` if the mode of the session denies calls of this tool."""
+        if mode_denies(self._shared.questions.mode(), kind_of(tool)):
+            raise ToolError(READ_ONLY_DENIAL)
 
     def _shortened(self, text: str) -> str:
         return calling.shortened(text, self._shared.tool_rules.result_limit)
@@ -256,7 +265,7 @@ class ToolCalls:
         agent = self._context.name
         return kind(agent=agent, iteration=run.iteration, id=call.id, name=call.name, **more)
 
-    def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
+    def _tool_context(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext:
         shared, agent, n = self._shared, self._context.name, run.iteration
         clocks = run.clocks_of(call.id)
 
@@ -276,7 +285,7 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run)),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_held_up(run), kind_of(tool)),
             agent=agent,
             delegating=run.delegating,
             notice=partial(self._context.notice, n),

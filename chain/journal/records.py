@@ -23,6 +23,7 @@ from chain.events import (
 )
 from chain.messages import Overrides, StopReason, Usage
 from chain.text.hunks import FileDiff
+from chain.text.modes import Mode as ModeName
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
 """A line waits for a safe point, starts a run, or acts at once without a model."""
@@ -340,6 +341,13 @@ class Model(_Typed):
     name: str
 
 
+@_record("mode")
+class Mode(_Typed):
+    """The user chose another mode: which calls need approval from now on."""
+
+    name: ModeName
+
+
 @_record("request", "sent")
 class RequestSent(_Typed):
     """A model call begins.
@@ -484,7 +492,7 @@ class Unknown:
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
 _OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged
 _OfUsers: TypeAlias = (
-    Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound
+    Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound | Mode
 )
 
 Record: TypeAlias = (

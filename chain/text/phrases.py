@@ -111,6 +111,8 @@ def answered(answer: events.Answer) -> str:
             return f"allowed{' without asking' if answer.by == 'config' else ''}"
         case "refused" if answer.by == "nobody":
             return "refused, since nobody can be asked"
+        case "refused" if answer.by == "config":
+            return "refused: the mode is read only"
         case "answered" | "refused":
             return f"{answer.decision}{text}"
         case _:

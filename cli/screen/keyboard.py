@@ -233,6 +233,7 @@ class Keyboard:
         for key in ("down", "c-n"):
             bind(key, to=lambda _: self._go_by_a_row(1))
         bind("tab", to=lambda _: self._complete())
+        bind("s-tab", to=lambda _: self._back_tab())
         bind("c-l", to=lambda _: self._page.clear())
         for key in ("c-r", "c-s"):
             bind(key, to=self._search)
@@ -369,6 +370,13 @@ class Keyboard:
         else:
             buffer.cancel_completion()
             buffer.start_completion(insert_common_part=True)
+
+    def _back_tab(self) -> None:
+        """Go back in the menu that is open, or else change to the next mode."""
+        if self._buffer.complete_state is not None:
+            self._buffer.complete_previous()
+        else:
+            self.ask(lambda listener: listener.next_mode())
 
     def _search(self, event: KeyPressEvent) -> None:
         self._before_search = self._buffer.working_index, self._buffer.document

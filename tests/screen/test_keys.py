@@ -47,6 +47,9 @@ class Listener:
     def escape(self) -> None:
         self.log.append("interrupt")
 
+    def next_mode(self) -> None:
+        self.log.append("mode")
+
     def target(self, typed: str) -> str:
         return ""
 
@@ -135,6 +138,19 @@ async def test_what_has_no_binding_neither_types_nor_interrupts_however_it_is_re
 )
 async def test_only_a_lone_esc_is_esc(reads: list[str], log: list[str]) -> None:
     assert await Editor().press(*reads) == ("", log)
+
+
+@pytest.mark.parametrize("sent", ["\x1b[Z", "\x1b[9;2u", "\x1b[27;2;9~"])
+async def test_shift_tab_changes_the_mode_and_leaves_the_text(sent: str) -> None:
+    editor = Editor()
+    assert await editor.press("a text", sent, "!") == ("a text!", ["mode"])
+
+
+async def test_shift_tab_goes_back_in_a_menu_that_is_open() -> None:
+    editor = Editor()
+    await editor.press("/st")
+    editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
+    assert await editor.press(DOWN, DOWN, "\x1b[Z") == ("/status", [])
 
 
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
