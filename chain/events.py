@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from chain.messages import Usage
+from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, ROOT
 
@@ -315,7 +316,8 @@ class Question(_Event):
     ``preview`` shows what the call would do (a command, or ``diff`` as a text), ``protections`` are short names of what
     fences it in. ``subject`` is the path, command or host that an approval is about, on one row and cut where it is
     long. ``always`` is what the answer "always" allows, every call of the tool or only this subject, and
-    ``only_by_name`` the part of a path for which it allows this call alone.
+    ``only_by_name`` the part of a path for which it allows this call alone. ``escalations`` are what an answer can lift
+    of the sandbox for this call.
     """
 
     id: str
@@ -330,6 +332,7 @@ class Question(_Event):
     only_by_name: str = ""
     subject: str = ""
     diff: FileDiff | None = None
+    escalations: tuple[Escalation, ...] = ()
 
 
 @_event("answer")
@@ -337,6 +340,7 @@ class Answer(_Event):
     """What became of a question, once that is on disk. ``text`` is the answer as the agent reads it.
 
     ``is_for_always`` (not in the JSON): the user said "always" to it, or, where nobody was asked, to one before it.
+    ``escalation`` is what the user lifted of the sandbox for this call.
     """
 
     id: str
@@ -344,6 +348,7 @@ class Answer(_Event):
     decision: Decision
     by: AnsweredBy
     is_for_always: bool = False
+    escalation: Escalation | None = None
 
 
 @_event("agent_started")

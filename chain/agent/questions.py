@@ -28,6 +28,7 @@ from chain.journal import records
 from chain.journal.journal import Journal, Projected
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
+from chain.text.escalations import Escalation, escalation_named
 from chain.text.modes import DEFAULT_MODE, READ_ONLY_ANSWER, READ_ONLY_DENIAL, Mode
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
@@ -79,10 +80,16 @@ class Asker(Asking):
             always=preview.always,
             diff=preview.diff,
             subject=subject,
+            escalations=preview.escalations,
         )
         answer = await self.questions.ask(PendingQuestion(self, question, preview))
         if answer.decision == "allowed":
-            return Verdict(True, by_configuration=answer.by == "config" and not answer.is_for_always)
+            return Verdict(
+                True,
+                by_configuration=answer.by == "config" and not answer.is_for_always,
+                is_once=answer.by == "user" and not answer.is_for_always,
+                escalation=answer.escalation,
+            )
         if answer.decision == "withdrawn":
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
         if answer.by == "config":
@@ -232,9 +239,12 @@ class Questions:
             return f"{id} waits for {'y, a, n or a reason' if asked.question.kind == 'approval' else 'an answer'}"
         if len(text) > MAX_LINE:
             return f"an answer has at most {MAX_LINE:,} characters"
-        is_consent = asked.question.kind == "approval" and text.casefold() in _CONSENT
-        if is_consent and self._is_denied(asked):
-            return READ_ONLY_ANSWER
+        if asked.question.kind == "approval":
+            escalation = escalation_named(text)
+            if escalation is not None and escalation not in asked.question.escalations:
+                return f"{id} offers no answer {text}: no sandbox restricts that here"
+            if (escalation is not None or text.casefold() in _CONSENT) and self._is_denied(asked):
+                return READ_ONLY_ANSWER
         try:
             self._decide(asked, text)
         except JournalError as error:
@@ -258,6 +268,8 @@ class Questions:
             if 1 <= number <= len(options):
                 text = options[number - 1]
             self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
+        elif (escalation := escalation_named(text)) is not None:
+            self._settle(asked, "allowed", "user", escalation=escalation)
         elif text.casefold() in _CONSENT:
             is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
             self._settle(asked, "allowed", "user", is_for_always=is_for_always)
@@ -352,11 +364,18 @@ class Questions:
         return projected
 
     def _settle(
-        self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
+        self,
+        asked: PendingQuestion,
+        decision: Decision,
+        by: AnsweredBy,
+        text: str = "",
+        *,
+        is_for_always: bool = False,
+        escalation: Escalation | None = None,
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is then as before."""
         question = None if asked.question.id else self._record_question(asked)
-        record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always)
+        record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always, escalation)
         answer = self._journal.record(record)
         asked.answer = record
         self._let_go(asked)

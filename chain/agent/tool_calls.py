@@ -46,7 +46,7 @@ from chain.text.modes import READ_ONLY_DENIAL
 from chain.tools import calling
 from chain.tools.allowances import mode_denies
 from chain.tools.seen import digest
-from chain.tools.tool import Guidance, Tool, ToolContext, kind_of, may_run_beside_others
+from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, kind_of, may_run_beside_others
 
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -173,6 +173,7 @@ class ToolCalls:
     async def _approved(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
         """Return the call's context, with the user's approval if it needs one. ``None``: the call does not start."""
         context, rules = self._tool_context(run, call, tool), self._shared.tool_rules
+        verdict: Verdict | None = None
         try:
             self._check_mode(tool)
             if not tool.needs_approval:
@@ -194,7 +195,7 @@ class ToolCalls:
         if self._is_held_up(run):
             return None
         await trio.lowlevel.checkpoint_if_cancelled()
-        return replace(context, approved=shown)
+        return replace(context, approved=shown, verdict=verdict)
 
     def _check_mode(self, tool: Tool) -> None:
         """Raise ``ToolError`` if the mode of the session denies calls of this tool."""

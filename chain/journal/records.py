@@ -22,6 +22,7 @@ from chain.events import (
     TaskView,
 )
 from chain.messages import Overrides, StopReason, Usage
+from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
 from chain.text.modes import Mode as ModeName
 
@@ -236,7 +237,7 @@ class Question(_Typed):
 
     A pattern that an answer names must contain ``only_by_name``. ``always`` is what the answer "always" would allow.
     ``diff`` is what the call would change in a file, instead of a ``preview``. ``subject`` is the path, command or host
-    that an approval is about, on one row.
+    that an approval is about, on one row. ``escalations`` are what an answer can lift of the sandbox for this call.
     """
 
     id: str
@@ -252,11 +253,15 @@ class Question(_Typed):
     always: Literal["tool", "subject"] = _brief("tool")
     diff: FileDiff | None = _brief(None)
     subject: str = _brief("")
+    escalations: tuple[Escalation, ...] = _brief(())
 
 
 @_record("answer")
 class Answer(_Typed):
-    """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer allowed all such calls."""
+    """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer allowed all such calls.
+
+    ``escalation`` is what the user lifted of the sandbox for this call.
+    """
 
     id: str
     text: str
@@ -264,6 +269,7 @@ class Answer(_Typed):
     by: AnsweredBy
     agent: str
     is_for_always: bool = _brief(False)
+    escalation: Escalation | None = _brief(None)
 
 
 @_record("plan", "added")

@@ -53,7 +53,7 @@ _OF_A_SHELL = {
 MAX_UNFOLDED = 10_000
 """Characters of an edited text that is shown as it is."""
 
-_REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
+_REST_OF_WORD = {"y": "es", "w": "ith network", "o": "utside the sandbox", "a": "lways", "n": "o"}
 """What follows a key that answers where its word is typed in full."""
 
 
@@ -220,7 +220,7 @@ class Keyboard:
             keys.add(*sequence, filter=when)(to)
 
         bind("enter", to=lambda _: self._enter())
-        for key in "yan":
+        for key in _REST_OF_WORD:
             bind(key, to=self._press_answer, when=answers(key))
             # The editor waits whether another key follows: "you should not" must not allow anything.
             bind(key, Keys.Any, to=self._press_answer, when=answers(key))

@@ -94,7 +94,7 @@ class Editor:
 
     def ask(self, id: str) -> None:
         """Show an approval, for longer than a moment."""
-        self.draft.question, self.page._keys, self.page._asked_at = id, "yan", 0.0
+        self.draft.question, self.page._keys, self.page._asked_at = id, "ywoan", 0.0
 
 
 UNBOUND = {
@@ -215,6 +215,11 @@ async def test_arrows_choose_in_a_menu_and_esc_closes_it_before_it_interrupts(ke
         (["y", "e", "s", "\r"], ["Q1 yes"], ""),
         (["y", "o", "u should not", "\r"], ["Q1 you should not"], ""),
         (["y", ESC], ["interrupt"], "y"),
+        (["w", FLUSH], ["Q1 w"], ""),
+        (["w", "h", "y not use B", "\r"], ["Q1 why not use B"], ""),
+        (["w", FLUSH, "ith network", "\r"], ["Q1 w"], ""),
+        (["o", "\r"], ["Q1 o"], ""),
+        (["o", "k", "\r"], ["Q1 ok"], ""),
         (["y", FLUSH, "e", "s", "\r"], ["Q1 y"], ""),
         (["n", FLUSH, "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
         (["a", FLUSH, "lways \r"], ["Q1 a"], ""),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from chain.text.escalations import ESCALATION_KEYS, Escalation
 from chain.text.wording import first_of
 from chain.tools.paths import as_text
 from chain.tools.processes.environment import is_secret
@@ -137,13 +138,36 @@ class Sandbox:
             f"delete files directly in {folders}; let it use another folder, or see chain help tools"
         )
 
-    def refusal(self, command: str, output: str) -> str:
-        """Which protection seems to have made a command fail that may have failed; empty if none."""
+    @property
+    def escalations(self) -> tuple[Escalation, ...]:
+        """Return what the user can lift for one command: only what holds, and what the settings then still allow."""
+        if not self.held:
+            return ()
+        has_network = "network" in self.held and not self.escalated("network").missing
+        return ("network", "outside") if has_network else ("outside",)
+
+    def escalated(self, escalation: Escalation | None) -> Sandbox:
+        """Return the sandbox of a command for which the user lifted this."""
+        match escalation:
+            case None:
+                return self
+            case "network":
+                return replace(self, rules=replace(self.rules, network=True))
+            case "outside":
+                return replace(self, rules=replace(self.rules, sandbox="off"))
+
+    def refusal(self, command: str, output: str, *, can_approve: bool = False) -> str:
+        """Which protection seems to have made a command fail that may have failed; empty if none.
+
+        ``can_approve``: the user is asked about the next command like it, so the answer that lifts this is named.
+        """
         # Programs can be told to say nothing, as curl -s is.
         said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
         held = (name for name in _SIGNS if name in self.held)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
-        return f"[sandbox: {name} denied; see chain help tools]" if name else ""
+        key = ESCALATION_KEYS["network" if name in self.escalations else "outside"]
+        hint = f"approve with {key}" if can_approve else "see chain help tools"
+        return f"[sandbox: {name} denied; {hint}]" if name else ""
 
     @property
     def fence(self) -> Fence | None:

@@ -36,7 +36,7 @@ from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.protected import changed_files
 from chain.tools.seen import digest
-from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, Verdict, tool
 
 COMMAND_TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
@@ -138,11 +138,14 @@ class _Shell:
         It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
         workspace. After `timeout_s` seconds it is stopped. Depending on the user's settings it can write only in the
         workspace and in $TMPDIR, and has no network. If this program itself is in the workspace, nothing can be made,
-        moved or removed in the folders above its files, which may be the top of the workspace.
+        moved or removed in the folders above its files, which may be the top of the workspace. If the result ends
+        with `[sandbox: ... denied; approve with KEY]`, the user can allow that when you run the same command again.
         """
         now = await self._check(ctx, command, timeout_s, workdir)
         if ctx.approved is not UNASKED and ctx.approved != now.shown:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
+        verdict = ctx.verdict or Verdict(True)
+        now = now._replace(sandbox=now.sandbox.escalated(verdict.escalation))
         shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
         output = Output()
         async with self._watch(ctx, now), self._fence(now) as box:
@@ -160,7 +163,8 @@ class _Shell:
             )
         # A command of several parts may go well although one of them failed.
         may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
-        refused = now.sandbox.refusal(command, output.text()) if may_have_failed else ""
+        can_approve = verdict.is_once
+        refused = now.sandbox.refusal(command, output.text(), can_approve=can_approve) if may_have_failed else ""
         if ended.code is None:
             return _result(output, None, "", f"stopped after {timeout_s:g} s, its time limit", refused)
         left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
@@ -244,7 +248,7 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
     # In another folder the same words run other things, so that is another command, which no pattern matches.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
     start = digest(json.dumps([command, str(folder)]).encode())
-    return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held)
+    return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held, escalations=box.escalations)
 
 
 def _changed(files: Sequence[str], workspace: Path) -> str:
