@@ -242,7 +242,7 @@ class Questions:
         if asked.question.kind == "approval":
             escalation = escalation_named(text)
             if escalation is not None and escalation not in asked.question.escalations:
-                return f"{id} offers no answer {text}: no sandbox restricts that here"
+                return f"{text} is no answer to {id}: no sandbox restricts that here"
             if (escalation is not None or text.casefold() in _CONSENT) and self._is_denied(asked):
                 return READ_ONLY_ANSWER
         try:

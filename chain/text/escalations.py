@@ -15,6 +15,10 @@ ESCALATION_PHRASES: Mapping[Escalation, str] = {"network": "with network", "outs
 """The same answers in words."""
 
 
+DENIED_BY_SANDBOX = "[sandbox: "
+"""Begins the row of a result that says what the sandbox denied."""
+
+
 def escalation_named(answer: str) -> Escalation | None:
     """Return the escalation that an answer asks for; ``None`` for any other answer."""
     word = " ".join(answer.casefold().split())

@@ -15,8 +15,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 DEFAULT_MODE: Mode = "ask"
 
 MODE_MEANINGS: Mapping[Mode, str] = {
-    "ask": "edits and commands need your approval",
-    "accept edits": "edits in the workspace need no approval, except of protected files; commands do",
+    "ask": "edits and commands ask first",
+    "accept edits": "edits in the workspace do not ask, except of protected files",
     "read only": "edits and commands are denied",
 }
 

@@ -372,9 +372,8 @@ class Commands:
 
     def _mode(self, name: str) -> CommandAnswer | Sequence[str]:
         if not name:
-            return table(
-                [(f"{'*' if m == self._chain.mode else ' '} {m}", MODE_MEANINGS[m]) for m in MODES], self._width
-            )
+            marked = [("*" if mode == self._chain.mode else "", mode, MODE_MEANINGS[mode]) for mode in MODES]
+            return table(marked, self._width, indent="")
         mode = mode_named(name)
         if mode is None:
             raise _NotUnderstood(f"there is no mode {flat(name)[:20]}; the modes are {', '.join(MODES)}")

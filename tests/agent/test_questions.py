@@ -199,7 +199,7 @@ async def test_an_escalation_that_is_not_offered_is_no_answer(call: str, text: s
         refused = session.chain.answer("Q1", text)
         assert (refused.what, refused.message) == (
             "refused",
-            f"Q1 offers no answer {text}: no sandbox restricts that here",
+            f"{text} is no answer to Q1: no sandbox restricts that here",
         )
         assert session.chain.questions.open_id == "Q1"
         await answer(session, "n")

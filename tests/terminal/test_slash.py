@@ -304,8 +304,8 @@ async def test_mode_shows_the_modes_and_changes_to_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as (session, commands):
         assert commands.run("/mode Accept-Edits") == CommandAnswer()
         assert session.chain.mode == "accept edits"
-        marked = [row.split("  ")[1].strip() for row in rows(commands.run("/mode")) if row.startswith("  *")]
-        assert marked == ["* accept edits"]
+        shown = [row.split(None, 2) for row in rows(commands.run("/mode"))]
+        assert [row[:2] for row in shown] == [["ask", "edits"], ["*", "accept"], ["read", "only"]]
         unknown = commands.run("/mode auto")
         assert unknown == CommandAnswer("there is no mode auto; the modes are ask, accept edits, read only", keeps=True)
         assert commands.completions("/mode r") == ["/mode read only"]

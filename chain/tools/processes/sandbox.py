@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from chain.text.escalations import ESCALATION_KEYS, Escalation
+from chain.text.escalations import DENIED_BY_SANDBOX, ESCALATION_KEYS, Escalation
 from chain.text.wording import first_of
 from chain.tools.paths import as_text
 from chain.tools.processes.environment import is_secret
@@ -167,7 +167,7 @@ class Sandbox:
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
         key = ESCALATION_KEYS["network" if name in self.escalations else "outside"]
         hint = f"approve with {key}" if can_approve else "see chain help tools"
-        return f"[sandbox: {name} denied; {hint}]" if name else ""
+        return f"{DENIED_BY_SANDBOX}{name} denied; {hint}]" if name else ""
 
     @property
     def fence(self) -> Fence | None:
