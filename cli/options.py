@@ -259,6 +259,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     if not args.command:
         args.query = _query(args, _words(left))
         return args
+    if args.mode and args.command != "acp":
+        raise UserError(f"--mode is for a run at a prompt, with -p or in an editor, not for chain {args.command}")
     args.words = _words(command_parser(args.command).read(left, args))
     if args.words and not COMMANDS[args.command][0]:
         raise UserError(f"chain {args.command} has no arguments; put a query of several words in quotes")

@@ -119,6 +119,7 @@ def test_a_command_with_one_argument_takes_no_more() -> None:
         (["--output-format", "xml"], ["--output-format", "'xml'", "text, json or stream-json"]),
         (["--input-format", "json"], ["--input-format", "'json'", "text or stream-json"]),
         (["--mode", "auto"], ["--mode cannot be 'auto'; write ask, accept-edits or read-only"]),
+        (["check", "--mode", "ask"], ["--mode is for a run", "chain check"]),
         (["--stdin=yes"], ["--stdin takes no value"]),
         (["-phello"], ["-p needs a space"]),
         (["--print=hello"], ["-p/--print takes no value"]),

@@ -27,6 +27,7 @@ from chain.config.allowed_servers import servers_of
 from chain.config.load import Settings, require_trust
 from chain.config.servers import ToolServer
 from chain.errors import ConfigError, SessionError, UserError
+from chain.text.modes import Mode
 from chain.text.phrases import iso
 from chain.text.wording import instructions_read
 from cli.acp import params
@@ -64,6 +65,8 @@ class Opener:
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    mode: Mode | None = None
+    """The mode of sessions that are opened; ``None`` for their own."""
 
     @property
     def store(self) -> sessions.Store:
@@ -230,6 +233,7 @@ class Host:
                     whereabouts=whereabouts,
                     instructions=True,
                     servers=[*servers, *own],
+                    mode=opener.mode if chosen is None else None,
                 ) as chain,
                 side_door(chain, opener.state, opener.environ) as doorless,
             ):
