@@ -34,7 +34,7 @@ from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRA
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import spelled_out
-from chain.tools.tool import Asking, Preview, ToolKind, Verdict
+from chain.tools.tool import Asking, Preview, Tool, ToolKind, Verdict, kind_of
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -194,6 +194,10 @@ class Questions:
     def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
         """Return whether a call is allowed without asking."""
         return any(_covers(allowed, tool, preview) for allowed in (self._allowed, self._always))
+
+    def denies(self, tool: Tool) -> bool:
+        """Return whether the mode denies all calls of a tool."""
+        return allowances.mode_denies(self.mode(), kind_of(tool))
 
     async def ask(self, asked: PendingQuestion) -> records.Answer:
         """Ask, wait until the answer is on disk and emitted, and return it. Raise ``JournalError``."""

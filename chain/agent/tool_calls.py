@@ -44,7 +44,6 @@ from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.text.modes import READ_ONLY_DENIAL
 from chain.tools import calling
-from chain.tools.allowances import mode_denies
 from chain.tools.seen import digest
 from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, kind_of, may_run_beside_others
 
@@ -199,7 +198,7 @@ class ToolCalls:
 
     def _check_mode(self, tool: Tool) -> None:
         """Raise ``ToolError`` if the mode of the session denies calls of this tool."""
-        if mode_denies(self._shared.questions.mode(), kind_of(tool)):
+        if self._shared.questions.denies(tool):
             raise ToolError(READ_ONLY_DENIAL)
 
     def _shortened(self, text: str) -> str:

@@ -301,13 +301,18 @@ async def test_the_model_that_a_chain_was_opened_with_may_be_another_than_its_ow
 
 
 async def test_mode_shows_the_modes_and_changes_to_one(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (session, commands):
+    async with opened(tmp_path, tool(name="command", kind="execute", needs_approval=True)(shell.function)) as (
+        session,
+        commands,
+    ):
         assert commands.run("/mode Accept-Edits") == CommandAnswer()
         assert session.chain.mode == "accept edits"
         shown = [row.split(None, 2) for row in rows(commands.run("/mode"))]
         assert [row[:2] for row in shown] == [["ask", "edits"], ["*", "accept"], ["read", "only"]]
         unknown = commands.run("/mode auto")
         assert unknown == CommandAnswer("there is no mode auto; the modes are ask, accept edits, read only", keeps=True)
+        commands.run("/mode read only")
+        assert "denied" in next(row for row in rows(commands.run("/tools")) if row.split()[0] == "command")
         assert commands.completions("/mode r") == ["/mode read only"]
 
 
