@@ -316,8 +316,8 @@ class Question(_Event):
     ``preview`` shows what the call would do (a command, or ``diff`` as a text), ``protections`` are short names of what
     fences it in. ``subject`` is the path, command or host that an approval is about, on one row and cut where it is
     long. ``always`` is what the answer "always" allows, every call of the tool or only this subject, and
-    ``only_by_name`` the part of a path for which it allows this call alone. ``escalations`` are what an answer can lift
-    of the sandbox for this call.
+    ``only_by_name`` the part of a path for which it allows this call alone. ``escalations`` are the
+    restrictions of the sandbox that an answer can lift for this call.
     """
 
     id: str
@@ -340,7 +340,7 @@ class Answer(_Event):
     """What became of a question, once that is on disk. ``text`` is the answer as the agent reads it.
 
     ``is_for_always`` (not in the JSON): the user said "always" to it, or, where nobody was asked, to one before it.
-    ``escalation`` is what the user lifted of the sandbox for this call.
+    ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
 
     id: str

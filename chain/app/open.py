@@ -79,7 +79,7 @@ async def open_chain(
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
     behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
     of the project too, as they are when a run begins (``app.instructions``); ``servers`` are started and offer tools
-    (``config.allowed_servers``); ``mode`` is the mode to change to, by default that of the session.
+    (``config.allowed_servers``); ``mode`` is the one to change to, if it is given.
     Raises ``UserError`` for anything in the configuration that cannot be used, and for a
     session that cannot be resumed. What is raised in the block leaves it as it is.
     """

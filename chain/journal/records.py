@@ -237,7 +237,8 @@ class Question(_Typed):
 
     A pattern that an answer names must contain ``only_by_name``. ``always`` is what the answer "always" would allow.
     ``diff`` is what the call would change in a file, instead of a ``preview``. ``subject`` is the path, command or host
-    that an approval is about, on one row. ``escalations`` are what an answer can lift of the sandbox for this call.
+    that an approval is about, on one row. ``escalations`` are the restrictions of the sandbox that an answer
+    can lift for this call.
     """
 
     id: str
@@ -260,7 +261,7 @@ class Question(_Typed):
 class Answer(_Typed):
     """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer allowed all such calls.
 
-    ``escalation`` is what the user lifted of the sandbox for this call.
+    ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
 
     id: str

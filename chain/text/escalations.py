@@ -1,4 +1,4 @@
-"""Escalations: what the user can lift of a sandbox for one command, when approving it. Pure."""
+"""Escalations: the restrictions of the sandbox that the user can lift for one command when approving it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ ESCALATION_KEYS: Mapping[Escalation, str] = {"network": "w", "outside": "o"}
 
 ESCALATION_PHRASES: Mapping[Escalation, str] = {"network": "with network", "outside": "outside the sandbox"}
 """The same answers in words."""
-
 
 DENIED_BY_SANDBOX = "[sandbox: "
 """Begins the row of a result that says what the sandbox denied."""

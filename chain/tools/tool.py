@@ -122,8 +122,8 @@ class Preview:
     approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer "always"
     allows: the tool, or this subject alone. ``protections`` are short names of the sandbox's restrictions.
     ``only_by_name`` is a part of the path, such as ``.git``, that an allowance must contain in its pattern to cover the
-    call; empty if there is none. The answer "always" then allows this call alone. ``escalations`` are what the user can
-    lift of the sandbox for this call.
+    call; empty if there is none. The answer "always" then allows this call alone. ``escalations`` are the
+    restrictions of the sandbox that the user can lift for this call.
     """
 
     text: str
@@ -143,7 +143,7 @@ class Verdict:
     ``withdrawn``: there was no decision, because the user stopped or wrote something else instead.
     ``by_configuration``: the configuration allowed it, without asking a person.
     ``is_once``: the user allowed this call alone, so that they are asked about the next one like it.
-    ``escalation`` is what the user lifted of the sandbox for this call.
+    ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
 
     allowed: bool

@@ -226,6 +226,7 @@ class TerminalSession:
             self.chain.use_mode(next_mode(self.chain.mode))
         except (UserError, JournalError) as error:
             self.print(str(error))
+        self._screen.refresh()  # the notice may wait for the disk
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""

@@ -44,7 +44,7 @@ _SIGNS = {
     "unix_sockets": r"dial unix|\.sock\b.{0,99}permission denied|authentication agent",
     "devices": r"/dev/\S+ permission denied|permission denied: \S/dev/|pseudo-?terminal|\bpty\b",
     "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
-    "writes": r"permission denied|\bEACCES\b",
+    "writes": r"permission denied|\bEACCES\b|operation not permitted|\bEPERM\b",
 }
 """What programs write, in any case, where a protection refuses them something; the first that fits counts."""
 
@@ -140,14 +140,14 @@ class Sandbox:
 
     @property
     def escalations(self) -> tuple[Escalation, ...]:
-        """Return what the user can lift for one command: only what holds, and what the settings then still allow."""
+        """Return the restrictions that the user can lift for one command: those that hold here."""
         if not self.held:
             return ()
         has_network = "network" in self.held and not self.escalated("network").missing
         return ("network", "outside") if has_network else ("outside",)
 
     def escalated(self, escalation: Escalation | None) -> Sandbox:
-        """Return the sandbox of a command for which the user lifted this."""
+        """Return the sandbox of a command for which the user lifted a restriction."""
         match escalation:
             case None:
                 return self

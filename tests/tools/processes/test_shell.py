@@ -447,6 +447,7 @@ SIGNS = {
     "touch: cannot touch '/x': Permission denied": "writes",
     "Error: EACCES: permission denied, open '/x'": "writes",
     "error: could not lock config file /root/.gitconfig: Permission denied": "writes",
+    "mv: cannot move 'a' to '/x': Operation not permitted": "writes",
     "ls: cannot access 'x': No such file or directory": "",
     "1 failed, 3 passed": "",
     "": "",
