@@ -217,6 +217,21 @@ async def test_read_only_comes_between_an_answer_and_the_start_of_its_call() -> 
     check_invariants(session)
 
 
+async def test_a_question_that_was_not_open_before_read_only_is_refused_and_never_asked() -> None:
+    async def switches(ctx: ToolContext) -> Preview:
+        session.chain.use_mode("read only")
+        return Preview("", "", "")
+
+    late = tool(name="command", kind="execute", needs_approval=True, preview=switches)(command.function)
+    rules = "rules: [{when: {step: 1}, tools: [{name: command, input: {}}]}, {text: Done.}]"
+    async with open_session(rules, tools=[late]) as session:
+        with session.chain.answering():
+            await session.run("run")
+    assert [(e.decision, e.by) for e in session.of(events.Answer)] == [("refused", "config")]
+    assert [e.text for e in session.of(events.ToolResult)] == [READ_ONLY_DENIAL]
+    check_invariants(session)
+
+
 @pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../../b"])
 def test_an_edit_outside_the_workspace_always_asks(path: str) -> None:
     preview = Preview("", path, "", diff=FileDiff(path, (Hunk(0, 1, ("+x",)),)))
