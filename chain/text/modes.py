@@ -16,7 +16,7 @@ DEFAULT_MODE: Mode = "ask"
 
 MODE_MEANINGS: Mapping[Mode, str] = {
     "ask": "edits and commands ask first",
-    "accept edits": "edits in the workspace do not ask, except those of protected files",
+    "accept edits": "edits in the workspace do not ask; protected files still do",
     "read only": "edits and commands are denied",
 }
 
