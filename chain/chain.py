@@ -35,6 +35,7 @@ from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
 from chain.session.snapshot import Snapshot
 from chain.session.undo import Undo
+from chain.text.modes import Mode
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_NAMED_BYTES, image_of
 from chain.tools.paths import MAX_WHOLE
@@ -244,6 +245,18 @@ class Chain:
         """
         self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
+
+    def use_mode(self, mode: Mode) -> None:
+        """Change which calls need approval, from the next call on; a notice confirms it.
+
+        Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed then.
+        """
+        self.runs.use_mode(mode)
+
+    @property
+    def mode(self) -> Mode:
+        """Which calls need approval."""
+        return self.state.mode
 
     async def prepare(self) -> None:
         """Let the model do its slow preparations before its first call. May be cancelled at any time.

@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, dataclass_transform
 
 from chain.messages import Usage
+from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, ROOT
 
@@ -321,6 +322,7 @@ class Question(_Event):
     restrictions. ``subject`` is the path, command or host that an approval is about, shortened to one row. ``always``
     is what the answer "always" allows: every call of the tool, or only this subject. ``only_by_name`` is the part of a
     path for which "always" allows this call alone.
+    ``escalations`` are the restrictions of the sandbox that an answer can lift for this call.
     """
 
     id: str
@@ -335,6 +337,7 @@ class Question(_Event):
     only_by_name: str = ""
     subject: str = ""
     diff: FileDiff | None = None
+    escalations: tuple[Escalation, ...] = ()
 
 
 @_event("answer")
@@ -342,6 +345,7 @@ class Answer(_Event):
     """The decision on a question, once it is on disk. ``text`` is the answer as the agent reads it.
 
     ``is_for_always`` (not in the JSON): the user answered "always", or, if no one was asked, had done so before.
+    ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
 
     id: str
@@ -349,6 +353,7 @@ class Answer(_Event):
     decision: Decision
     by: AnsweredBy
     is_for_always: bool = False
+    escalation: Escalation | None = None
 
 
 @_event("agent_started")

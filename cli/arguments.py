@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from chain.config.load import Settings, load_settings
 from chain.errors import UserError
 from chain.lines.parse import MAX_LINE
+from chain.text.modes import Mode, mode_named
 from cli.options import resumes
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_her
     except FileNotFoundError:
         cwd, skip_here = Path("/"), True
     return load_settings(config=named, environ=os.environ, cwd=cwd, flags=flags, skip_here=skip_here)
+
+
+def read_mode(args: argparse.Namespace) -> Mode | None:
+    """Return the mode that ``--mode`` names; ``None`` for that of the session."""
+    return None if args.mode is None else mode_named(args.mode)
 
 
 def read_traces(state: Path, *, by_default: bool) -> Path | None:

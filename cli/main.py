@@ -81,6 +81,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     from chain.app.open import open_chain
     from chain.app.sessions import open_store
     from chain.app.whereabouts import whereabouts
+    from chain.text.modes import DEFAULT_MODE, mode_sentence
     from chain.text.wording import instructions_read
     from cli import headless
     from cli.door.server import side_door
@@ -109,12 +110,14 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
                 whereabouts=whereabouts,
                 instructions=True,
                 servers=servers.allowed,
+                mode=arguments.read_mode(args),
             ) as chain,
             side_door(chain, state, os.environ) as problem,
         ):
             read = chain.state.instructions
             tells_all = args.verbose or args.output_format == "stream-json"
             told = [problem, instructions_read(read.files) if tells_all else "", *read.faults]
+            told += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
             noted = replace(job, notes=tuple(filter(None, [*notes, *told])))
             code = await headless.run_job(chain, noted, renderer(args, streams=streams))
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
@@ -146,7 +149,8 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     place = arguments.read_place(args, state, settings.state)
     traces = arguments.read_traces(state, by_default=True)
     servers, typed = _ask_for_servers(args, settings, place, state, typed, ascii=ascii)
-    invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, servers=servers)
+    mode = arguments.read_mode(args)
+    invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, None, servers, mode)
     return startup.run_at_terminal(
         lambda: nullcontext(invocation),
         history=state / "history",

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from chain.errors import UserError, nearest_name
 from chain.lines.parse import nearest_word
+from chain.text.modes import MODES
 from chain.version import VERSION
 
 HELP = """\
@@ -70,6 +71,9 @@ What it works with:
   --workspace DIR         the folder that the tools work in; by default this one
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
+  --mode MODE             ask (edits and commands ask first; the default),
+                          accept-edits (edits in the workspace do not ask) or
+                          read-only (no edits, no commands)
   --mcp SERVER            starts a server that .mcp.json names; may be repeated
   --max-iterations N      the most model calls in a run
   --config FILE           the configuration; chain help configuration says which
@@ -120,6 +124,7 @@ CHOICES = {
     "output_format": ("text", "json", "stream-json"),
     "input_format": ("text", "stream-json"),
     "format": ("md", "json", "html"),
+    "mode": tuple(mode.replace(" ", "-") for mode in MODES),
 }
 """The options that have one of a few values."""
 
@@ -134,7 +139,8 @@ _OTHER_NAMES = {
     "--mcp": "--mcp-config",
     "-p": "--message --non-interactive --prompt -q exec run",
     "--version": "-V version",
-    "--model": "-m",
+    "--model": "-m --modle -modle",  # --mode is nearer, and rarer
+    "--mode": "--permission-mode",
     "check": "config doctor",
     "help models": "login",
     "-c": "resume",
@@ -220,10 +226,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         raise UserError(_mistake(error, parser)) from None
     if args.help or args.version:
         raise Information(HELP if args.help else f"chain {VERSION}")
+    args.mode = args.mode and args.mode.replace(" ", "-")
     words = _words(left, parser)
     args.command = words.pop(0) if words and words[0] in COMMANDS and not args.print else ""
     _check_values(args, parser)
     if args.command:
+        if args.mode and args.command != "acp":
+            raise UserError(f"--mode is for a run at a prompt, with -p or in an editor, not for chain {args.command}")
         args.words = words
         if words and not COMMANDS[args.command][0]:
             raise UserError(f"chain {args.command} has no arguments; put a query of several words in quotes")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from chain.errors import UserError
-from cli.arguments import one_word, read_job
+from cli.arguments import one_word, read_job, read_mode
 from cli.options import COMMANDS, HELP, Information, parse_arguments
 
 
@@ -119,6 +119,8 @@ def test_a_command_with_one_argument_takes_no_more() -> None:
         (["sessions", "export", "--format", "xml"], ["--format", "'xml'", "md, json or html"]),
         (["--output-format", "xml"], ["--output-format", "'xml'", "text, json or stream-json"]),
         (["--input-format", "json"], ["--input-format", "'json'", "text or stream-json"]),
+        (["--mode", "auto"], ["--mode cannot be 'auto'; write ask, accept-edits or read-only"]),
+        (["check", "--mode", "ask"], ["--mode is for a run", "chain check"]),
         (["--stdin=yes"], ["--stdin takes no value"]),
         (["-phello"], ["-p needs a space"]),
         (["--print=hello"], ["-p/--print takes no value"]),
@@ -142,6 +144,13 @@ def test_short_options_may_be_joined() -> None:
     for argv in (["worker", "-vn", "3"], ["worker", "-vn3"], ["-n3", "-v", "worker"]):
         args = parse_arguments(argv)
         assert (args.command, args.verbose, args.at_once) == ("worker", True, "3")
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"), [([], None), (["--mode", "read-only"], "read only"), (["--mode=accept edits"], "accept edits")]
+)
+def test_the_mode_is_written_with_a_hyphen_or_a_space(words: list[str], mode: str | None) -> None:
+    assert read_mode(parse_arguments(words)) == mode
 
 
 def test_with_stdin_it_is_waited_for_however_long_that_takes() -> None:

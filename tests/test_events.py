@@ -52,9 +52,10 @@ EXAMPLES: list[tuple[Event, str]] = [
     (events.PlanChanged(tasks=(TaskView(1, "t", "DONE"),), by="user"), "plan_changed: tasks by"),
     (
         ASKED,
-        "question: id kind text options tool_call_id name preview protections always only_by_name subject diff",
+        "question: id kind text options tool_call_id name preview protections always only_by_name subject diff "
+        "escalations",
     ),
-    (events.Answer(id="Q1", text="t", decision="allowed", by="user"), "answer: id text decision by"),
+    (events.Answer(id="Q1", text="t", decision="allowed", by="user"), "answer: id text decision by escalation"),
     (
         events.AgentStarted(name="explore-1", kind="explore", parent_id="t1", task="look"),
         "agent_started: name kind parent_id task",

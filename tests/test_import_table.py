@@ -90,7 +90,8 @@ PROGRAMS = {
 
 PUBLIC = f"""
 chain.concurrency chain.config chain.errors chain.events chain.lines.parse chain.session.event_json
-chain.session.exit_codes chain.text.hunks chain.text.phrases chain.text.plain chain.text.wording chain.version {FRONT}
+chain.session.exit_codes chain.text.escalations chain.text.hunks chain.text.modes chain.text.phrases chain.text.plain
+chain.text.wording chain.version {FRONT}
 """
 """What a front end may import: it speaks to a `Chain` and reads events."""
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.journals import records
+from support.journals import journals, records
 from support.screen import Screen
 from support.terminal import ESC, LIMITS, PASTE, UP, Start, edits, idle, quit, send
 
@@ -201,3 +201,18 @@ def test_a_terminal_without_titles_only_rings(configured: Start) -> None:
     assert b"\x1b]" not in screen.raw
     assert BROUGHT_BACK not in screen.raw
     assert b"\x07" in screen.raw
+
+
+def test_shift_tab_changes_the_mode_and_a_new_session_has_it_too(screen: Screen) -> None:
+    assert "idle · ask" in screen.toolbar
+    screen.type("\x1b[Z")
+    screen.until("ℹ Mode accept edits: edits in the workspace do not ask").until("idle · accept edits")
+    send(screen, "read and write notes.txt").until("Result: Changed notes.txt")
+    send(idle(screen), "/new").until("begins afresh")
+    idle(screen).until("idle · accept edits").type("\x1b[Z")
+    screen.until("idle · read only")
+    send(screen, "read and edit notes.txt").until("✗ edit_file").until("Only the user can change the mode.")
+    quit(idle(screen))
+    assert notes(screen) == "new\n"
+    kept = [[r["name"] for r in found if r["type"] == "mode"] for found in journals(screen.home).values()]
+    assert sorted(kept) == [["accept edits"], ["accept edits", "read only"]]

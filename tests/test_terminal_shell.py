@@ -13,6 +13,8 @@ from support.processes import marked, until
 from support.screen import Screen
 from support.terminal import ESC, Start, idle, quit, send, states
 
+from chain.tools.processes.probe import probe
+
 pytest_plugins = ["support.terminal"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="commands need Linux")
@@ -25,9 +27,20 @@ rules:
     tools:
       - name: shell
         input: {command: "setsid sleep 1000 & (sleep 1001 &) ; nohup sleep 1002 & echo hidden; cat wait"}
+  - {when: {user: '^reach', step: 1}, tools: [{name: shell, input: {command: "touch ../outside"}}]}
   - {when: {interruption: '(?P<said>.*)'}, text: "Noted: ${said}"}
   - {text: "Result: ${result}"}
 """
+
+
+def configure(home: Path, more: str = "") -> None:
+    """Write a configuration with a model that runs commands."""
+    (home / "test.yaml").write_text(
+        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
+        f"chains: {{default: {{model: test, tools: [shell]}}}}\n{more}"
+    )
+    (home / "rules.yaml").write_text(RULES)
+    (home / "work").mkdir()
 
 
 @pytest.fixture
@@ -39,13 +52,7 @@ def mark() -> str:
 @pytest.fixture
 def screen(start: Start, tmp_path: Path, mark: str) -> Screen:
     """The program with a model that runs commands, which need no asking, and wait for somebody to write."""
-    (tmp_path / "test.yaml").write_text(
-        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, tools: [shell]}}\n"
-        "tools: {allow: [shell]}\n"
-    )
-    (tmp_path / "rules.yaml").write_text(RULES)
-    (tmp_path / "work").mkdir()
+    configure(tmp_path, "tools: {allow: [shell]}\n")
     os.mkfifo(tmp_path / "work/wait")
     return idle(start(env={"MARK": mark}))
 
@@ -71,6 +78,24 @@ def running(screen: Screen, query: str, mark: str, count: int) -> Screen:
     send(screen, query).until(lambda s: "shell " in s.toolbar)
     until(lambda: len(commands(mark, SLEEPERS)) >= count)
     return screen
+
+
+@pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
+def test_a_command_that_the_sandbox_denied_is_allowed_outside_once(start: Start, tmp_path: Path) -> None:
+    configure(tmp_path)
+    screen, outside = idle(start()), tmp_path / "outside"
+    for id, key, row in (
+        ("Q1", "y", "  [sandbox: writes denied; approve with o]"),
+        ("Q2", "o", "✓ shell  touch ../outside · Q2 allowed once outside the sandbox"),
+        ("Q3", "y", "Q3 allowed"),
+    ):
+        outside.unlink(missing_ok=True)
+        send(screen, "reach").until(lambda s, id=id: f"o, a or n answers {id} (main)" in s.toolbar)
+        assert "o outside the sandbox · a allow this exact command" in screen.flat
+        screen.type(key)
+        idle(screen.until(row))
+        assert outside.exists() == (key == "o")
+    quit(screen)
 
 
 @pytest.mark.slow

@@ -28,11 +28,13 @@ from chain.journal import records
 from chain.journal.journal import Journal, RecordedEvents
 from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
+from chain.text.escalations import Escalation, escalation_named
+from chain.text.modes import DEFAULT_MODE, READ_ONLY_ANSWER, READ_ONLY_DENIAL, Mode
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import spelled_out
-from chain.tools.tool import Asking, Preview, Verdict
+from chain.tools.tool import Asking, Preview, Tool, ToolKind, Verdict, kind_of
 
 _NO_PREVIEW = Preview("", "", "")
 
@@ -46,6 +48,7 @@ LONGEST_SUBJECT = 80
 """The limit, in characters, of a path, command or host in the text of a question. The preview shows all of it."""
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
+_CONSENT = (*_YES, *_ALWAYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Asker(Asking):
 
     Meanwhile the ``clocks`` of the call and of all runs above it are paused.
 
-    A question opens only if ``may_ask`` returns true: not after a stop or an urgent line.
+    A question opens only if ``may_ask`` returns true: not after a stop or an urgent line. ``kind`` is that of the tool.
     """
 
     questions: Questions
@@ -62,6 +65,7 @@ class Asker(Asking):
     call: ToolCall
     clocks: tuple[PausableDeadline, ...]
     may_ask: Callable[[], bool]
+    kind: ToolKind = "other"
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask whether the call may do this, and return the verdict. Raise ``JournalError``."""
@@ -81,12 +85,20 @@ class Asker(Asking):
             always=preview.always,
             diff=preview.diff,
             subject=subject,
+            escalations=preview.escalations,
         )
         answer = await self.questions.ask(PendingQuestion(self, question, preview))
         if answer.decision == "allowed":
-            return Verdict(True, by_configuration=answer.by == "config" and not answer.is_for_always)
+            return Verdict(
+                True,
+                by_configuration=answer.by == "config" and not answer.is_for_always,
+                is_once=answer.by == "user" and not answer.is_for_always,
+                escalation=answer.escalation,
+            )
         if answer.decision == "withdrawn":
             return Verdict(False, QUESTION_WITHDRAWN, withdrawn=True)
+        if answer.by == "config":
+            return Verdict(False, READ_ONLY_DENIAL)
         if answer.by == "nobody":
             flag = allowances.that_permits(name, preview, self.questions.subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
@@ -152,8 +164,17 @@ Answerer: TypeAlias = ExitStack[None]
 class Questions:
     """The owner of the questions of a session, and of the calls that are allowed without asking."""
 
-    def __init__(self, journal: Journal, asked: Asked, allowed: Iterable[Allowance], subjects: Subjects) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        asked: Asked,
+        allowed: Iterable[Allowance],
+        subjects: Subjects,
+        mode: Callable[[], Mode] = lambda: DEFAULT_MODE,
+    ) -> None:
         self.asked = asked
+        self.mode = mode
+        """Returns the current mode of the session."""
         self._journal = journal
         self._allowed = tuple(allowed)
         self._always: list[Allowance] = []
@@ -181,6 +202,10 @@ class Questions:
     def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
         """Return whether a call is allowed without asking."""
         return any(_is_covered(allowed, tool, preview) for allowed in (self._allowed, self._always))
+
+    def denies(self, tool: Tool) -> bool:
+        """Return whether the mode denies all calls of a tool."""
+        return allowances.mode_denies(self.mode(), kind_of(tool))
 
     async def ask(self, asked: PendingQuestion) -> records.Answer:
         """Ask, wait until the answer is on disk and emitted, and return the answer. Raise ``JournalError``."""
@@ -226,6 +251,12 @@ class Questions:
             return f"{id} waits for {'y, a, n or a reason' if asked.question.kind == 'approval' else 'an answer'}"
         if len(text) > MAX_LINE:
             return f"an answer has at most {MAX_LINE:,} characters"
+        if asked.question.kind == "approval":
+            escalation = escalation_named(text)
+            if escalation is not None and escalation not in asked.question.escalations:
+                return f"{text} is no answer to {id}: no sandbox restricts that here"
+            if (escalation is not None or text.casefold() in _CONSENT) and self._is_denied(asked):
+                return READ_ONLY_ANSWER
         try:
             self._decide(asked, text)
         except JournalError as error:
@@ -249,7 +280,9 @@ class Questions:
             if 1 <= number <= len(options):
                 text = options[number - 1]
             self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
-        elif text.casefold() in (*_YES, *_ALWAYS):
+        elif (escalation := escalation_named(text)) is not None:
+            self._settle(asked, "allowed", "user", escalation=escalation)
+        elif text.casefold() in _CONSENT:
             is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
             self._settle(asked, "allowed", "user", is_for_always=is_for_always)
             if is_for_always:
@@ -264,10 +297,18 @@ class Questions:
         # The answer "always" to another question may have allowed some of them.
         for asked in tuple(self._waiting):
             is_waiting = asked in self._waiting  # a listener may have settled it meanwhile
-            if is_waiting and asked.question.kind == "approval" and self.allows(asked.question.name, asked.preview):
+            if not is_waiting or asked.question.kind != "approval":
+                continue
+            if self._is_denied(asked):
+                self._waiting.remove(asked)
+                self._settle_without_user(asked, "refused", "config")
+            elif self.allows(asked.question.name, asked.preview):
                 self._waiting.remove(asked)
                 by_answer = not _is_covered(self._allowed, asked.question.name, asked.preview)
                 self._settle_without_user(asked, "allowed", "config", is_for_always=by_answer)
+            elif allowances.mode_allows(self.mode(), asked.asker.kind, asked.preview):
+                self._waiting.remove(asked)
+                self._settle_without_user(asked, "allowed", "config")
         while self.open is None and self._waiting:
             asked = self._waiting.popleft()
             if not asked.asker.may_ask():
@@ -276,6 +317,9 @@ class Questions:
                 self._settle_without_user(asked, "refused", "nobody")
             else:
                 self._open_one(asked)
+
+    def _is_denied(self, asked: PendingQuestion) -> bool:
+        return allowances.mode_denies(self.mode(), asked.asker.kind)
 
     def _has_answerer(self, asked: PendingQuestion) -> bool:
         return any(self._answerers[name] > 0 for name in ("", asked.question.agent.casefold()))
@@ -336,11 +380,18 @@ class Questions:
         return recorded
 
     def _settle(
-        self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, text: str = "", *, is_for_always: bool = False
+        self,
+        asked: PendingQuestion,
+        decision: Decision,
+        by: AnsweredBy,
+        text: str = "",
+        *,
+        is_for_always: bool = False,
+        escalation: Escalation | None = None,
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is unchanged then."""
         question = None if asked.question.id else self._record_question(asked)
-        record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always)
+        record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always, escalation)
         answer = self._journal.record(record)
         asked.answer = record
         self._release(asked)

@@ -42,9 +42,10 @@ from chain.journal import records
 from chain.journal.journal import RecordedEvents
 from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
+from chain.text.modes import READ_ONLY_DENIAL
 from chain.tools import calling
 from chain.tools.seen import digest
-from chain.tools.tool import Guidance, Tool, ToolContext, may_run_beside_others
+from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, kind_of, may_run_beside_others
 
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -178,10 +179,12 @@ class ToolCalls:
 
         Return the call's context, or ``None`` if the call does not start.
         """
-        context, rules = self._tool_context(run, call), self._shared.tool_rules
-        if not tool.needs_approval:
-            return context
+        context, rules = self._tool_context(run, call, tool), self._shared.tool_rules
+        verdict: Verdict | None = None
         try:
+            self._check_mode(tool)
+            if not tool.needs_approval:
+                return context
             shown = await calling.preview(tool, call, context, rules)
             if shown is not None:
                 verdict = await context.asking.approve(shown)
@@ -191,6 +194,7 @@ class ToolCalls:
                     raise ToolError(verdict.reason)
                 if not verdict.by_configuration and await calling.preview(tool, call, context, rules) != shown:
                     raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
+                self._check_mode(tool)  # it may have changed since the answer
         except ToolError as error:
             self._finish_call(run, call, calling.failed(call, self._truncate(str(error))), 0.0)
             return None
@@ -198,7 +202,12 @@ class ToolCalls:
         if self._is_blocked(run):
             return None
         await trio.lowlevel.checkpoint_if_cancelled()
-        return replace(context, approved=shown)
+        return replace(context, approved=shown, verdict=verdict)
+
+    def _check_mode(self, tool: Tool) -> None:
+        """Raise ``ToolError`` if the mode of the session denies calls of this tool."""
+        if self._shared.questions.denies(tool):
+            raise ToolError(READ_ONLY_DENIAL)
 
     def _truncate(self, text: str) -> str:
         return calling.shortened(text, self._shared.tool_rules.result_limit)
@@ -267,7 +276,7 @@ class ToolCalls:
         agent = self._context.name
         return kind(agent=agent, iteration=run.iteration, id=call.id, name=call.name, **more)
 
-    def _tool_context(self, run: Run, call: ToolCall) -> ToolContext:
+    def _tool_context(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext:
         shared, agent, n = self._shared, self._context.name, run.iteration
         clocks = run.clocks_of(call.id)
 
@@ -287,7 +296,7 @@ class ToolCalls:
             _CallSteering(run, self._inbox),
             report,
             shared.seen,
-            Asker(shared.questions, agent, call, clocks, lambda: not self._is_blocked(run)),
+            Asker(shared.questions, agent, call, clocks, lambda: not self._is_blocked(run), kind_of(tool)),
             agent=agent,
             delegating=run.delegating,
             notice=partial(self._context.notice, n),

@@ -40,6 +40,7 @@ from chain.session.runs import ServerToolSource, SessionRuns, close_models, no_i
 from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
+from chain.text.modes import Mode
 from chain.tools import calling
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
@@ -66,6 +67,7 @@ async def open_chain(
     whereabouts: Callable[[Path], str] | None = None,
     instructions: bool = False,
     servers: Sequence[ToolServer] = (),
+    mode: Mode | None = None,
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
@@ -77,7 +79,8 @@ async def open_chain(
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
     behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
     of the project too, as they are when a run begins (``app.instructions``); ``servers`` are started and offer tools
-    (``config.allowed_servers``). Raises ``UserError`` for anything in the configuration that cannot be used, and for a
+    (``config.allowed_servers``); ``mode`` is the one to change to, if it is given.
+    Raises ``UserError`` for anything in the configuration that cannot be used, and for a
     session that cannot be resumed. What is raised in the block leaves it as it is.
     """
     guard = Guard()
@@ -130,7 +133,7 @@ async def open_chain(
             audience.emit,
             session_state.plan,
             workspace,
-            Questions(journal, session_state.asked, allowed, subjects_of(groups)),
+            Questions(journal, session_state.asked, allowed, subjects_of(groups), lambda: session_state.mode),
             rules,
             session_state.call_ids,
             session_state.refused_tools,
@@ -168,6 +171,7 @@ async def open_chain(
             session_state.trace_path = lambda: None if trace is None else trace.path
             journal.connect(session_state.apply, audience.emit)
             record_opening(session, shared, whereabouts=place)
+            session.use_mode(mode or session_state.mode)
             shared.plan.carry_over(plan)
             await session.read_instructions()
         except JournalError as error:

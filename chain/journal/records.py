@@ -22,7 +22,9 @@ from chain.events import (
     TaskView,
 )
 from chain.messages import Overrides, StopReason, Usage
+from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
+from chain.text.modes import Mode as ModeName
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
 """The effect of a line: it waits for a safe point, starts a run, or acts at once without a model."""
@@ -241,7 +243,8 @@ class Question(_Typed):
 
     ``only_by_name`` is a text that an allowance pattern must contain. ``always`` is what the answer "always" would
     allow. ``diff`` is the change that the call would make to a file, instead of a ``preview``. ``subject`` is the path,
-    command or host that an approval is about, on one row.
+    command or host that an approval is about, on one row. ``escalations`` are the restrictions of the sandbox that
+    an answer can lift for this call.
     """
 
     id: str
@@ -257,11 +260,15 @@ class Question(_Typed):
     always: Literal["tool", "subject"] = _brief("tool")
     diff: FileDiff | None = _brief(None)
     subject: str = _brief("")
+    escalations: tuple[Escalation, ...] = _brief(())
 
 
 @_record("answer")
 class Answer(_Typed):
-    """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer allowed all such calls."""
+    """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer allowed all such calls.
+
+    ``escalation`` is the restriction of the sandbox that the user lifted for this call.
+    """
 
     id: str
     text: str
@@ -269,6 +276,7 @@ class Answer(_Typed):
     by: AnsweredBy
     agent: str
     is_for_always: bool = _brief(False)
+    escalation: Escalation | None = _brief(None)
 
 
 @_record("plan", "added")
@@ -345,6 +353,13 @@ class Model(_Typed):
     """Another model is used from the next run on."""
 
     name: str
+
+
+@_record("mode")
+class Mode(_Typed):
+    """The user chose another mode: which calls need approval from now on."""
+
+    name: ModeName
 
 
 @_record("request", "sent")
@@ -492,7 +507,7 @@ class Unknown:
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
 _OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged
 _OfUsers: TypeAlias = (
-    Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound
+    Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound | Mode
 )
 
 Record: TypeAlias = (

@@ -29,6 +29,7 @@ from chain.lines.accepted import AcceptedLine
 from chain.model import Model
 from chain.session.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.session.state import State
+from chain.text.modes import Mode
 from chain.tools.registry import Registry
 
 CLOSE_S = 1.0
@@ -305,6 +306,13 @@ class SessionRuns:
         self.spec = replace(self.spec, model=model, limits=limits)
         if self.active is None:
             self.tree.main.agent.spec = self.spec
+
+    def use_mode(self, mode: Mode) -> None:
+        """Change the mode, from the next call of a tool on. Raise ``UserError`` or ``JournalError``."""
+        if self.is_closing:
+            raise UserError("the chain is closing")
+        if mode != self.state.mode:
+            self._journal.emit_after_acks(self._journal.record(records.Mode(mode)).emit)
 
     def _record_plan_change(self, change: PlanChange) -> None:
         """Record and emit a change of the plan. Raise ``JournalError``, and leave the plan unchanged then."""

@@ -19,7 +19,7 @@ Events::
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
     compacted                compaction, its end
-    removed, rewound         notice
+    removed, rewound, mode   notice
     instructions             notice
     question, answer, agent_started, agent_ended, receipt, result: the event of their name
 
@@ -47,6 +47,7 @@ from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
 from chain.session.checkpoints import MAX_CHECKPOINTS, Checkpoint, undo_sentence
 from chain.session.exit_codes import EXIT_CODES
+from chain.text.modes import DEFAULT_MODE, Mode, mode_sentence
 from chain.text.wording import MAIN, UNREADABLE, fault, instructions_read
 
 _E = TypeVar("_E")
@@ -59,6 +60,8 @@ class State:
         self.session: records.Session | None = None
         """The last record that the session was opened; ``None`` before the first."""
         self.model = ""
+        self.mode: Mode = DEFAULT_MODE
+        """Which calls need the user's approval."""
         self.instructions = records.InstructionsRead()
         self.server_tools = records.ServerTools()
         self.main = AgentState(MAIN, kind=MAIN)
@@ -208,6 +211,9 @@ class State:
                 self.server_tools = record
             case records.Model(name=name):
                 self.model = name
+            case records.Mode(name=mode):
+                self.mode = mode
+                return [events.Notice(time=at, message=mode_sentence(mode))]
             case records.Draft(text=text):
                 self.draft = text
             case records.CompactionAsked() | records.Unknown():

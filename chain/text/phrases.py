@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from chain import events
 from chain.events import Point, Status, TaskState
+from chain.text.escalations import ESCALATION_PHRASES
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN, beginning, counted
 
@@ -107,10 +108,14 @@ def answered(answer: events.Answer) -> str:
     match answer.decision:
         case "allowed" if answer.is_for_always:
             return 'allowed: you said "always" before' if answer.by == "config" else "allowed from now on"
+        case "allowed" if answer.escalation is not None:
+            return f"allowed once {ESCALATION_PHRASES[answer.escalation]}"
         case "allowed":
             return f"allowed{' without asking' if answer.by == 'config' else ''}"
         case "refused" if answer.by == "nobody":
             return "refused, since nobody can be asked"
+        case "refused" if answer.by == "config":
+            return "refused: the mode is read only"
         case "answered" | "refused":
             return f"{answer.decision}{text}"
         case _:

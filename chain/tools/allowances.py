@@ -17,11 +17,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import PurePath
 from typing import TypeAlias
 
 from chain.errors import UserError
 from chain.text.listed import listed
-from chain.tools.tool import Preview, Subject
+from chain.text.modes import Mode
+from chain.tools.tool import Preview, Subject, ToolKind
 
 SERVER_PREFIX = "mcp__"
 """The names of tools of servers begin so."""
@@ -115,6 +117,19 @@ def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
         return plain
     is_read_back = str(read) == found and read.covers(tool, preview.subject, preview.only_by_name)
     return f"'{found}'" if is_read_back else plain
+
+
+def mode_allows(mode: Mode, kind: ToolKind, preview: Preview) -> bool:
+    """Return whether the mode allows a call without asking: an edit of an unprotected file of the workspace."""
+    if mode != "accept edits" or kind != "edit" or preview.diff is None or preview.only_by_name:
+        return False
+    path = PurePath(preview.diff.path)
+    return not path.is_absolute() and ".." not in path.parts
+
+
+def mode_denies(mode: Mode, kind: ToolKind) -> bool:
+    """Return whether the mode denies all calls of tools of this kind, whatever an allowance says."""
+    return mode == "read only" and kind in ("edit", "execute")
 
 
 def allowance_meaning(allowance: Allowance) -> str:

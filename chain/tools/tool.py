@@ -32,6 +32,7 @@ from chain.errors import ToolError
 from chain.lines.parse import Adjustment
 from chain.messages import Image
 from chain.plan import Plan
+from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
@@ -121,7 +122,8 @@ class Preview:
     approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer "always"
     allows: the tool, or this subject alone. ``protections`` are short names of the sandbox's restrictions.
     ``only_by_name`` is a part of the path, such as ``.git``, that an allowance must contain in its pattern to cover the
-    call; empty if there is none. The answer "always" then allows this call alone.
+    call; empty if there is none. The answer "always" then allows this call alone. ``escalations`` are the
+    restrictions of the sandbox that the user can lift for this call.
     """
 
     text: str
@@ -131,6 +133,7 @@ class Preview:
     protections: tuple[str, ...] = ()
     only_by_name: str = ""
     diff: FileDiff | None = None
+    escalations: tuple[Escalation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +142,16 @@ class Verdict:
 
     ``withdrawn``: there was no decision, because the user stopped or wrote something else instead.
     ``by_configuration``: the configuration allowed it, without asking a person.
+    ``is_once``: the user allowed this call alone, so that they are asked about the next one like it.
+    ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
 
     allowed: bool
     reason: str = ""
     withdrawn: bool = False
     by_configuration: bool = False
+    is_once: bool = False
+    escalation: Escalation | None = None
 
 
 UNASKED = Preview("", "", "")
@@ -183,8 +190,9 @@ class ToolContext:
     """What a tool may use besides its input.
 
     ``approved`` is the preview that was approved, for a tool that needs approval; ``None`` if none was needed.
-    ``agent`` is the name of the calling agent. ``notice`` shows people a sentence that is not part of the result, and
-    ``result_limit`` is how many characters of the result the model gets. ``extend`` restarts the call's time limit.
+    ``verdict`` is the verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows people a sentence
+    that is not part of the result, and ``result_limit`` is how many characters of the result the model gets. ``extend``
+    restarts the call's time limit.
     ``file_changing`` is called in trio's thread before a file of the workspace is replaced, with its real path, its old
     content (``None`` for a new file) and its new content.
     """
@@ -203,6 +211,7 @@ class ToolContext:
     result_limit: int = 30_000
     extend: Callable[[], None] = lambda: None
     file_changing: Callable[[str, bytes | None, bytes], None] = lambda path, before, after: None
+    verdict: Verdict | None = None
 
     @property
     def room(self) -> int:

@@ -297,6 +297,7 @@ class EditorAgent:
                     whereabouts=whereabouts,
                     instructions=True,
                     servers=[*servers, *own],
+                    mode=opener.mode if id is None else None,
                 ) as chain,
                 side_door(chain, opener.state, opener.environ) as doorless,
             ):

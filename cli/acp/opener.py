@@ -14,6 +14,7 @@ from chain.app.prompt_files import compaction_rules, prompt_file, system_prompt
 from chain.app.toolbox import configured_tools, tool_groups
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError
+from chain.text.modes import Mode
 from chain.text.phrases import iso
 from cli.acp import params
 from cli.acp.rpc import NOT_FOUND, RpcError
@@ -36,6 +37,8 @@ class Opener:
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    mode: Mode | None = None
+    """The mode of sessions that are opened; ``None`` for their own."""
 
     @property
     def store(self) -> sessions.Store:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from chain import events
 from chain.lines.parse import MAX_LINE
+from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import NOBODY_CHOOSES
 from cli.acp.rpc import RpcError
@@ -123,7 +124,10 @@ def question_request(
         }
     call: dict[str, Any] = {"toolCallId": question.tool_call_id, "status": "pending", "title": as_title(question.text)}
     call |= {name: shown[name] for name in ("kind", "content", "locations") if name in shown}
-    offered: Sequence[tuple[str, str, str]] = _APPROVAL
+    escalations = (
+        (ESCALATION_KEYS[each], f"Allow once {ESCALATION_PHRASES[each]}", "allow_once") for each in question.escalations
+    )
+    offered: Sequence[tuple[str, str, str]] = (_APPROVAL[0], *escalations, *_APPROVAL[1:])
     if question.kind == "choice":
         call |= {"kind": "other", "content": [text_content(visible(question.text), is_markdown=True)]}
         numbered = ((id, as_title(option), "allow_once") for id, option in _numbered(question))
@@ -142,8 +146,8 @@ def question_answer(question: events.Question, result: object) -> str:
         match result:
             case RpcError():
                 return f"the editor could not ask: {result.message:.500}"
-            case {"outcome": {"outcome": "selected", "optionId": "y" | "a" as chosen}}:
-                return str(chosen)
+            case {"outcome": {"outcome": "selected", "optionId": str(chosen)}} if chosen in _consents(question):
+                return chosen
             case _:
                 return "n"
     ids = {id for id, _ in _numbered(question)}
@@ -156,6 +160,11 @@ def question_answer(question: events.Question, result: object) -> str:
             return chosen
         case _:
             return NOBODY_CHOOSES
+
+
+def _consents(question: events.Question) -> Sequence[str]:
+    """Return the ids of the options that allow a call."""
+    return ["y", "a", *(ESCALATION_KEYS[each] for each in question.escalations)]
 
 
 def _numbered(question: events.Question) -> Sequence[tuple[str, str]]:

@@ -57,7 +57,7 @@ MAX_UNFOLDED = 10_000
 ANSWER_KEY_PAUSE_S = 0.3
 """How long a key that answers a question may still turn out to begin a text: "you should not" must allow nothing."""
 
-_REST_OF_WORD = {"y": "es", "a": "lways", "n": "o"}
+_REST_OF_WORD = {"y": "es", "w": "ith network", "o": "utside the sandbox", "a": "lways", "n": "o"}
 """What follows a key that answers where its word is typed in full."""
 
 REST_OF_WORD_S = 2.0
@@ -235,7 +235,7 @@ class Keyboard:
             keys.add(*sequence, filter=when)(to)
 
         bind("enter", to=lambda _: self._enter())
-        for key in "yan":
+        for key in _REST_OF_WORD:
             bind(key, to=lambda event: self._press_answer(event.data), when=answers(key))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
@@ -246,6 +246,7 @@ class Keyboard:
         for key in ("down", "c-n"):
             bind(key, to=lambda _: self._go_by_a_row(1))
         bind("tab", to=lambda _: self._complete())
+        bind("s-tab", to=lambda _: self._back_tab())
         bind("c-l", to=lambda _: self._page.clear())
         for key in ("c-r", "c-s"):
             bind(key, to=self._search)
@@ -383,6 +384,13 @@ class Keyboard:
         else:
             buffer.cancel_completion()
             buffer.start_completion(insert_common_part=True)
+
+    def _back_tab(self) -> None:
+        """Go back in the menu that is open, or else change to the next mode."""
+        if self._buffer.complete_state is not None:
+            self._buffer.complete_previous()
+        else:
+            self.ask(lambda listener: listener.next_mode())
 
     def _search(self, event: KeyPressEvent) -> None:
         self._before_search = self._buffer.working_index, self._buffer.document

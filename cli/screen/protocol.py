@@ -48,6 +48,9 @@ class Listener(Protocol):
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Handle Ctrl-C. Returns whether to clear the text in the editor."""
 
+    def next_mode(self) -> None:
+        """Handle Shift-Tab."""
+
     def leave(self) -> None:
         """Handle Ctrl-D on an empty line."""
 

@@ -100,6 +100,7 @@ _PASTE = "\x1b[200~"
 _SAME_KEYS: dict[str, Keys] = {
     "\x1b\r": Keys.ControlJ,
     **dict.fromkeys((f"\x1b[{key}" for n in "234" for key in (f"13;{n}u", f"27;{n};13~")), Keys.ControlJ),
+    **dict.fromkeys(("\x1b[9;2u", "\x1b[27;2;9~"), Keys.BackTab),
     **dict.fromkeys(("\x1b[13;5u", "\x1b[27;5;13~"), Keys.ControlM),
     **dict.fromkeys(("\x1bb", "\x1b[1;3D"), Keys.ControlLeft),
     **dict.fromkeys(("\x1bf", "\x1b[1;3C"), Keys.ControlRight),

@@ -94,6 +94,8 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
         permission = "read-only" if tool.read_only else ""
         if tool.needs_approval:
             permission = "allowed" if chain.questions.allows(tool.name) else "asks for approval"
+        if chain.questions.denies(tool):
+            permission = "denied"
         rows.append((tool.name, permission, _first_sentence(tool.description)))
     return table(rows, width) or ["The model has no tools."]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chain import events
+from chain.text.escalations import DENIED_BY_SANDBOX
 from chain.text.phrases import duration
 from cli.show.place import RowPlace, rows_of
 from cli.show.signs import MINUS
@@ -67,7 +68,10 @@ def is_refusal(event: events.ToolResult) -> bool:
 
 
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
-    """Return the row of a call that has ended, at most two of an error; ``more`` is what else there is to say."""
+    """Return the row of a call that has ended, at most two of an error; ``more`` is what else there is to say.
+
+    What the sandbox denied has a row of its own.
+    """
     dot = f" {place.sign('·')} "
     did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in facts(event)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
@@ -77,6 +81,9 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
         before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
         room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
         return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", 2)
+    # It says how to allow it, so it must not be cut.
+    denied = [f"  {fact}" for fact in found if fact.startswith(DENIED_BY_SANDBOX)]
+    found = [fact for fact in found if not fact.startswith(DENIED_BY_SANDBOX)]
     failed = has_failed(event)
     sign, style = ("✗", "red") if failed else ("✓", "green")
     before = f"{place.sign(sign)} {place.who}"
@@ -93,6 +100,7 @@ def settled_call(event: events.ToolResult, about: str, more: Sequence[str], plac
         row = dot.join(part for part in (shown, *first, last, *more) if part)
     whole = place.cut(row)
     if failed:
-        return [place.paint(style, whole)]
+        return [place.paint(style, row) for row in (whole, *map(place.cut, denied))]
     begin, end = len(place.sign(sign)), len(shown)
-    return [place.paint(style, whole[:begin]) + whole[begin:end] + place.paint("dim", whole[end:])]
+    row = place.paint(style, whole[:begin]) + whole[begin:end] + place.paint("dim", whole[end:])
+    return [row, *map(place.cut, denied)]

@@ -22,7 +22,7 @@ LINES = (
     ("<space>text", "text, nothing else", "text, whatever it looks like"),
 )
 
-# Each key with what it does, shortly and at length; without an editor the terminal has few.
+# Each key with what it does, shortly (empty: a command says it) and at length; without an editor the terminal has few.
 _ANYWHERE = (
     ("Enter", "sends the line", "sends the line"),
     ("Ctrl-C", "interrupts; 2x: exits", "interrupts the run, else clears the line; twice exits"),
@@ -40,6 +40,7 @@ _EDITOR = (
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
     ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
+    ("Shift-Tab", "", "changes the mode: ask, accept edits, read only"),
     ("Ctrl-R", "searches the history", "searches the history"),
     ("Ctrl-L", "redraws", "draws the screen again"),
 )
@@ -48,12 +49,12 @@ OVERVIEW_TOPICS = ("lines", "keys")
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Return commands, lines and keys; on 80 columns 22 rows (23 with servers), so that 24 have room for more."""
+    """Return commands, lines and keys; on 80 columns 23 rows (24 with servers), so that 24 have room for more."""
     keys = _EDITOR if has_keys else _ANYWHERE
     groups = {
         "Commands:": commands,
         "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],
-        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in keys],
+        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in keys if short],
     }
     return [row for head, found in groups.items() for row in (head, *side_by_side(found, width, TERM, ABOUT))]
 

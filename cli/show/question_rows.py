@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from chain import events
+from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES, escalation_named
 from chain.text.phrases import answered
 from chain.text.wording import ASKED_EACH_TIME, counted
 from cli.show.aliases import bare_command
@@ -128,14 +129,16 @@ def hint(question: events.Question, *, by_key: bool = True) -> str:
         return CHOICE_HINT
     always = [] if question.only_by_name else [f"a allow {_what_always_allows(question)}"]
     reason = REASON_HINT if by_key else REASON_HINT.replace(" (a space first)", "")
-    return " · ".join(["y allow once", *always, reason])
+    escalations = [f"{ESCALATION_KEYS[each]} {ESCALATION_PHRASES[each]}" for each in question.escalations]
+    return " · ".join(["y allow once", *escalations, *always, reason])
 
 
 def answer_keys(question: events.Question | None) -> str:
     """Return the keys that answer a question by themselves; none for a choice, whose numbers have two digits."""
     if question is None or question.kind == "choice":
         return ""
-    return "yn" if question.only_by_name else "yan"
+    escalations = "".join(ESCALATION_KEYS[each] for each in question.escalations)
+    return f"y{escalations}{'' if question.only_by_name else 'a'}n"
 
 
 def unclear(question: events.Question, text: str) -> str:
@@ -153,8 +156,12 @@ def unclear(question: events.Question, text: str) -> str:
         )
         return "" if is_there else f"a number from 1 to {len(question.options)} chooses, or say it in words"
     is_slip = (len(said) < SHORTEST_REASON and said.isascii()) or said.isdecimal() or bool(bare_command(said))
-    if said in _ANSWERS or not (is_slip or _CONSENT.match(said)):
+    is_offered = escalation_named(said) in question.escalations
+    if said in _ANSWERS or is_offered or not (is_slip or _CONSENT.match(said)):
         return ""
+    if question.escalations:
+        keys = answer_keys(question)
+        return f"{', '.join(keys[:-1])} or {keys[-1]}; or say why not in a few words"
     return UNCLEAR_EACH_TIME if question.only_by_name else UNCLEAR
 
 

@@ -6,7 +6,7 @@ one by one, the least important first; the right end stays, since the user is ab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple, TypeAlias
@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from chain import events
 from chain.events import Event, TaskState
 from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
+from chain.text.modes import Mode
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
 from cli.show.aliases import bare_command, interrupts_nothing
@@ -30,6 +31,8 @@ NEARLY_FULL = 80
 """Percent of the window from which on how full it is stands out."""
 SIDE_GAP = 2
 """The least columns between the two sides."""
+
+_SHORT_MODES: Mapping[Mode, str] = {"ask": "", "accept edits": "edits", "read only": "read only"}
 
 _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context", "local"})
 
@@ -199,13 +202,15 @@ class Toolbar:
         others: int = 0,
         holds_rows: bool = False,
         keys: str = "",
+        mode: Mode | None = None,
     ) -> list[ToolbarPart]:
         """Return the row, at most ``width`` columns of it.
 
         ``to`` is who what is in the editor goes to, ``waiting`` how many lines wait for whichever agent, ``at`` the
         question at which the text was begun. ``others`` are lines in the editor that Enter sends before it.
         ``holds_rows``: rows wait for the end of a block of the reply. ``keys`` answer by themselves, without Enter,
-        while nothing is typed.
+        while nothing is typed. ``mode`` is shown if it is given; while a run is active, briefly and only if it is not
+        the default.
         """
         typed = to.text
         if at and answers_question(typed):
@@ -221,7 +226,7 @@ class Toolbar:
             right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)
-        for texts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows):
+        for texts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows, mode):
             left = self._joined(texts)
             room = width - sum(columns(text) for _, text in left) - columns(right)
             if room >= (SIDE_GAP if left and right else 0):
@@ -242,18 +247,18 @@ class Toolbar:
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
-    def _lefts(self, now: float, queue: str, holds_rows: bool) -> Iterator[tuple[str, ...]]:
+    def _lefts(self, now: float, queue: str, holds_rows: bool, mode: Mode | None) -> Iterator[tuple[str, ...]]:
         """Yield the left side in every length, the longest first."""
         tokens = counted(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         plan = f"plan {plan_progress(self._plan)}" if self._plan else ""
         if not self.is_running:
-            yield from (("idle", queue, plan, self._context, tokens)[:count] for count in range(5, -1, -1))
+            yield from (("idle", mode or "", queue, plan, self._context, tokens)[:count] for count in range(6, -1, -1))
             return
         step, short = self._step_in_hand(now)
         agents = counted(len(self._children), "agent") if len(self._children) > 1 else ""
-        where = self._iteration
+        where = self._signs.dot.join(filter(None, [_SHORT_MODES[mode] if mode else "", self._iteration]))
         yield from ((where, step, agents, queue, plan, self._context, tokens)[:count] for count in (7, 6, 5, 4))
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 

@@ -16,7 +16,7 @@ from chain.text.plain import sanitize
 from cli.acp.methods import UPDATES_GRACE_S, EditorAgent
 from cli.acp.opener import Opener
 from cli.acp.wire import MAX_RPC_ROW, Wire
-from cli.arguments import read_settings, read_state, read_traces
+from cli.arguments import read_mode, read_settings, read_state, read_traces
 from cli.command_output import write
 from cli.ending import code_of, leaving_at_signal
 from cli.input.stdin import Lines
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         write(2, AT_TERMINAL)
     state, address = state_folder(os.environ), read_state(args)
     traces = read_traces(state, by_default=False)
-    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address)
+    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address, read_mode(args))
     opener.store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)

@@ -14,6 +14,7 @@ from chain.app.open import build_model
 from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError
+from chain.text.modes import DEFAULT_MODE, Mode, mode_sentence
 from chain.text.wording import instructions_read
 
 OpenChain: TypeAlias = Callable[..., AbstractAsyncContextManager[Chain]]
@@ -40,11 +41,14 @@ class Chains:
         self._open_door = open_door
         self._opened: dict[Chain, _Opened] = {}
 
-    async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "") -> Chain:
-        """A chain that asks this model: a new session with a plan, or a kept one. Raises ``UserError``."""
+    async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
+        """A chain that asks this model: a new session with a plan, or a kept one. Raises ``UserError``.
+
+        ``mode`` is the one to change to; ``None`` for that of the session.
+        """
         definition = self._settings.model(model)
         asked = build_model(definition, interactive=True)
-        opening = self._open_chain(model=asked, plan=tuple(plan), resume=resume)
+        opening = self._open_chain(model=asked, plan=tuple(plan), resume=resume, mode=mode)
         chain: Chain = await self._nursery.start(self._keep_open, opening)
         if definition.retries != self._settings.model().retries:
             with suppress(JournalError):  # the usual ones will do
@@ -55,7 +59,8 @@ class Chains:
         """What is to be said of a chain that is open."""
         problem = self._opened[chain].problem
         read = chain.state.instructions
-        return [note for note in (problem, instructions_read(read.files), *read.faults) if note]
+        mode = "" if chain.mode == DEFAULT_MODE else mode_sentence(chain.mode)
+        return [note for note in (problem, instructions_read(read.files), *read.faults, mode) if note]
 
     async def close(self, *chains: Chain) -> None:
         """Close these chains, or all; what runs in them is interrupted."""

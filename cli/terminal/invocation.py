@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.allowed_servers import FoundServers
+from chain.text.modes import Mode
 
 if TYPE_CHECKING:
     from chain import Tool
@@ -33,6 +34,7 @@ class Invocation:
 
     ``state`` is the folder for journals, ``traces`` that for debug traces, if any. ``tools`` are read once, when the
     prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps.
+    ``mode`` is that of the first session; ``None`` for its own.
     """
 
     settings: Settings
@@ -44,6 +46,7 @@ class Invocation:
     scheduled: Sequence[ScheduledLine] = ()
     tour: Tour | None = None
     servers: FoundServers = field(default_factory=FoundServers)
+    mode: Mode | None = None
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]

@@ -82,7 +82,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
         with without_collector():  # a collection of all that is allocated by now would delay a key by 30 ms
-            chain = await chains.open(name, resume=place.resume)
+            chain = await chains.open(name, resume=place.resume, mode=invocation.mode)
         program = _Program(chains, chain, name, screen, looks, invocation)
         try:
             code = await program.run(signals, notes)
@@ -193,6 +193,10 @@ class _Program:
             self._session.print("Press Ctrl-C again to exit, or Ctrl-D.")
         return False
 
+    def next_mode(self) -> None:
+        if not self._is_leaving and self._wanted is None:
+            self._session.next_mode()
+
     def leave(self) -> None:
         self._exit_with(0)
 
@@ -251,9 +255,10 @@ class _Program:
         before, opening, chain = self._session, answer.opening, None
         assert opening is not None
         model = before.commands.model
+        mode = None if opening.resume else before.chain.mode  # a new conversation is no reason to allow more, or less
         with trio.CancelScope() as self._switching:
             try:
-                chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume)
+                chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume, mode=mode)
             except UserError as error:
                 before.print(sanitize(str(error)), command=command)
             else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
+from chain.text.modes import MODE_MEANINGS, MODES, mode_named
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN
 from cli.input.address import is_command
@@ -27,6 +28,7 @@ from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
 from cli.show.overview import OVERVIEW_TOPICS, overview, topic
 from cli.show.session_list import chosen, session_rows
+from cli.show.table import table
 from cli.show.text_rows import NARROWEST, flat
 from cli.terminal.recipients import take_back, waiting_by_agent
 
@@ -166,6 +168,7 @@ class Commands:
             "/tools": _Command("what the model may use", shows(answers.tool_rows)),
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
+            "/mode": _Command("what asks (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
@@ -367,6 +370,16 @@ class Commands:
             return CommandAnswer(str(error), keeps=name.casefold() not in map(str.casefold, self._settings.model_names))
         when = "from the next run on" if self._chain.is_running else "from now on"
         return CommandAnswer(f"{self.model} ({label}) answers {when}.")
+
+    def _mode(self, name: str) -> CommandAnswer | Sequence[str]:
+        if not name:
+            marked = [("*" if mode == self._chain.mode else "", mode, MODE_MEANINGS[mode]) for mode in MODES]
+            return table(marked, self._width, indent="")
+        mode = mode_named(name)
+        if mode is None:
+            raise _NotUnderstood(f"there is no mode {flat(name)[:20]}; the modes are {', '.join(MODES)}")
+        self._chain.use_mode(mode)
+        return CommandAnswer()  # a notice shows it
 
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):

@@ -18,8 +18,9 @@ from chain import events
 from chain.chain import CLOSING_S, Chain, SubmitResult
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
-from chain.errors import UserError
+from chain.errors import JournalError, UserError
 from chain.lines.parse import is_stop, parse_line
+from chain.text.modes import next_mode
 from chain.text.wording import MAIN, counted
 from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance
@@ -222,6 +223,14 @@ class TerminalSession:
             return "answered"
         return "keep" if self.chain.questions.open_id == question else "gone"
 
+    def next_mode(self) -> None:
+        """Change to the next mode. A notice shows it."""
+        try:
+            self.chain.use_mode(next_mode(self.chain.mode))
+        except (UserError, JournalError) as error:
+            self.print(str(error))
+        self._screen.refresh()  # the notice may wait for the disk
+
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""
         id, text = self.chain.lines.last_waiting(), None
@@ -321,6 +330,7 @@ class TerminalSession:
                 others=others,
                 keys=keys,
                 holds_rows=self._renderer.holds_rows,
+                mode=self.chain.mode,
             )
 
     def _update_queue(self) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +401,19 @@ async def test_permission_shows_the_difference_and_decides(
     assert said in editor.text()
     file = tmp_path / "ws" / "new.txt"
     assert (file.read_text() if file.exists() else None) == content
+
+
+async def test_a_mode_that_is_given_at_the_start_holds_and_a_command_changes_it(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    use = replace(opener(tmp_path / "home", RULES, groups=("edit",)), mode="read only")
+    async with connected(use) as editor:
+        await editor.initialize()
+        session = await editor.new(tmp_path / "ws")
+        await editor.result(editor.prompt(session, "write"))
+        assert "Denied: the mode is read only" in editor.text()
+        await editor.result(editor.prompt(session, "/mode accept edits"))
+        await editor.result(editor.prompt(session, "write"))
+    assert (tmp_path / "ws" / "new.txt").exists()
 
 
 async def test_an_edit_shows_what_stood_there(editor: Editor, tmp_path: Path) -> None:

@@ -6,10 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chain import events
 from chain.text.hunks import FileDiff
 from chain.tools.diff import Whole, change
 from chain.tools.file_text import FileText
-from cli.acp.shown_calls import LONGEST_TITLE, in_fence, locations_of, preview_content, title_of
+from cli.acp.shown_calls import (
+    LONGEST_TITLE,
+    in_fence,
+    locations_of,
+    preview_content,
+    question_answer,
+    question_request,
+    title_of,
+)
 
 WORKSPACE = Path("/home/me")
 
@@ -102,3 +111,12 @@ def test_no_text_ends_its_fence(text: str) -> None:
     assert first == last
     assert set(first) == {"`"}
     assert all(not (row.startswith(first) and set(row) == {"`"}) for row in inside)
+
+
+def test_an_escalation_is_an_option_where_the_question_offers_it() -> None:
+    asked = {"kind": "approval", "text": "Allow shell: ls", "options": (), "tool_call_id": "1", "name": "shell"}
+    question = events.Question(id="Q1", **asked, escalations=("outside",))  # type: ignore[arg-type]
+    _, parameters = question_request(question, {}, has_forms=False)
+    assert [each["optionId"] for each in parameters["options"]] == ["y", "o", "a", "n"]
+    for chosen, answer in {"o": "o", "w": "n", "a": "a"}.items():
+        assert question_answer(question, {"outcome": {"outcome": "selected", "optionId": chosen}}) == answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 import trio
@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import ToolError
 from chain.plan import Plan
+from chain.text.escalations import Escalation
 from chain.tools.ask import ask_user_question
 from chain.tools.tool import Preview, ToolContext, tool
 
@@ -133,6 +134,92 @@ async def test_what_the_configuration_allows_is_told_and_not_asked(autojump_cloc
         await answer(session, "y")
         await session.chain.wait_idle()
         assert told(session) == [("Q1", "allowed", "config"), ("Q2", "allowed", "user")]
+
+
+async def _in_a_sandbox(ctx: ToolContext, command: str) -> Preview:
+    offered: tuple[Escalation, ...] = ("outside",) if command == "no network" else ("network", "outside")
+    return Preview(f"$ {command}", command, command, "subject", escalations=offered)
+
+
+@tool(needs_approval=True, preview=_in_a_sandbox, kind="execute")
+async def command(ctx: ToolContext, command: str) -> str:
+    """Return what was allowed."""
+    assert ctx.verdict is not None
+    return f"{command}: {ctx.verdict.escalation}, {'once' if ctx.verdict.is_once else 'always'}"
+
+
+COMMAND, NO_NETWORK = "{name: command, input: {command: run}}", "{name: command, input: {command: no network}}"
+
+
+@asynccontextmanager
+async def sandboxed(*calls: str, is_answered: bool = True, allow: str = "") -> AsyncIterator[Session]:
+    async with open_session(asking(*calls), tools=[command, *ASKING_TOOLS], use=settings(allow=allow)) as session:
+        with session.chain.answering() if is_answered else nullcontext():
+            session.chain.submit("Do the task")
+            await wait_all_tasks_blocked()
+            yield session
+            await session.chain.wait_idle()
+    check_invariants(session)
+
+
+@pytest.mark.parametrize(
+    ("text", "escalation", "result"),
+    [
+        ("y", None, "run: None, once"),
+        ("w", "network", "run: network, once"),
+        ("With network", "network", "run: network, once"),
+        ("o", "outside", "run: outside, once"),
+        ("a", None, "run: None, always"),
+        ("outside", None, "The user refused this: outside"),
+    ],
+)
+async def test_an_answer_may_lift_something_of_the_sandbox_for_one_call(
+    text: str, escalation: Escalation | None, result: str
+) -> None:
+    async with sandboxed(COMMAND) as session:
+        assert session.of(events.Question)[0].escalations == ("network", "outside")
+        await answer(session, text)
+        await session.chain.wait_idle()
+        assert results(session) == [result]
+        assert [event.escalation for event in session.of(events.Answer)] == [escalation]
+        [record] = [r for r in session.records if r["type"] == "answer"]
+        assert record.get("escalation") == escalation
+
+
+async def test_always_keeps_no_escalation(autojump_clock: MockClock) -> None:
+    async with sandboxed(COMMAND, COMMAND, COMMAND) as session:
+        await answer(session, "w", "a")
+        await session.chain.wait_idle()
+        assert results(session) == ["run: network, once", "run: None, always", "run: None, always"]
+
+
+@pytest.mark.parametrize(("call", "text"), [(NO_NETWORK, "w"), (CHANGE, "w"), (CHANGE, "o")])
+async def test_an_escalation_that_is_not_offered_is_no_answer(call: str, text: str) -> None:
+    async with sandboxed(call) as session:
+        refused = session.chain.answer("Q1", text)
+        assert (refused.what, refused.message) == (
+            "refused",
+            f"{text} is no answer to Q1: no sandbox restricts that here",
+        )
+        assert session.chain.questions.open_id == "Q1"
+        await answer(session, "n")
+
+
+@pytest.mark.parametrize("allow", ["", "command"])
+async def test_where_nobody_is_asked_nothing_is_escalated(allow: str) -> None:
+    async with sandboxed(COMMAND, is_answered=False, allow=allow) as session:
+        await session.chain.wait_idle()
+        assert [event.escalation for event in session.of(events.Answer)] == [None]
+        if allow:
+            assert results(session) == ["run: None, always"]
+
+
+@pytest.mark.parametrize("text", ["w", "o"])
+async def test_read_only_accepts_no_escalation(text: str) -> None:
+    async with sandboxed(COMMAND) as session:
+        session.chain.use_mode("read only")
+        assert session.chain.answer("Q1", text).what == "refused"
+        await answer(session, "n")
 
 
 @pytest.mark.parametrize("path", ["none", "bad"])

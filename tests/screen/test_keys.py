@@ -49,6 +49,9 @@ class Listener:
     def escape(self) -> None:
         self.log.append("interrupt")
 
+    def next_mode(self) -> None:
+        self.log.append("mode")
+
     def target(self, typed: str) -> str:
         return ""
 
@@ -105,7 +108,7 @@ class Editor:
 
     def ask(self, id: str) -> None:
         """Show an approval, for longer than a moment."""
-        self.draft.question, self.page._keys, self.page._asked_at = id, "yan", 0.0
+        self.draft.question, self.page._keys, self.page._asked_at = id, "ywoan", 0.0
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -156,6 +159,19 @@ async def test_what_has_no_binding_neither_types_nor_interrupts_however_it_is_re
 )
 async def test_only_a_lone_esc_is_esc(reads: list[str], log: list[str]) -> None:
     assert await Editor().press(*reads) == ("", log)
+
+
+@pytest.mark.parametrize("sent", ["\x1b[Z", "\x1b[9;2u", "\x1b[27;2;9~"])
+async def test_shift_tab_changes_the_mode_and_leaves_the_text(sent: str) -> None:
+    editor = Editor()
+    assert await editor.press("a text", sent, "!") == ("a text!", ["mode"])
+
+
+async def test_shift_tab_goes_back_in_a_menu_that_is_open() -> None:
+    editor = Editor()
+    await editor.press("/st")
+    editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
+    assert await editor.press(DOWN, DOWN, "\x1b[Z") == ("/status", [])
 
 
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
@@ -230,6 +246,11 @@ async def test_arrows_choose_in_a_menu_and_esc_closes_it_before_it_interrupts(ke
         (["y", ESC, PAUSE], ["interrupt"], "y"),
         (["n", PAUSE, "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
         (["a", PAUSE, "lways \r"], ["Q1 a"], ""),
+        (["w", PAUSE], ["Q1 w"], ""),
+        (["w", "h", "y not use B", "\r"], ["Q1 why not use B"], ""),
+        (["w", PAUSE, "ith network", "\r"], ["Q1 w"], ""),
+        (["o", "\r"], ["Q1 o"], ""),
+        (["o", "k", "\r"], ["Q1 ok"], ""),
         (["a", "\r"], ["Q1 a"], ""),
         (["a", "l", "ways", "\r"], ["Q1 always"], ""),
         (["a", "bort", "\r"], ["line abort"], ""),

@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
+from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import ASKED_EACH_TIME
 from cli.show.question_rows import (
+    UNCLEAR,
     answer_keys,
     answer_parts,
     fence,
@@ -70,6 +72,27 @@ def test_always_is_not_offered_where_it_would_hold_for_one_call_alone() -> None:
     each_time = asked(only_by_name=".git")
     assert "a allow" not in hint(each_time)
     assert answer_keys(each_time) == "yn"
+
+
+def test_an_escalation_is_offered_where_the_question_has_it_and_else_asked_back() -> None:
+    question = asked("shell", "Allow shell: ls", always="subject", escalations=("network", "outside"))
+    assert hint(question).startswith(
+        "y allow once · w with network · o outside the sandbox · a allow this exact command"
+    )
+    assert (answer_keys(question), unclear(question, "w"), unclear(question, "O")) == ("ywoan", "", "")
+    assert unclear(question, "ok") == "y, w, o, a or n; or say why not in a few words"
+    only_outside = replace(question, escalations=("outside",))
+    assert answer_keys(only_outside) == "yoan"
+    assert unclear(only_outside, "w") == "y, o, a or n; or say why not in a few words"
+    assert unclear(asked(), "o") == UNCLEAR
+
+
+@pytest.mark.parametrize(
+    ("escalation", "words"), [("network", "allowed once with network"), ("outside", "allowed once outside the sandbox")]
+)
+def test_an_answer_names_its_escalation(escalation: Escalation, words: str) -> None:
+    answer = events.Answer(id="Q1", text="", decision="allowed", by="user", escalation=escalation)
+    assert answer_parts(answer) == ("✓", f"Q1 {words}")
 
 
 def test_a_reason_needs_a_space_first_only_where_one_key_answers() -> None:

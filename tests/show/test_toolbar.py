@@ -13,6 +13,7 @@ from support.drawn import drawn
 from chain import events
 from chain.events import Event, TaskView
 from chain.lines.parse import MAX_LINE, STOP_PHRASES
+from chain.text.modes import Mode
 from cli.show.toolbar import LONGEST_PARSED, Recipient, Toolbar
 
 RUN = events.RunStarted(id="L1", query="count", time=100.0)
@@ -127,6 +128,19 @@ def sides(*happened: Event, **changes: Any) -> tuple[str, str]:
 )  # fmt: skip
 def test_the_left_side_tells_of_the_run(happened: tuple[Event, ...], left: str) -> None:
     assert sides(*happened)[0] == left
+
+
+@pytest.mark.parametrize(
+    ("mode", "idle", "running"),
+    [
+        ("ask", "idle · ask", "3/20 · thinking 5 s · queue 0/10"),
+        ("accept edits", "idle · accept edits", "edits · 3/20 · thinking 5 s · queue 0/10"),
+        ("read only", "idle · read only", "read only · 3/20 · thinking 5 s · queue 0/10"),
+    ],
+)
+def test_the_mode_is_shown_when_idle_and_briefly_while_a_run_is_active(mode: Mode, idle: str, running: str) -> None:
+    assert sides(mode=mode)[0] == idle
+    assert sides(RUN, ITERATION, mode=mode)[0] == running
 
 
 def test_the_seconds_of_a_step_go_on() -> None:

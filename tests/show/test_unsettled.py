@@ -9,6 +9,8 @@ from support.tellers import MAIN
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
 from chain.text.wording import SKIPPED
+from chain.tools.processes.probe import Protections
+from chain.tools.processes.sandbox import Sandbox, ShellRules
 from cli.show.child_agents import MOST_ROWS
 from cli.show.renderer import Renderer
 from cli.show.updating import UpdatingRenderer
@@ -87,6 +89,14 @@ def test_a_long_call_shows_its_seconds_and_keeps_its_facts_on_a_narrow_terminal(
     assert len(row) <= 40
     assert row.startswith("✗ shell  make x")
     assert " · exit 2 · 3 failed" in row
+
+
+@pytest.mark.parametrize(("code", "row"), [(1, "✗ shell  touch ../x · exit 1 · no"), (0, "✓ shell  touch ../x · no")])
+def test_what_the_sandbox_denied_is_a_row_of_its_own_that_is_not_cut(code: int, row: str) -> None:
+    denied = Sandbox(ShellRules(), Protections(writes=True)).refusal("x", "Permission denied", can_approve=True)
+    summary = (f"exit {code}", denied, "no") if code else (denied, "no")
+    rows = shown(call("shell", command="touch ../x"), command(*summary, code=code), width=44)[0]
+    assert rows == [row, "  [sandbox: writes denied; approve with o]"]
 
 
 def test_a_failed_command_is_red_and_a_good_one_is_not() -> None:

@@ -12,7 +12,7 @@ from .walk import in_order
 
 DECIDED_BY = {
     "allowed": {"user", "config"},
-    "refused": {"user", "nobody"},
+    "refused": {"user", "nobody", "config"},
     "answered": {"user"},
     "withdrawn": {"user"},
 }

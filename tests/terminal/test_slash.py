@@ -111,7 +111,7 @@ LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TE
 KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Tab", "Ctrl-R", "Ctrl-L")
 
 
-@pytest.mark.parametrize(("width", "most"), [(40, 42), (80, 23), (120, 22), (200, 22)])
+@pytest.mark.parametrize(("width", "most"), [(40, 43), (80, 24), (120, 22), (200, 22)])
 async def test_help_has_every_command_kind_of_line_and_key(tmp_path: Path, width: int, most: int) -> None:
     async with opened(tmp_path) as (_, commands):
         answer = commands.run("/help", width=width)
@@ -298,6 +298,22 @@ async def test_the_model_that_a_chain_was_opened_with_may_be_another_than_its_ow
     async with open_session(RULES, tools=[danger], use=settings) as session:
         assert "*" not in Commands(session.chain, settings).run("/model").text
         assert "*  test" in Commands(session.chain, settings, model="test").run("/model").text
+
+
+async def test_mode_shows_the_modes_and_changes_to_one(tmp_path: Path) -> None:
+    async with opened(tmp_path, tool(name="command", kind="execute", needs_approval=True)(shell.function)) as (
+        session,
+        commands,
+    ):
+        assert commands.run("/mode Accept-Edits") == CommandAnswer()
+        assert session.chain.mode == "accept edits"
+        shown = [row.split(None, 2) for row in rows(commands.run("/mode"))]
+        assert [row[:2] for row in shown] == [["ask", "edits"], ["*", "accept"], ["read", "only"]]
+        unknown = commands.run("/mode auto")
+        assert unknown == CommandAnswer("there is no mode auto; the modes are ask, accept edits, read only", keeps=True)
+        commands.run("/mode read only")
+        assert "denied" in next(row for row in rows(commands.run("/tools")) if row.split()[0] == "command")
+        assert commands.completions("/mode r") == ["/mode read only"]
 
 
 async def test_new_asks_for_a_session_with_the_same_plan(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from chain.text.escalations import DENIED_BY_SANDBOX, ESCALATION_KEYS, Escalation
 from chain.text.wording import first_of
 from chain.tools.paths import as_text
 from chain.tools.processes.environment import is_secret
@@ -44,7 +45,7 @@ _SIGNS = {
     "unix_sockets": r"dial unix|\.sock\b.{0,99}permission denied|authentication agent",
     "devices": r"/dev/\S+ permission denied|permission denied: \S/dev/|pseudo-?terminal|\bpty\b",
     "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
-    "writes": r"permission denied|\bEACCES\b",
+    "writes": r"permission denied|\bEACCES\b|operation not permitted|\bEPERM\b",
 }
 """What programs print if a protection refuses something, in any case. The first match counts."""
 
@@ -136,13 +137,36 @@ class Sandbox:
             f"delete files directly in {folders}; let it use another folder, or see chain help tools"
         )
 
-    def refusal(self, command: str, output: str) -> str:
-        """Return a row that names the protection by which a command seems to have failed; empty if none."""
+    @property
+    def escalations(self) -> tuple[Escalation, ...]:
+        """The restrictions that hold here and that the user can lift for one command."""
+        if not self.held:
+            return ()
+        has_network = "network" in self.held and not self.escalated("network").missing
+        return ("network", "outside") if has_network else ("outside",)
+
+    def escalated(self, escalation: Escalation | None) -> Sandbox:
+        """Return the sandbox of a command for which the user lifted a restriction."""
+        match escalation:
+            case None:
+                return self
+            case "network":
+                return replace(self, rules=replace(self.rules, network=True))
+            case "outside":
+                return replace(self, rules=replace(self.rules, sandbox="off"))
+
+    def refusal(self, command: str, output: str, *, can_approve: bool = False) -> str:
+        """Return a row that names the protection by which a command seems to have failed; empty if none.
+
+        ``can_approve``: the user will be asked about the next such command, so the row names the answer that allows it.
+        """
         # Some programs print nothing, such as curl -s.
         said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
         held = (name for name in _SIGNS if name in self.held)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
-        return f"[sandbox: {name} denied; see chain help tools]" if name else ""
+        key = ESCALATION_KEYS["network" if name in self.escalations else "outside"]
+        hint = f"approve with {key}" if can_approve else "see chain help tools"
+        return f"{DENIED_BY_SANDBOX}{name} denied; {hint}]" if name else ""
 
     @property
     def fence(self) -> Fence | None:

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
 
@@ -35,7 +35,7 @@ from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.protected import changed_files
 from chain.tools.seen import digest
-from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
+from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, Verdict, tool
 
 COMMAND_TIMEOUT_S = 120.0
 """Seconds that a command may take unless the model asks for another limit."""
@@ -138,11 +138,14 @@ class _Shell:
         It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
         workspace. After `timeout_s` seconds it is stopped. Depending on the user's settings it can write only in the
         workspace and in $TMPDIR, and has no network. If this program itself is in the workspace, nothing can be made,
-        moved or removed in the folders above its files, which may be the top of the workspace.
+        moved or removed in the folders above its files, which may be the top of the workspace. If the result ends
+        with `[sandbox: ... denied; approve with KEY]`, the user can allow that when you run the same command again.
         """
         call = await self._check(ctx, command, timeout_s, workdir)
         if ctx.approved is not UNASKED and ctx.approved != call.preview:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
+        verdict = ctx.verdict or Verdict(True)
+        call = replace(call, sandbox=call.sandbox.escalated(verdict.escalation))
         shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
         output, fence = Output(), call.sandbox.fence
         async with self._reporting_changes(ctx, call):
@@ -163,7 +166,8 @@ class _Shell:
         left = f"{counted(status.left, 'background process', 'background processes')} ended with the command"
         # A command of several parts may succeed although one of them failed.
         may_have_failed = status.code != 0 or _TAKEN_APART.search(command)
-        refused = call.sandbox.refusal(command, output.text()) if may_have_failed else ""
+        can_approve = verdict.is_once
+        refused = call.sandbox.refusal(command, output.text(), can_approve=can_approve) if may_have_failed else ""
         return _result(output, status.code, left if status.left else "", end, refused)
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Call:
@@ -228,7 +232,7 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
     # The same words do something else in another directory, so there they are another command: no pattern matches it.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
     start = digest(json.dumps([command, str(folder)]).encode())
-    return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held)
+    return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held, escalations=box.escalations)
 
 
 def _change_notice(files: Sequence[str], workspace: Path) -> str:

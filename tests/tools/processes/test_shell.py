@@ -19,6 +19,7 @@ from support.steered import Steered
 from chain.errors import ToolError
 from chain.messages import ToolCall
 from chain.plan import Plan
+from chain.text.escalations import Escalation
 from chain.tools import calling
 from chain.tools.allowances import for_always, parse_allowance
 from chain.tools.processes import shell
@@ -28,7 +29,7 @@ from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.processes.shell import COMMAND_SUBJECT, shell_tools
 from chain.tools.protected import Protected
 from chain.tools.registry import Registry
-from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext, ToolOutput
+from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext, ToolOutput, Verdict
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 
@@ -48,6 +49,7 @@ class Shell:
         self.found: Protections | None = None
         self.environ = dict(os.environ)
         self.approved: Preview | None = UNASKED
+        self.verdict: Verdict | None = None
 
     @property
     def tool(self) -> FunctionTool:
@@ -57,7 +59,7 @@ class Shell:
 
     def _context(self) -> ToolContext:
         context = ToolContext(self.workspace, Plan(), "call_1", Steered(), self.said.append, approved=self.approved)
-        return dataclasses.replace(context, notice=self.notices.append)
+        return dataclasses.replace(context, notice=self.notices.append, verdict=self.verdict)
 
     async def run(self, command: str, **input: Any) -> str:
         return (await self.output(command, **input)).text
@@ -445,6 +447,7 @@ SIGNS = {
     "touch: cannot touch '/x': Permission denied": "writes",
     "Error: EACCES: permission denied, open '/x'": "writes",
     "error: could not lock config file /root/.gitconfig: Permission denied": "writes",
+    "mv: cannot move 'a' to '/x': Operation not permitted": "writes",
     "ls: cannot access 'x': No such file or directory": "",
     "1 failed, 3 passed": "",
     "": "",
@@ -474,6 +477,68 @@ async def test_a_command_that_the_sandbox_made_fail_ends_with_what_it_refused(sh
     assert (await shell_.run("touch ../x 2>&1 | tail -1")).endswith(f": Permission denied\nexit code 0\n{why}")
     (shell_.workspace / "log").write_text("Permission denied\n")
     assert await shell_.run("cat log") == "Permission denied\nexit code 0"
+
+
+PROBING = f"""touch ../new; {sys.executable} -c '
+import socket
+for name in ("AF_INET", "AF_UNIX"):
+    try:
+        socket.socket(getattr(socket, name)).close()
+    except PermissionError:
+        print(name, "is refused")
+        break
+'"""
+
+
+@pytest.mark.parametrize(
+    ("escalation", "can_write", "refused"),
+    [(None, False, "AF_INET"), ("network", False, "AF_UNIX"), ("outside", True, "")],
+)
+@pytest.mark.skipif(not all(probe()[:3]), reason="this machine cannot refuse all of it")
+async def test_an_escalation_lifts_only_what_it_names_and_only_for_its_call(
+    shell_: Shell, tmp_path: Path, escalation: Escalation | None, can_write: bool, refused: str
+) -> None:
+    shell_.approved = await shell_.preview(PROBING)
+    assert shell_.approved.escalations == ("network", "outside")
+    shell_.verdict = Verdict(True, is_once=True, escalation=escalation)
+    said = await shell_.run(PROBING)
+    assert (tmp_path / "new").exists() == can_write
+    assert f"{refused} is refused" in said if refused else "is refused" not in said
+    (tmp_path / "new").unlink(missing_ok=True)
+    shell_.verdict = Verdict(True, is_once=True)
+    assert "AF_INET is refused" in await shell_.run(PROBING)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("rules", "found", "offered"),
+    [
+        (ShellRules(), ALL, ("network", "outside")),
+        (ShellRules(network=True), ALL, ("outside",)),
+        (ShellRules(), ALL._replace(network=False), ("outside",)),
+        (ShellRules(), NOTHING, ()),
+        (ShellRules("off"), ALL, ()),
+        (ShellRules("strict"), ALL, ("network", "outside")),
+        (ShellRules("strict"), ALL._replace(unix_sockets=False), ("outside",)),
+    ],
+)
+def test_only_what_the_sandbox_restricts_can_be_lifted(
+    rules: ShellRules, found: Protections, offered: tuple[Escalation, ...]
+) -> None:
+    assert Sandbox(rules, found).escalations == offered
+
+
+@pytest.mark.parametrize(
+    ("output", "row"),
+    [
+        ("curl: (6) Could not resolve host: example.org", "[sandbox: network denied; approve with w]"),
+        ("touch: cannot touch '/x': Permission denied", "[sandbox: writes denied; approve with o]"),
+        ("cat: /dev/tty: Permission denied", "[sandbox: devices denied; approve with o]"),
+    ],
+)
+def test_a_call_that_was_asked_about_names_the_answer_that_lifts_what_was_refused(output: str, row: str) -> None:
+    assert Sandbox(ShellRules(), ALL).refusal("make", output, can_approve=True) == row
+    assert Sandbox(ShellRules(), ALL).escalated("outside").refusal("make", output, can_approve=True) == ""
 
 
 async def test_temporary_files_are_the_chain_s_in_a_fence(shell_: Shell) -> None:

@@ -1,0 +1,45 @@
+"""The modes of a session: which calls need the user's approval. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
+
+Mode: TypeAlias = Literal["ask", "accept edits", "read only"]
+"""``ask``: edits and commands need approval. ``accept edits``: edits in the workspace need none, except of protected
+files. ``read only``: edits and commands are denied."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""All modes, in the order in which Shift-Tab cycles through them."""
+
+DEFAULT_MODE: Mode = "ask"
+
+MODE_MEANINGS: Mapping[Mode, str] = {
+    "ask": "edits and commands ask first",
+    "accept edits": "edits in the workspace do not ask; protected files still do",
+    "read only": "edits and commands are denied",
+}
+
+READ_ONLY_DENIAL = (
+    "Denied: the mode is read only, so no file is edited and no command runs. Only the user can change the mode."
+)
+"""The result of a call that the mode denies."""
+
+READ_ONLY_ANSWER = "the mode is read only, so this cannot be allowed; Shift-Tab or /mode ask changes the mode"
+"""Why an answer that allows such a call is not accepted."""
+
+
+def next_mode(mode: Mode) -> Mode:
+    """Return the mode after this one, and the first one after the last."""
+    return MODES[(MODES.index(mode) + 1) % len(MODES)]
+
+
+def mode_named(text: str) -> Mode | None:
+    """Return the mode that a user means, with spaces, hyphens or underscores in its name; ``None`` for no mode."""
+    name = " ".join(text.casefold().replace("-", " ").replace("_", " ").split())
+    return next((mode for mode in MODES if mode == name), None)
+
+
+def mode_sentence(mode: Mode) -> str:
+    """Return a sentence that names a mode and its meaning."""
+    return f"Mode {mode}: {MODE_MEANINGS[mode]}."
