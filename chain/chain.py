@@ -30,6 +30,7 @@ from chain.messages import Image
 from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.intake import Intake, Sent, Submitted
+from chain.session.jobs import SessionJobs
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
@@ -82,8 +83,8 @@ class Chain:
     - Answer questions: ``answering`` promises answers, ``answer`` gives one.
 
     Everything else is an attribute: ``lines`` has the waiting lines and their receipts, ``plan`` the plan,
-    ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, and
-    ``state`` the usage, the instructions and the trace. Treat ``state`` as read-only.
+    ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, ``jobs``
+    the background jobs, and ``state`` the usage, the instructions and the trace. Treat ``state`` as read-only.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Chain:
         audience: Broadcaster,
         resumed: Resumed | None,
         servers: Servers | None,
+        jobs: SessionJobs,
     ) -> None:
         spec, journal = session.spec, shared.journal
         self.session_id = journal.id
@@ -109,6 +111,7 @@ class Chain:
         self.lines = SessionLines(self._intake, session.tree, shared.ledger)
         self.questions = shared.questions
         self.undo = Undo(session, shared)
+        self.jobs = jobs
         self.runs = session
         self.state = session.state
         self.resumed = resumed
@@ -157,7 +160,7 @@ class Chain:
         if self.runs.active is not None:
             return self._intake.interrupt(sent)
         if line.kind == "stop":
-            return Submitted("nothing", message="Nothing is running.")
+            return Submitted("nothing", message=self.jobs.kill_all() or "Nothing is running.")
         if problem := self._shared.ledger.problem(line, id):
             return self._intake.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
@@ -189,6 +192,7 @@ class Chain:
     def leave(self) -> None:
         """Accept no more lines and interrupt the run. Waiting lines stay queued for when the session is resumed."""
         self.runs.leave()
+        self.jobs.close()
 
     def keep_draft(self, text: str) -> None:
         """Record what the user was typing, for when the session is resumed."""
@@ -349,6 +353,8 @@ class Chain:
         used = self.state.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         lines = len(self._tree.waiting)
         waiting = f"{counted(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
+        if self.jobs.running:
+            waiting += f"; {counted(len(self.jobs.running), 'background job')}"
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
 
     def stop_accepting(self) -> None:
@@ -361,7 +367,9 @@ class Chain:
             self._has_wound_down = True
             # A cancellation from outside must not cost the run its end, for which there is a bound.
             with trio.move_on_after(CLOSING_S, shield=True):
+                self.jobs.close()
                 await self.runs.end_runs()
+                await self.jobs.wait_closed()
 
     async def close(self) -> None:
         """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""

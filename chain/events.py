@@ -21,9 +21,9 @@ _T = TypeVar("_T")
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
 """What became of a line (SPEC section 3)."""
 
-Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp"]
+Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp", "job"]
 """Where a line came from: typed at the prompt, a script (``--say`` and a pipe are scripts too), JSON input, another
-terminal, an editor."""
+terminal, an editor, a background job that has ended."""
 
 Status: TypeAlias = Literal[
     "done",

@@ -206,6 +206,8 @@ class Worker:
     async def _until_done(self, chain: Chain, lease: Lease) -> None:
         while True:
             await chain.wait_idle()
+            if await chain.jobs.wait_awaited():
+                continue
             if await lease.release("idle"):
                 return
             await lease.was_read.wait()

@@ -24,7 +24,7 @@ from chain.events import AdjustmentView, Origin, Point, State
 from chain.journal import records
 from chain.lines.parse import Line, Urgency, parse_line
 
-OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
+OTHERS: frozenset[Origin] = frozenset({"door", "acp", "job"})
 """The origins of lines that are not the process's own input. Their senders receive the receipts."""
 
 BEFORE = " (before)"
@@ -52,8 +52,9 @@ class Accepted:
     that delivered it, and ``withdrawn`` says why that message has left the conversation. ``is_carried_out``: code has
     done what the line says.
 
-    The last three exist only in the running process. ``since`` is when it was accepted on trio's clock. ``is_leaving``:
-    it was taken for delivery, or to be returned. ``was_used``: a running tool has read its adjustment.
+    The last four exist only in the running process. ``since`` is when it was accepted on trio's clock. ``is_leaving``:
+    it was taken for delivery, or to be returned. ``was_used``: a running tool has read its adjustment. ``wakes``: it is
+    the end of a job that starts a run.
     """
 
     record: records.Line
@@ -69,6 +70,7 @@ class Accepted:
     since: float = 0.0
     is_leaving: bool = False
     was_used: bool = False
+    wakes: bool = False
 
     @property
     def on_record(self) -> str:
@@ -183,6 +185,8 @@ class Lines:
 
 def _line_of(record: records.Line) -> Line:
     """Return the line of a record as it was parsed when it was accepted."""
+    if record.kind == "job":
+        return job_line(record.text)
     line = parse_line(record.text, local=False)
     if record.by_rule and record.kind == "stop":
         line = replace(line, kind="stop")
@@ -190,6 +194,11 @@ def _line_of(record: records.Line) -> Line:
         line = Line(record.text, "verbatim", record.text.strip() or record.text)
     urgency = _URGENCIES.get(record.urgency, "next")
     return replace(line, urgency=urgency, images=record.images, names_files=not record.is_plain)
+
+
+def job_line(text: str) -> Line:
+    """Return the line of a background job's end. Its text is data: it is not parsed."""
+    return Line(text, "job", text, names_files=False)
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:

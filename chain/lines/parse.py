@@ -34,8 +34,9 @@ MAX_LINE = 100_000
 """Characters of a line: a pasted file of 25,000 tokens fits."""
 
 Kind: TypeAlias = Literal[
-    "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
+    "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local", "job"
 ]
+"""What a line is. ``job`` is the end of a background job, which nobody submits."""
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
 """When a line is delivered: at the next safe point; there, after skipping tools that have not started; at once, by

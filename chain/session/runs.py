@@ -202,7 +202,7 @@ class SessionRuns:
             self._inbox.drain_all()
         left = () if kept else self._inbox.everything()
         self.tree.main.agent.spec = self.spec
-        self.tree.main.run = self._run_of_waiting()
+        self.tree.main.run = self._run_of_waiting(outcome.status)
         if run.focus is not None and can_go_on and outcome.status in ("done", "max_iterations", "truncated"):
             # The compaction was asked for when no iteration was left.
             self.tree.main.run = self.tree.main.run or self._run_of_compaction(run.focus)
@@ -229,7 +229,9 @@ class SessionRuns:
         """Give back the lines that are left, record and emit the result of the run; all in one step."""
         for accepted in sorted(left, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
-            if self._leaves_lines and not was_done:
+            # Nobody could send the line of a job again.
+            is_for_next_run = accepted.line.kind == "job" and not self.is_closing and self._journal.failure is None
+            if (self._leaves_lines or is_for_next_run) and not was_done:
                 accepted.is_leaving = False
                 continue
             state: events.State = "handled" if was_done else "returned"
@@ -242,7 +244,7 @@ class SessionRuns:
                 outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached, short=outcome.short
             )
         )
-        (ended,) = told.events
+        ended, *notices = told.events
         assert isinstance(ended, events.Result)
         settled = self._shared.ledger.settled()
         result = replace(
@@ -253,6 +255,16 @@ class SessionRuns:
             unsent=settled.unsent,
         )
         self._journal.in_order(lambda: self._shared.emit(result))
+        for notice in [] if self.is_closing else notices:
+            self._journal.in_order(partial(self._shared.emit, notice))
+
+    def return_job_lines(self, reason: str) -> None:
+        """Return the waiting lines of jobs as the session closes. At a terminal they stay for when it is resumed."""
+        if self._leaves_lines or self.interactive:
+            return
+        for accepted in self._inbox.everything():
+            if accepted.line.kind == "job":
+                self._shared.ledger.settle(accepted, "returned", iteration=0, reason=reason)
 
     # ------------------------------------------------------------------------------------------- with what it is made
 
@@ -321,13 +333,16 @@ class SessionRuns:
         finally:
             await close_models(models)
 
-    def _run_of_waiting(self) -> Run | None:
+    def _run_of_waiting(self, ended: events.Status | None = None) -> Run | None:
         """Return a run for the waiting lines, if there are any. Its query is the oldest follow-up, if there is one.
 
-        The other lines enter before the first call, except later follow-ups.
+        The other lines enter before the first call, except later follow-ups. After a run that ended with a status,
+        lines of jobs alone begin none, except after ``done`` those of jobs that wake: nobody asked for it otherwise.
         """
         query = self._inbox.next_follow_up()
-        return self._new_run(query) if query is not None or len(self._inbox) else None
+        lines = self._inbox.waiting()
+        begins = any(ended is None or a.line.kind != "job" or (ended == "done" and a.wakes) for a in lines)
+        return self._new_run(query) if query is not None or begins else None
 
     def _run_of_compaction(self, focus: str) -> Run:
         run = self._new_run(None)

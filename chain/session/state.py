@@ -18,10 +18,11 @@ Events::
     tool_started             tool_call
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
+    result                   result, and a notice if jobs go on after a run that the user ended
     compacted                compaction, its end
     removed, rewound         notice
     instructions             notice
-    question, answer, agent_started, agent_ended, receipt, result: the event of their name
+    question, answer, agent_started, agent_ended, receipt: the event of their name
 
 All other records produce none. ``RestoredState.read`` adds those that a running program emits without a record.
 """
@@ -47,7 +48,8 @@ from chain.messages import TOO_LONG, Usage
 from chain.plan import Plan, views_of
 from chain.session.checkpoints import MAX_CHECKPOINTS, Checkpoint, undo_sentence
 from chain.session.exit_codes import EXIT_CODES
-from chain.text.wording import MAIN, UNREADABLE, fault, instructions_read
+from chain.text.wording import MAIN, UNREADABLE, counted, fault, instructions_read
+from chain.tools.jobs import JobState
 
 _E = TypeVar("_E")
 
@@ -95,6 +97,8 @@ class State:
         """How many runs began."""
         self.checkpoints: deque[Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)
         """The beginnings of the latest runs, for undo; the last run is at the end."""
+        self.jobs: dict[str, JobState] = {}
+        """The background jobs by their ids, oldest first."""
         self.first_query = ""
         """The text of the first line that was the query of a run."""
         self.changed = 0.0
@@ -152,7 +156,8 @@ class State:
             case records.RunBegun():
                 return [self._start_run(record, at)]
             case records.Result():
-                return [self._end_run(record, at)]
+                was_ended = self.was_ended
+                return [self._end_run(record, at), *self._jobs_left(at, was_ended=was_ended)]
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
                 return [self._change_plan(record, at)]
             case records.Question():
@@ -188,6 +193,11 @@ class State:
             case records.FileChanged():
                 if self.checkpoints:
                     self.checkpoints[-1].changes.append(record)
+            case records.JobStarted(id=id):
+                self.jobs[id] = JobState(record, at)
+            case records.JobEnded(id=id):
+                if id in self.jobs:
+                    self.jobs[id].ended = record
             case records.Rewound():
                 return [self._rewind(record, at)]
             case records.Withdrawn():
@@ -274,6 +284,13 @@ class State:
             self.lines.wait(query)  # the program ended before it was delivered
         return result
 
+    def _jobs_left(self, at: float, *, was_ended: bool) -> Iterator[Event]:
+        """Yield a notice of the jobs that go on although the user ended the run."""
+        running = [id for id, job in self.jobs.items() if job.ended is None]
+        if was_ended and running:
+            number = counted(len(running), "background job is", "background jobs are")
+            yield events.Notice(time=at, message=f"{number} still running: /jobs shows them, /kill all ends them.")
+
     def _start_agent(self, record: records.AgentStarted, at: float) -> Event:
         agent = self.agents.pop(record.name, None) or AgentState(record.name)
         self.agents[record.name] = agent
@@ -313,6 +330,8 @@ class State:
 
     def _line(self, record: records.Line, at: float) -> list[Event]:
         accepted = self.lines.add(record, at)
+        if record.job in self.jobs:
+            self.jobs[record.job].line_id = record.id
         self.draft = "" if record.text == self.draft else self.draft
         self.was_ended |= record.kind == "stop" and record.agent == MAIN
         return [self._queued(accepted, record.waiting, at)] if record.effect == "waits" else []
@@ -380,7 +399,8 @@ class State:
             line.is_carried_out |= bool(outcomes.get(line.on_record))
             line.entered, line.entered_at = (record.point, agent.iteration), at
             words = line.record.text.strip()
-            agent.history.words.add(words, iteration=record.iteration, line_id=line.on_record)
+            if line.line.kind != "job":
+                agent.history.words.add(words, iteration=record.iteration, line_id=line.on_record)
         agent.since_answer += record.line_ids
         if not is_interruption:
             return []

@@ -214,10 +214,10 @@ class UpdatingRenderer(Renderer):
                     call.agent, call.was_stopped = "", call.was_stopped or was_stopped
                 if was_stopped:
                     return [unsettled.stopped_agent(event, place)]
-            case events.LineQueued():
+            case events.LineQueued() if event.kind != "job":
                 self._lines[event.id] = event
                 return []
-            case events.UserInterruption():
+            case events.UserInterruption() if event.message:
                 lines = [line for id in event.ids if (line := self._lines.pop(id, None)) is not None]
                 return unsettled.landed_lines(event, lines, place)
             case events.Receipt() if event.state != "queued" and self._lines.pop(event.id, None) is not None:

@@ -36,7 +36,7 @@ from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.protected import changed_files
 from chain.tools.seen import digest
-from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
+from chain.tools.tool import UNASKED, JobEnd, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
 COMMAND_TIMEOUT_S = 120.0
 """Seconds that a command has unless the model asks for others."""
@@ -55,6 +55,9 @@ INSPECTION_S = 1.0
 
 LONGEST_ROW = 400
 """Characters of the last row of the output that the summary of a result has: more than people see of it."""
+
+JOB_OUTPUT = 20_000
+"""Characters of the beginning, and of the end, of a job's output that are searched for what the sandbox refused."""
 
 MAX_FILES = 3
 """Files that a notice names: a new repository has a dozen examples of hooks."""
@@ -125,13 +128,26 @@ class _Shell:
     found: Protections | None
 
     async def preview(
-        self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
+        self,
+        ctx: ToolContext,
+        command: str,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        workdir: str = ".",
+        background: bool = False,
+        wake: bool = False,
     ) -> Preview | None:
         """What people are asked about; raises ``ToolError`` for what would not be run."""
-        return (await self._check(ctx, command, timeout_s, workdir)).shown
+        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
+        return (await self._check(ctx, command, timeout_s, workdir, how)).shown
 
     async def run(
-        self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
+        self,
+        ctx: ToolContext,
+        command: str,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        workdir: str = ".",
+        background: bool = False,
+        wake: bool = False,
     ) -> ToolOutput:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
 
@@ -139,25 +155,19 @@ class _Shell:
         workspace. After `timeout_s` seconds it is stopped. Depending on the user's settings it can write only in the
         workspace and in $TMPDIR, and has no network. If this program itself is in the workspace, nothing can be made,
         moved or removed in the folders above its files, which may be the top of the workspace.
+
+        With `background` it returns `[job J1 started]` at once. The command runs without a time limit until it ends or
+        this session does; at most 8 run. A message `[JOB J1] ...` reports its end. With `wake` that message also starts
+        a run if none is active. `job_output` and `job_kill` read its output and end it.
         """
-        now = await self._check(ctx, command, timeout_s, workdir)
+        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
+        now = await self._check(ctx, command, timeout_s, workdir, how)
         if ctx.approved is not UNASKED and ctx.approved != now.shown:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
-        shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
+        if how:
+            return self._start_job(ctx, command, now, wakes=wake)
         output = Output()
-        async with self._watch(ctx, now), self._fence(now) as box:
-            ended = await _with_reports(
-                output,
-                ctx.progress,
-                lambda on_output: self.guard.run(
-                    [shell, "-c", command],
-                    cwd=now.folder,
-                    env=self.environ if box is None else {**self.environ, "TMPDIR": str(self.guard.folder)},
-                    on_output=on_output,
-                    timeout_s=timeout_s,
-                    fence=box,
-                ),
-            )
+        ended = await _with_reports(output, ctx.progress, partial(self._execute, ctx, command, now, timeout_s))
         # A command of several parts may go well although one of them failed.
         may_have_failed = ended.code != 0 or _TAKEN_APART.search(command)
         refused = now.sandbox.refusal(command, output.text()) if may_have_failed else ""
@@ -166,7 +176,37 @@ class _Shell:
         left = f"{counted(ended.left, 'background process', 'background processes')} ended with the command"
         return _result(output, ended.code, left if ended.left else "", _end(ended.code), refused)
 
-    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Conditions:
+    async def _execute(
+        self, ctx: ToolContext, command: str, now: _Conditions, timeout_s: float, on_output: Callable[[bytes], None]
+    ) -> Ended:
+        """Run a command that was checked, under the guard. Raise ``ToolError`` if it cannot be started."""
+        shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
+        async with self._watch(ctx, now), self._fence(now) as box:
+            return await self.guard.run(
+                [shell, "-c", command],
+                cwd=now.folder,
+                env=self.environ if box is None else {**self.environ, "TMPDIR": str(self.guard.folder)},
+                on_output=on_output,
+                timeout_s=timeout_s,
+                fence=box,
+            )
+
+    def _start_job(self, ctx: ToolContext, command: str, now: _Conditions, *, wakes: bool) -> ToolOutput:
+        output = Output(JOB_OUTPUT)
+
+        async def run(on_output: Callable[[bytes], None]) -> JobEnd:
+            def add(chunk: bytes) -> None:
+                output.add(chunk)
+                on_output(chunk)
+
+            code = (await self._execute(ctx, command, now, math.inf, add)).code
+            assert code is not None, "it has no time limit"
+            return JobEnd(code, _end(code), now.sandbox.refusal(command, output.text()) if code else "")
+
+        id = ctx.jobs.start(ctx.agent, ctx.call_id, command, run, wakes=wakes)
+        return ToolOutput(f"[job {id} started]", summary=(f"job {id} started",))
+
+    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, how: str) -> _Conditions:
         """What it would run with. Raises ``ToolError`` for what is not to be run."""
         if not command.strip():
             raise ToolError("The command is empty.")
@@ -182,7 +222,7 @@ class _Shell:
         box, folder = await _THREADS.run(lambda: self._sandbox(ctx.workspace, workdir), abandon_on_cancel=True)
         if why := box.missing:
             raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
-        return _Conditions(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder))
+        return _Conditions(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder, how))
 
     def _sandbox(self, workspace: Path, workdir: str) -> tuple[Sandbox, Path]:
         """What fences a command in, and the real path of the folder that it runs in; called in a thread."""
@@ -230,7 +270,9 @@ class _Shell:
             os.close(writable)
 
 
-def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path) -> Preview:
+def _preview(
+    workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path, how: str
+) -> Preview:
     elsewhere = as_text(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {spelled_out(elsewhere)}"] if elsewhere else []
     conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
@@ -238,18 +280,26 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
     gaps = box.gaps
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
     head += [f"{sentence}." for sentence in (box.also_written(workspace), box.closed(workspace)) if sentence]
+    head += [how] if how else []
     head += [f"{', '.join(conditions)}:"] if conditions else []
     first, *more = spelled_out(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
     # In another folder the same words run other things, so that is another command, which no pattern matches.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
-    start = digest(json.dumps([command, str(folder)]).encode())
+    start = digest(json.dumps([command, str(folder), *([how] if how else [])]).encode())
     return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held)
 
 
 def _changed(files: Sequence[str], workspace: Path) -> str:
     named = first_of([as_text(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
     return f"A command changed {named}: what is there runs or is trusted outside of the sandbox."
+
+
+def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
+    """The sentence that a question about a job begins with. Raises ``ToolError`` if the job has a time limit."""
+    if timeout_s != COMMAND_TIMEOUT_S:
+        raise ToolError("A command in the background has no time limit: leave timeout_s out, and end it with job_kill.")
+    return "In the background until it ends; its end wakes the model." if wakes else "In the background until it ends."
 
 
 async def _with_reports(
