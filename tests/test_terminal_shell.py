@@ -154,7 +154,7 @@ def test_nothing_of_a_job_outlives_the_session(screen: Screen, mark: str, way: s
         case "/new":
             send(screen, "/new").until("The conversation begins afresh.")
             until(lambda: not commands(mark))
-            quit(idle(screen))
+            send(idle(screen), "/quit")
         case "hang up":
             screen.hang_up()
         case _:
