@@ -370,6 +370,7 @@ class Chain:
                 self.jobs.close()
                 await self.runs.end_runs()
                 await self.jobs.wait_closed()
+                await self.runs.wait_idle()  # until that is told
 
     async def close(self) -> None:
         """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""

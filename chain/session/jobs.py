@@ -5,7 +5,7 @@ How the end of a job reaches the model::
     shell(background)       job_started, then a task that runs the command under the guard
     the command has ended   job_ended, then a line of kind ``job`` in the inbox of the job's agent, in one step
     the next safe point     the line is delivered like any other; after a run it waits for the next one
-    no run is active        a job that wakes starts a run with its line
+    no run is active        a job that wakes starts a run with its line, unless it was killed
 
 The line of an agent that has ended goes to the agent above. An agent's jobs are killed when it ends, all jobs when the
 session closes. Lines that no run will deliver are returned then, so that the result lists them; a terminal leaves them
@@ -162,7 +162,8 @@ class SessionJobs(Jobs):
         except JournalError as error:
             self._emit(Notice(message=f"The end of job {job.started.id} could not be recorded: {error}"))
             return
-        accepted.wakes = job.started.wakes
+        # Who kills a job knows of its end.
+        accepted.wakes = job.started.wakes and not job.reason
         if accepted.wakes:
             self._runs.begin_waiting()
 

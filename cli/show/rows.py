@@ -45,7 +45,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.ToolResult():
             return _tool_result(event, place)
         case events.LineQueued(kind="job"):
-            return [] if context.is_moved else [place.line("●", user_lines.ended_job(event.text), "cyan")]
+            return [] if context.is_moved else [place.line("●", user_lines.ended_job(event.text, place.sign), "cyan")]
         case events.LineQueued():
             describe = user_lines.moved if context.is_moved else user_lines.queued
             return place.spans(describe(event, place.sign))

@@ -41,10 +41,9 @@ def query(text: str) -> str:
     return f"{as_typed(asked)} (and {counted(lines, 'line')} from standard input)"
 
 
-def ended_job(text: str) -> str:
-    """The first row of the line that reports the end of a job, and its command."""
-    head, _, rest = text.partition("\n")
-    return f"{head} {rest.partition(chr(10))[0]}"
+def ended_job(text: str, sign: Sign) -> str:
+    """How a job ended and the first row of its command, which begin the line that reports the end."""
+    return f" {sign('·')} ".join(text.split("\n")[:2])
 
 
 def without(message: str, texts: Iterable[str]) -> str:

@@ -105,6 +105,18 @@ async def test_a_job_that_wakes_starts_a_run() -> None:
         assert (told.point, told.iteration) == ("A", 0)
 
 
+async def test_a_job_that_the_user_kills_starts_no_run() -> None:
+    works = Works()
+    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+        await session.run("start a waking")
+        session.chain.jobs.kill_job("j1")
+        await wait_all_tasks_blocked()
+        assert not session.chain.is_running
+        assert [a.line.text for a in session.chain.lines.waiting] == [
+            "[JOB J1] killed by the user after 0 s\n$ run a\na begins"
+        ]
+
+
 @pytest.mark.parametrize("line", ["use the other file", "how is it going?"])
 async def test_it_goes_in_together_with_other_lines_and_asks_nothing(line: str) -> None:
     works, gate = Works(), Gate()
