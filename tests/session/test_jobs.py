@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import Session, open_session, settings
+from support import FullDisk, Session, open_session, settings
 from support.agents import Obedient, work
 from support.crashes import left
 from support.gate import TWO_STEPS, Gate, begin
@@ -373,3 +373,21 @@ async def test_a_program_that_was_killed(how: str) -> None:
         assert job_lines(session) == ["delivered"]
     _, again = left(session.file.data)
     assert again.state.jobs["J1"].ended is not None
+
+
+async def test_an_end_that_a_full_disk_does_not_take_is_reported_and_delivered_after_resuming() -> None:
+    works, disk = Works(), FullDisk()
+    async with open_session(STARTS, tools=[works.tool], interactive=True, file=disk) as session:
+        await session.run("start a")
+        disk.full = True
+        await works.end("a")
+        assert session.of(events.Notice)[-1].message.startswith("The end of job J1 could not be recorded: ")
+        assert session.chain.jobs.running == ()
+        disk.full = False
+        await session.run("go on")
+        assert "JOB" not in session.sent()
+        data = disk.data
+    file, read = left(data)
+    async with open_session("rules: [{text: Gone on.}]", file=file, resume=read) as session:
+        await session.run("go on")
+        assert "user: [JOB J1] ended with the program\n$ run a" in session.sent()
