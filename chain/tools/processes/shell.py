@@ -57,7 +57,7 @@ LONGEST_ROW = 400
 """Characters of the last row of the output that the summary of a result has: more than people see of it."""
 
 JOB_OUTPUT = 20_000
-"""Characters of the beginning, and of the end, of a job's output that are searched for what the sandbox refused."""
+"""Bytes of the end of a job's output that are searched for what the sandbox refused: a job may write for hours."""
 
 MAX_FILES = 3
 """Files that a notice names: a new repository has a dozen examples of hooks."""
@@ -192,16 +192,18 @@ class _Shell:
             )
 
     def _start_job(self, ctx: ToolContext, command: str, now: _Conditions, *, wakes: bool) -> ToolOutput:
-        output = Output(JOB_OUTPUT)
+        end = b""
 
         async def run(on_output: Callable[[bytes], None]) -> JobEnd:
             def add(chunk: bytes) -> None:
-                output.add(chunk)
+                nonlocal end
+                end = (end + chunk)[-JOB_OUTPUT:]
                 on_output(chunk)
 
             code = (await self._execute(ctx, command, now, math.inf, add)).code
             assert code is not None, "it has no time limit"
-            return JobEnd(code, _end(code), now.sandbox.refusal(command, output.text()) if code else "")
+            refused = now.sandbox.refusal(command, end.decode(errors="replace")) if code else ""
+            return JobEnd(code, _end(code), refused)
 
         id = ctx.jobs.start(ctx.agent, ctx.call_id, command, run, wakes=wakes)
         return ToolOutput(f"[job {id} started]", summary=(f"job {id} started",))
