@@ -47,6 +47,7 @@ MAX_COMMAND = 500
 """Characters of the command in the line: enough to recognise it."""
 
 SESSION_CLOSED = "ended with the session"
+"""Why a job was killed that ran when the session closed, and why its line was returned."""
 
 _TAIL_BYTES = 16 * MAX_REPORTED
 """Bytes that are read for these characters: some take four, and colours and rows drawn over are left out."""
@@ -139,7 +140,7 @@ class SessionJobs(Jobs):
         except ToolError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no command may end the session, whatever its tool raises
-            problem = f"failed: {type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {error}"
         # No await from here on, so that the end is recorded and its line is in an inbox.
         seconds = trio.current_time() - job.since
         started = job.started
