@@ -29,6 +29,7 @@ from chain.lines.receipts import MAX_REFUSED
 from chain.messages import Image
 from chain.model import Model
 from chain.session.feed import Broadcaster, Feed, Listener
+from chain.session.jobs import SessionJobs
 from chain.session.line_router import IncomingLine, LineRouter, SubmitResult
 from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
@@ -83,8 +84,8 @@ class Chain:
     - Answer questions: ``answering`` promises answers, ``answer`` gives one.
 
     Everything else is an attribute: ``lines`` has the waiting lines and their receipts, ``plan`` the plan,
-    ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, and
-    ``state`` the usage, the instructions and the trace. Treat ``state`` as read-only.
+    ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, ``jobs``
+    the background jobs, and ``state`` the usage, the instructions and the trace. Treat ``state`` as read-only.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Chain:
         audience: Broadcaster,
         resumed: Resumed | None,
         servers: Servers | None,
+        jobs: SessionJobs,
     ) -> None:
         spec, journal = session.spec, shared.journal
         self.session_id = journal.id
@@ -110,6 +112,7 @@ class Chain:
         self.lines = SessionLines(self._line_router, session.tree, shared.ledger)
         self.questions = shared.questions
         self.undo = Undo(session, shared)
+        self.jobs = jobs
         self.runs = session
         self.state = session.state
         self.resumed = resumed
@@ -158,7 +161,7 @@ class Chain:
         if self.runs.active is not None:
             return self._line_router.interrupt(sent)
         if line.kind == "stop":
-            return SubmitResult("nothing", message="Nothing is running.")
+            return SubmitResult("nothing", message=self.jobs.kill_all() or "Nothing is running.")
         if problem := self._shared.ledger.problem(line, id):
             return self._line_router.refuse(sent, problem)
         if line.kind == "todo" or (line.kind == "question" and line.message.casefold() == "status"):
@@ -190,6 +193,7 @@ class Chain:
     def leave(self) -> None:
         """Accept no more lines and interrupt the run. Waiting lines stay queued until the session is resumed."""
         self.runs.leave()
+        self.jobs.close()
 
     def keep_draft(self, text: str) -> None:
         """Record the text in the editor, for when the session is resumed."""
@@ -364,6 +368,8 @@ class Chain:
         used = self.state.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         lines = len(self._tree.waiting)
         waiting = f"{counted(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
+        if self.jobs.running:
+            waiting += f"; {counted(len(self.jobs.running), 'background job')}"
         return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
 
     def stop_accepting(self) -> None:
@@ -376,7 +382,10 @@ class Chain:
             self._has_wound_down = True
             # Shielded, so that a cancellation from outside does not lose the end of the run.
             with trio.move_on_after(CLOSING_S, shield=True):
+                self.jobs.close()
                 await self.runs.end_runs()
+                await self.jobs.wait_closed()
+                await self.runs.wait_idle()  # until that is told
 
     async def close(self) -> None:
         """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""

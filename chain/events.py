@@ -23,10 +23,11 @@ _T = TypeVar("_T")
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
 """The state of a line (SPEC section 3)."""
 
-Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp"]
+Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp", "job"]
 """The source of a line.
 
-A script is ``--say`` or a pipe, ``json`` is JSON input, ``door`` another terminal, ``acp`` an editor.
+A script is ``--say`` or a pipe, ``json`` is JSON input, ``door`` another terminal, ``acp`` an editor, and ``job`` a
+background job that has ended.
 """
 
 Status: TypeAlias = Literal[

@@ -86,6 +86,7 @@ class _Headless:
                 await self._work()
             # A signal ends the work at once. The run that it interrupts still reports its ending.
             await self._chain.wait_idle()
+            await self._chain.wind_down()  # the ends of jobs are among what is reported
             for raw in self._stdin.unread():
                 line = self._parse(raw)
                 if isinstance(line, ScheduledLine):
@@ -184,7 +185,7 @@ class _Headless:
             await self._chain.wait_idle()
             if self._sender.held:
                 await self._sender.drain()
-            elif not self._chain.is_running:
+            elif not (self._chain.is_running or await self._chain.jobs.wait_awaited()):
                 # What others send from here on would be lost with the process.
                 self._chain.stop_accepting()
                 return

@@ -30,7 +30,7 @@ from chain import events
 from chain.config.load import Settings
 from chain.lines.parse import MAX_LINE
 from chain.messages import from_json
-from chain.tools.tool import ToolContext, tool
+from chain.tools.tool import JobEnd, ToolContext, tool
 from cli import headless
 from cli.headless import Job
 from cli.headless_output import Format
@@ -989,3 +989,28 @@ async def test_a_chain_that_only_others_used_has_done_its_work(tmp_path: Path) -
         assert await stage.end() == 0
         assert stage.stderr == ""
         assert stage.session.chain.submit("more", origin="door").message == "the chain is closing"
+
+
+# --------------------------------------------------------------------------------------------------- background jobs
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+async def test_a_job_that_wakes_is_waited_for_and_another_is_listed_in_the_result(tmp_path: Path, wakes: bool) -> None:
+    over = trio.Event()
+
+    async def run(on_output: object) -> JobEnd:
+        await over.wait()
+        return JobEnd(0, "exit code 0")
+
+    async with opened(tmp_path, "hello", reads=False, output="json") as stage:
+        stage.session.chain.jobs.start("main", "call", "make", run, wakes=wakes)
+        if wakes:
+            await wait_all_tasks_blocked()
+            assert stage.code is None
+            over.set()
+        assert await stage.ended() == 0
+        receipt = stage.objects[-1]["receipts"][-1]
+        how = "exit code 0" if wakes else "ended with the session"
+        assert receipt["text"] == f"[JOB J1] {how} after 0 s\n$ make"
+        assert receipt["state"] == ("delivered" if wakes else "returned")
+        assert receipt["kind"] == "job"

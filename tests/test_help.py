@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import trio
 from support import open_session
 from support.documents import REFERENCE, block, rows, run, text_of
 from support.program import call_program, environ
@@ -28,6 +29,7 @@ from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
 from chain.session import event_json
 from chain.session.exit_codes import EXIT_CODES
+from chain.tools.tool import JobEnd
 from cli.input import moments
 from cli.input.address import split_address
 from cli.options import COMMANDS, HELP
@@ -42,10 +44,16 @@ def test_every_file_is_a_topic() -> None:
     assert sorted(path.stem for path in REFERENCE.iterdir()) == sorted(TOPICS)
 
 
+async def forever(on_output: object) -> JobEnd:
+    await trio.sleep_forever()
+    raise AssertionError
+
+
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
     told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/\w+)", cells[0])}
     servers = [server({"command": "/no/such/program"})]
     async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
+        session.chain.jobs.start("main", "call", "sleep 1000", forever, wakes=False)
         commands = Commands(session.chain, load_settings(config=None, environ={}, cwd=tmp_path))
         assert told == {name.strip() for name in commands.completions("/")}
 

@@ -28,6 +28,9 @@ rules:
       - name: shell
         input: {command: "setsid sleep 1000 & (sleep 1001 &) ; nohup sleep 1002 & echo hidden; cat wait"}
   - {when: {user: '^reach', step: 1}, tools: [{name: shell, input: {command: "touch ../outside"}}]}
+  - when: {user: '^serve', step: 1}
+    tools: [{name: shell, input: {command: "setsid sleep 1000 & echo up; cat wait", background: true, wake: true}}]
+  - {when: {user: 'JOB'}, text: "I see that it ended."}
   - {when: {interruption: '(?P<said>.*)'}, text: "Noted: ${said}"}
   - {text: "Result: ${result}"}
 """
@@ -139,5 +142,47 @@ def test_nothing_of_a_command_outlives_what_cuts_it(screen: Screen, mark: str, w
         quit(idle(screen.until("✗ shell").until("Noted: stop that, list the files")))
     else:
         screen.kill(signal.SIGKILL)
+    screen.wait()
+    until(lambda: not marked(mark))
+
+
+def test_a_job_runs_beside_the_prompt_wakes_the_model_and_is_killed_by_name(screen: Screen, mark: str) -> None:
+    send(screen, "serve")
+    idle(screen.until("job J1 started").until("Result: [job J1 started]"))
+    until(lambda: len(commands(mark, SLEEPERS)) == 2)
+    send(screen, "/jobs").until("J1  running for ")
+    (screen.home / "work/wait").write_text("written\n")
+    screen.until("● [JOB J1] exit code 0 after ").until("I see that it ended.")
+    idle(screen)
+    until(lambda: not commands(mark))
+    send(screen, "serve")
+    idle(screen.until("job J2 started"))
+    send(screen, "/kill J2").until("● [JOB J2] killed by the user after ")
+    idle(screen)
+    until(lambda: not commands(mark))
+    quit(screen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["quit", "stop", "hang up", "SIGKILL", "/new"])
+def test_nothing_of_a_job_outlives_the_session(screen: Screen, mark: str, way: str) -> None:
+    send(screen, "serve")
+    idle(screen.until("job J1 started"))
+    until(lambda: len(commands(mark, SLEEPERS)) == 2)
+    match way:
+        case "quit":
+            quit(screen)
+        case "stop":
+            send(screen, "stop").until("Killing 1 background job: J1.")
+            until(lambda: not commands(mark))
+            quit(screen)
+        case "/new":
+            send(screen, "/new").until("The conversation begins afresh.")
+            until(lambda: not commands(mark))
+            send(idle(screen), "/quit")
+        case "hang up":
+            screen.hang_up()
+        case _:
+            screen.kill(signal.SIGKILL)
     screen.wait()
     until(lambda: not marked(mark))

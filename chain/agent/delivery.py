@@ -8,6 +8,7 @@ the taken lines. ``run.expectation`` holds what the lines require of the reply.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import trio
@@ -19,7 +20,7 @@ from chain.events import MID_TASK, Point, Status
 from chain.interruption.prompt import Arrival, Composed, Situation, compose
 from chain.journal import records
 from chain.lines.accepted import AcceptedLine
-from chain.messages import Message, Text
+from chain.messages import Message, Overrides, Text
 from chain.plan import DONE, NOT_DONE
 from chain.text.wording import beginning
 from chain.tools.named_files import Attachments, LineContent, read_named_files
@@ -143,6 +144,9 @@ def expectation_after(
     ``before`` is the previous expectation, ``unanswered`` are all lines that the reply answers. ``is_after_reply``: the
     conversation ended with a reply without tool calls (an empty reply is not appended).
     """
+    unanswered = [a for a in unanswered if a.line.kind != "job"]
+    if not unanswered:  # the user wrote nothing, so what the work is for has not changed
+        return replace(before, post_prompt="", overrides=Overrides())
     point = situation.point
     is_after_nothing = point == Point.AFTER_REPLY and not is_after_reply
     in_mid_task = point in MID_TASK or is_after_nothing or before.resume is not None

@@ -338,7 +338,7 @@ class Executor:
         if spent or run.iteration == self._limits.max_iterations:
             # No call is left to answer other lines.
             self._delivery.settle_todos(run)
-            waits = any(a.line.kind != "follow-up" for a in self.inbox.waiting())
+            waits = any(a.line.kind not in ("follow-up", "job") for a in self.inbox.waiting())
             if not waits and (no_answer or run.expectation.resume is None):
                 return no_answer or self._end_normally(run)
             return self._end_at_limit(run, spent) if spent else self._end_at_max_iterations(run)

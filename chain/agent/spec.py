@@ -31,6 +31,7 @@ from chain.plan import Plan
 from chain.tools.calling import Rules
 from chain.tools.registry import Registry
 from chain.tools.seen import Seen
+from chain.tools.tool import Jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class Shared:
     """The states of the agents by name."""
     traced: Traced | None = None
     seen: Seen = field(default_factory=Seen)
+    jobs: Jobs = field(default_factory=Jobs)
 
 
 @dataclass(eq=False)

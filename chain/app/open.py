@@ -35,6 +35,7 @@ from chain.lines.receipts import Ledger
 from chain.model import Model
 from chain.plan import Task
 from chain.session.feed import Broadcaster
+from chain.session.jobs import SessionJobs
 from chain.session.resume import LoadedSession, SessionRestorer, record_opening
 from chain.session.runs import ServerToolSource, SessionRuns, close_models, no_instructions
 from chain.session.state import State
@@ -127,6 +128,7 @@ async def open_chain(
             trace = stack.enter_context(closing(Trace(traces, journal.id)))
             audience.listen(trace.on_event)
         ledger = Ledger(journal, session_state.lines, audience.emit)
+        jobs = SessionJobs(journal, session_state, audience.emit)
         shared = Shared(
             journal,
             ledger,
@@ -139,6 +141,7 @@ async def open_chain(
             session_state.refused_tools,
             session_state.agents,
             traced=None if trace is None else trace.traced,
+            jobs=jobs,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
@@ -166,6 +169,7 @@ async def open_chain(
         session = SessionRuns(
             session_state, tree, children, shared, interactive=interactive, reads=reads, server_tools=server_tools
         )
+        jobs.connect(session)
         try:
             resumed = None if read is None else SessionRestorer(read, session, children, shared).resume()
             session_state.trace_path = lambda: None if trace is None else trace.path
@@ -182,19 +186,20 @@ async def open_chain(
             await journal.sync()
             if journal.failure is not None:
                 raise SessionError(f"{journal.failure}; chain sessions show reads it")
-        chain = Chain(session, shared, audience, resumed, running)
+        chain = Chain(session, shared, audience, resumed, running, jobs)
 
         def interrupt() -> None:
             chain.stop_accepting()
             chain.interrupt()
 
-        tasks = [journal.run, session.forever, audience.watch, *([running.run] if running else [])]
+        tasks = [journal.run, session.forever, audience.watch, jobs.run, *([running.run] if running else [])]
         await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
         # Called in reverse order, each though another fails; then the tasks end.
         stack.callback(journal.end)
         stack.callback(audience.close)
         if running is not None:
             stack.callback(running.end)
+        stack.callback(jobs.close)
         stack.push_async_callback(lambda: close_models(kinds.models))
         stack.push_async_callback(chain.close)
         if serve is not None:

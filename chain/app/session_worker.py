@@ -234,6 +234,8 @@ async def _until_done(chain: Chain, lease: Lease) -> None:
     """Wait until no run is active and all fetched rows were acted on. Then accept nothing more."""
     while True:
         await chain.wait_idle()
+        if await chain.jobs.wait_awaited():
+            continue
         if not (chain.is_running or lease.unread):
             break
         if not chain.is_running:

@@ -36,16 +36,17 @@ def tool_groups(
 
     ``state`` is the folder of the journals, where it is not that of the settings, and ``servers`` are those that start.
     """
-    from chain.tools import agents, ask, edit, files, plan_tools
+    from chain.tools import agents, ask, edit, files, jobs, plan_tools
     from chain.tools.processes.shell import shell_tools
     from chain.tools.research.visits import research_tools
 
     rules, guard = shell_rules(settings, state, servers), guard or Guard()
+    shell = shell_tools(guard, rules, settings.environ)
     return {
         "todo": plan_tools.TOOLS,
         "files": files.TOOLS,
         "edit": edit.edit_tools(rules.protected),
-        "shell": shell_tools(guard, rules, settings.environ),
+        "shell": (*shell, *(jobs.JOB_TOOLS if shell else ())),
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
         "research": research_tools(settings.research_hosts, guard),

@@ -117,6 +117,11 @@ BUILT_IN_PROMPT = InterruptionPrompt(
 )
 """The prompt that is used if no file can be used."""
 
+JOB_PROMPT = InterruptionPrompt(
+    source="default", user_template="${message}", post_prompt="", overrides=Overrides(), resume=None, todo_direct=False
+)
+"""The prompt of lines that report the end of a job: nobody wrote them, so nothing is asked of the reply."""
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
@@ -180,8 +185,11 @@ def compose(
         raise ValueError("a message needs at least one line")
     handled = [(arrival, _prompt_for(prompt, arrival.line)) for arrival in arrivals]
     answered = [*((arrival, _prompt_for(prompt, arrival.line)) for arrival in unanswered), *handled]
+    answered = [each for each in answered if each[1] is not JOB_PROMPT]
     facts = {**asdict(situation), "skipped": ", ".join(situation.skipped), "count": len(arrivals)}
-    resumes_task = all(chosen.resume is not None and arrival.line.is_aside for arrival, chosen in answered)
+    resumes_task = bool(answered) and all(
+        chosen.resume is not None and arrival.line.is_aside for arrival, chosen in answered
+    )
     posts: dict[str, list[Arrival]] = {}
     resumes: dict[str, list[Arrival]] = {}
     for arrival, chosen in answered:
@@ -199,6 +207,8 @@ def compose(
 
 
 def _prompt_for(prompt: InterruptionPrompt, line: Line) -> InterruptionPrompt:
+    if line.kind == "job":
+        return JOB_PROMPT
     rule = prompt.rule_for(line)
     return prompt if rule is None else rule.prompt
 

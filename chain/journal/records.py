@@ -78,7 +78,8 @@ class Line(_Typed):
     ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made the line
     urgent, a now line or a stop. ``waiting`` is the place of the line in the queue, counted from 1. ``is_plain``: an
     ``@`` and a path in the line name no file, because a server wrote the line. ``sent_as`` is the sender's id if an
-    earlier line has that id on record.
+    earlier line has that id on record. ``job`` is the background job whose end the line
+    reports.
     """
 
     id: str
@@ -94,6 +95,7 @@ class Line(_Typed):
     images: tuple[messages.Image, ...] = _brief(())
     is_plain: bool = _brief(False)
     sent_as: str = _brief("")
+    job: str = _brief("")
 
 
 @_record("run")
@@ -221,6 +223,33 @@ class FileChanged(_Typed):
     path: str
     before: str
     after: str
+
+
+@_record("job_started")
+class JobStarted(_Typed):
+    """A command starts in the background, in the call with the id ``call``. ``wakes``: its end starts a run."""
+
+    id: str
+    agent: str
+    call: str
+    command: str
+    wakes: bool = _brief(False)
+
+
+@_record("job_ended")
+class JobEnded(_Typed):
+    """A background job has ended, and the line of its end follows.
+
+    ``outcome`` says in words how it ended. ``exit_code`` is ``None`` if it did not end by itself, and ``seconds`` if
+    its program ended first. ``note`` is a remark for the model.
+    """
+
+    id: str
+    agent: str
+    outcome: str
+    exit_code: int | None = None
+    seconds: float | None = None
+    note: str = _brief("")
 
 
 @_record("rewound")
@@ -505,7 +534,7 @@ class Unknown:
 
 
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
-_OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged
+_OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged | JobStarted | JobEnded
 _OfUsers: TypeAlias = (
     Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound | Mode
 )

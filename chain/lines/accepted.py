@@ -24,7 +24,7 @@ from chain.events import AdjustmentView, Origin, Point, State
 from chain.journal import records
 from chain.lines.parse import Line, Urgency, parse_line
 
-OTHERS: frozenset[Origin] = frozenset({"door", "acp"})
+OTHERS: frozenset[Origin] = frozenset({"door", "acp", "job"})
 """The origins of lines that are not the process's own input. Their senders receive the receipts."""
 
 BEFORE = " (before)"
@@ -53,9 +53,9 @@ class AcceptedLine:
     that delivered it, and ``withdrawn`` says why that message left the conversation. ``is_carried_out``: code has done
     what the line asks for.
 
-    The last three fields exist only in the running process. ``since`` is the time of acceptance on trio's clock.
+    The last four fields exist only in the running process. ``since`` is the time of acceptance on trio's clock.
     ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``was_used``: a running tool has
-    read its adjustment.
+    read its adjustment. ``wakes``: the line is the end of a job that starts a run.
     """
 
     record: records.Line
@@ -71,6 +71,7 @@ class AcceptedLine:
     since: float = 0.0
     is_leaving: bool = False
     was_used: bool = False
+    wakes: bool = False
 
     @property
     def on_record(self) -> str:
@@ -192,6 +193,8 @@ class Lines:
 
 def _restore_line(record: records.Line) -> Line:
     """Parse the text of a record again, and return the line as it was accepted."""
+    if record.kind == "job":
+        return job_line(record.text)
     line = parse_line(record.text, local=False)
     if record.by_rule and record.kind == "stop":
         line = replace(line, kind="stop")
@@ -199,6 +202,11 @@ def _restore_line(record: records.Line) -> Line:
         line = Line(record.text, "verbatim", record.text.strip() or record.text)
     urgency = _URGENCIES.get(record.urgency, "next")
     return replace(line, urgency=urgency, images=record.images, names_files=not record.is_plain)
+
+
+def job_line(text: str) -> Line:
+    """Return the line of a background job's end. Its text is data: it is not parsed."""
+    return Line(text, "job", text, names_files=False)
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:

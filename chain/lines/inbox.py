@@ -1,7 +1,7 @@
 """The bounded inbox in which an agent's lines wait for a safe point: a view of ``Lines.waiting`` with a limit.
 
 A line is refused if the inbox is full. A now line, which empties the queue, and the lines that a finished agent passes
-to its parent may exceed the limit.
+to its parent may exceed the limit. Lines of jobs need no room.
 
 A trio memory channel is not usable here: a follow-up stays in the inbox while the lines behind it are delivered, and a
 line can be dropped from the middle, moved to another agent, or read by a running tool before it is delivered.
@@ -15,7 +15,7 @@ from operator import attrgetter
 
 from chain.errors import JournalError, UserError
 from chain.events import Origin
-from chain.lines.accepted import AcceptedLine
+from chain.lines.accepted import AcceptedLine, job_line
 from chain.lines.parse import Adjustment, Line
 from chain.lines.receipts import Ledger
 from chain.text.wording import FULL
@@ -37,12 +37,16 @@ class Inbox:
     @property
     def is_full(self) -> bool:
         """Whether the number of lines has reached ``size``."""
-        return len(self) >= self.size
+        return self._counted_lines >= self.size
 
     @property
     def is_overfull(self) -> bool:
         """Whether the inbox is too full even for a now line."""
-        return len(self) >= 2 * self.size
+        return self._counted_lines >= 2 * self.size
+
+    @property
+    def _counted_lines(self) -> int:
+        return sum(accepted.line.kind != "job" for accepted in self.waiting())
 
     @property
     def has_urgent(self) -> bool:
@@ -73,6 +77,13 @@ class Inbox:
             )
         except JournalError as error:
             return refuse(str(error))
+
+    def put_job(self, text: str, job: str, *, iteration: int = 0) -> AcceptedLine:
+        """Accept the line of a job's end, which needs no room. Raise ``JournalError``."""
+        place = len(self) + 1
+        return self._ledger.accept(
+            job_line(text), self.agent, origin="job", iteration=iteration, waiting=place, job=job
+        )
 
     def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
         """Move all lines to another inbox and return them. Includes lines that were taken but not delivered."""

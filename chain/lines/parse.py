@@ -34,9 +34,9 @@ MAX_LINE = 100_000
 """The limit of a line in characters: a pasted file of 25,000 tokens fits."""
 
 Kind: TypeAlias = Literal[
-    "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local"
+    "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local", "job"
 ]
-"""The kind of a line, by the table above."""
+"""The kind of a line, by the table above. ``job`` is the end of a background job, which nobody submits."""
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
 """When a line is delivered, weakest first.

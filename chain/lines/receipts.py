@@ -82,10 +82,12 @@ class Ledger:
         iteration: int = 0,
         by_rule: bool = False,
         waiting: int = 0,
+        job: str = "",
     ) -> AcceptedLine:
         """Give the line an id, record it and return it. Raise ``JournalError``; the line is not accepted then.
 
-        ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue.
+        ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue. ``job`` is the job
+        whose end the line reports.
         """
         number, on_record = self._last_number, id
         while not on_record or on_record in self.lines.on_record:
@@ -105,6 +107,7 @@ class Ledger:
             line.images,
             not line.names_files,
             id if id != on_record else "",
+            job,
         )
         self._journal.acknowledge(self._journal.record(record).emit)
         self._last_number = number

@@ -8,6 +8,7 @@ which the program would have written them. After another crash the rest is writt
     the main agent        the same
     each line             its receipt, if the line was delivered or carried out, or the user had ended the run;
                           otherwise it waits in the main agent's inbox
+    each job              its end and its line
     the run               its result
     the session           that it was resumed
 """
@@ -33,6 +34,7 @@ from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import AcceptedLine
 from chain.messages import Image, with_images
+from chain.session.jobs import record_lost
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
 from chain.text.wording import MAIN, PROGRAM_ENDED, counted
@@ -154,6 +156,7 @@ class SessionRestorer:
             self._session.executor.catch_up()  # a full disk may have left calls open
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]
         self._readdress()
+        record_lost(state, journal, self._session.tree.main.inbox)
         if was_running:
             main = state.main
             journal.record(records.Result("interrupted", PROGRAM_ENDED, main.iteration, main.usage, program_ended=True))
@@ -168,7 +171,7 @@ class SessionRestorer:
             ledger.settle(accepted, "delivered", iteration=iteration, point=point)
         elif accepted.state == "queued" and (accepted.is_carried_out or accepted.record.kind == "stop"):
             ledger.settle(accepted, "handled", iteration=0, reason=PROGRAM_ENDED)
-        elif accepted.state == "queued" and state.is_running and was_ended:
+        elif accepted.state == "queued" and state.is_running and was_ended and accepted.line.kind != "job":
             ledger.settle(accepted, "returned", iteration=0, reason="interrupted")
             return True
         if accepted.withdrawn and accepted.state == "delivered":

@@ -207,7 +207,7 @@ class SessionRuns:
             self._inbox.drain_all()
         leftover = () if keeps else self._inbox.everything()
         self.tree.main.agent.spec = self.spec
-        self.tree.main.run = self._run_of_waiting()
+        self.tree.main.run = self._run_of_waiting(outcome.status)
         if run.focus is not None and can_continue and outcome.status in ("done", "max_iterations", "truncated"):
             # The compaction was asked for when no iteration was left.
             self.tree.main.run = self.tree.main.run or self._run_of_compaction(run.focus)
@@ -234,7 +234,9 @@ class SessionRuns:
         """Settle the leftover lines, and record and emit the result of the run. One step without an ``await``."""
         for accepted in sorted(leftover, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
-            if self._leaves_lines and not was_done:
+            # Nobody could send the line of a job again.
+            is_for_next_run = accepted.line.kind == "job" and not self.is_closing and self._journal.failure is None
+            if (self._leaves_lines or is_for_next_run) and not was_done:
                 accepted.is_leaving = False
                 continue
             state: events.State = "handled" if was_done else "returned"
@@ -247,7 +249,7 @@ class SessionRuns:
                 outcome.status, outcome.result, run.iteration, run.usage, outcome.phase_reached, short=outcome.short
             )
         )
-        (ended,) = recorded.events
+        ended, *notices = recorded.events
         assert isinstance(ended, events.Result)
         settled = self._shared.ledger.settled()
         result = replace(
@@ -258,6 +260,16 @@ class SessionRuns:
             unsent=settled.unsent,
         )
         self._journal.emit_after_acks(lambda: self._shared.emit(result))
+        for notice in [] if self.is_closing else notices:
+            self._journal.emit_after_acks(partial(self._shared.emit, notice))
+
+    def return_job_lines(self, reason: str) -> None:
+        """Return the waiting lines of jobs as the session closes. At a terminal they stay for when it is resumed."""
+        if self._leaves_lines or self.interactive:
+            return
+        for accepted in self._inbox.everything():
+            if accepted.line.kind == "job":
+                self._shared.ledger.settle(accepted, "returned", iteration=0, reason=reason)
 
     # ------------------------------------------------------------------------------- instructions, tools and model
 
@@ -334,13 +346,16 @@ class SessionRuns:
         finally:
             await close_models(models)
 
-    def _run_of_waiting(self) -> Run | None:
+    def _run_of_waiting(self, ended: events.Status | None = None) -> Run | None:
         """Return a run for the waiting lines, or ``None``. Its query is the oldest follow-up, if there is one.
 
-        The other lines except later follow-ups enter before the first call.
+        The other lines except later follow-ups enter before the first call. After a run that ended with a status, lines
+        of jobs alone start no run, except after ``done`` those of jobs that wake.
         """
         query = self._inbox.next_follow_up()
-        return self._new_run(query) if query is not None or len(self._inbox) else None
+        lines = self._inbox.waiting()
+        begins = any(ended is None or a.line.kind != "job" or (ended == "done" and a.wakes) for a in lines)
+        return self._new_run(query) if query is not None or begins else None
 
     def _run_of_compaction(self, focus: str) -> Run:
         run = self._new_run(None)

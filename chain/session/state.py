@@ -18,10 +18,11 @@ Events::
     tool_started             tool_call
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
+    result                   result, and a notice if jobs go on after a run that the user ended
     compacted                compaction, its end
     removed, rewound, mode   notice
     instructions             notice
-    question, answer, agent_started, agent_ended, receipt, result: the event of their name
+    question, answer, agent_started, agent_ended, receipt: the event of their name
 
 All other records produce none. ``RestoredState.read`` adds those that a running program emits without a record.
 """
@@ -48,7 +49,8 @@ from chain.plan import Plan, views_of
 from chain.session.checkpoints import MAX_CHECKPOINTS, Checkpoint, undo_sentence
 from chain.session.exit_codes import EXIT_CODES
 from chain.text.modes import DEFAULT_MODE, Mode, mode_sentence
-from chain.text.wording import MAIN, UNREADABLE, fault, instructions_read
+from chain.text.wording import MAIN, UNREADABLE, counted, fault, instructions_read
+from chain.tools.jobs import JobState
 
 _E = TypeVar("_E")
 
@@ -98,6 +100,8 @@ class State:
         """The number of runs that have begun."""
         self.checkpoints: deque[Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)
         """The beginnings of the latest runs, for undo; the last run is at the end."""
+        self.jobs: dict[str, JobState] = {}
+        """The background jobs by their ids, oldest first."""
         self.first_query = ""
         """The text of the first query."""
         self.changed = 0.0
@@ -155,7 +159,8 @@ class State:
             case records.RunBegun():
                 return [self._apply_run_start(record, at)]
             case records.Result():
-                return [self._apply_result(record, at)]
+                was_ended = self.was_ended
+                return [self._apply_result(record, at), *self._running_jobs_notice(at, was_ended=was_ended)]
             case records.TaskAdded() | records.TaskClosed() | records.PlanReplaced() | records.PlanRestored():
                 return [self._apply_plan_change(record, at)]
             case records.Question():
@@ -191,6 +196,11 @@ class State:
             case records.FileChanged():
                 if self.checkpoints:
                     self.checkpoints[-1].changes.append(record)
+            case records.JobStarted(id=id):
+                self.jobs[id] = JobState(record, at)
+            case records.JobEnded(id=id):
+                if id in self.jobs:
+                    self.jobs[id].ended = record
             case records.Rewound():
                 return [self._rewind(record, at)]
             case records.Withdrawn():
@@ -280,6 +290,13 @@ class State:
             self.lines.wait(query)  # the program ended before the query was delivered
         return result
 
+    def _running_jobs_notice(self, at: float, *, was_ended: bool) -> Iterator[Event]:
+        """Yield a notice of the jobs that are still running, if the user ended the run."""
+        running = [id for id, job in self.jobs.items() if job.ended is None]
+        if was_ended and running:
+            number = counted(len(running), "background job is", "background jobs are")
+            yield events.Notice(time=at, message=f"{number} still running: /jobs shows them, /kill all ends them.")
+
     def _apply_agent_start(self, record: records.AgentStarted, at: float) -> Event:
         agent = self.agents.pop(record.name, None) or AgentState(record.name)
         self.agents[record.name] = agent
@@ -319,6 +336,8 @@ class State:
 
     def _apply_line(self, record: records.Line, at: float) -> list[Event]:
         accepted = self.lines.add(record, at)
+        if record.job in self.jobs:
+            self.jobs[record.job].line_id = record.id
         self.draft = "" if record.text == self.draft else self.draft
         self.was_ended |= record.kind == "stop" and record.agent == MAIN
         return [self._queued_event(accepted, record.waiting, at)] if record.effect == "waits" else []
@@ -386,7 +405,8 @@ class State:
             line.is_carried_out |= bool(outcomes.get(line.on_record))
             line.entered, line.entered_at = (record.point, agent.iteration), at
             words = line.record.text.strip()
-            agent.history.words.add(words, iteration=record.iteration, line_id=line.on_record)
+            if line.line.kind != "job":
+                agent.history.words.add(words, iteration=record.iteration, line_id=line.on_record)
         agent.since_answer += record.line_ids
         if not is_interruption:
             return []

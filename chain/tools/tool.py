@@ -24,7 +24,18 @@ from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from inspect import Parameter
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, get_args, get_origin, get_type_hints, overload, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+    runtime_checkable,
+)
 
 import trio
 
@@ -185,6 +196,37 @@ class Delegating:
         raise ToolError("There is no agent to ask here.")
 
 
+class JobEnd(NamedTuple):
+    """How a job ended: its exit code, if its command ended by itself; in words; and a note for the model."""
+
+    exit_code: int | None
+    outcome: str
+    note: str = ""
+
+
+JobRun: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[JobEnd]]
+"""Runs the command of a job, given a function that takes its output. Raises ``ToolError`` if it cannot be started."""
+
+
+class Jobs:
+    """Lets a tool run commands in the background. In this base class it cannot."""
+
+    def start(self, agent: str, call_id: str, command: str, run: JobRun, *, wakes: bool) -> str:
+        """Start a job and return its id. ``wakes``: its end starts a run if none is active. Raise ``ToolError``."""
+        raise ToolError("No command can run in the background here.")
+
+    def output(self, id: str, after: int, most: int) -> str:
+        """Return the state of a job, and up to ``most`` bytes of its output after so many. Raise ``ToolError``."""
+        raise ToolError("There are no background jobs here.")
+
+    async def kill(self, id: str, by: str) -> str:
+        """End a job for the agent ``by``, and return how it ended. Raise ``ToolError``."""
+        raise ToolError("There are no background jobs here.")
+
+    def end_of(self, agent: str) -> None:
+        """End the jobs of an agent that has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may use besides its input.
@@ -212,6 +254,7 @@ class ToolContext:
     extend: Callable[[], None] = lambda: None
     file_changing: Callable[[str, bytes | None, bytes], None] = lambda path, before, after: None
     verdict: Verdict | None = None
+    jobs: Jobs = field(default_factory=Jobs)
 
     @property
     def room(self) -> int:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
 
+MOST_ENDED = 8
+"""Jobs that have ended that ``/jobs`` shows: as many as may run."""
+
 SERVER_PROMPT = "/mcp:"
 """What a command begins with that is a prompt of a server: ``/mcp:SERVER:PROMPT``."""
 
@@ -85,6 +88,14 @@ def plan_rows(chain: Chain) -> list[str]:
                 continue
         rows.append(f"[+] {cut_to_row(change, MOST_SHOWN)} (waiting, {accepted.id})")
     return rows
+
+
+def job_rows(chain: Chain, width: int) -> list[str]:
+    """``/jobs``: the background jobs that run, and the latest of those that have ended."""
+    ended = [job for job in chain.jobs.views if not job.is_running][-MOST_ENDED:]
+    shown = [*ended, *(job for job in chain.jobs.views if job.is_running)]
+    rows = [(job.id, flat(job.state), cut_to_row(job.command, MOST_SHOWN)) for job in shown]
+    return table(rows, width) or ["There are no background jobs."]
 
 
 def tool_rows(chain: Chain, width: int) -> list[str]:

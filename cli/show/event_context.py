@@ -17,7 +17,8 @@ class Context:
     ``depth`` is how many levels below that agent its rows stand, and ``agent`` the one that they name: none for the
     viewed agent itself, and where the text has the name. ``last_tool`` ran before the event in this iteration.
     ``parent`` started an agent, unless it is the viewed one; ``child`` is what an agent that has ended did.
-    ``is_moved``: the line waited for another agent before. ``began`` is when the run that has ended began.
+    ``is_moved``: the line waited for another agent before. ``began`` is when the run that has ended began. ``jobs`` are
+    the texts of the lines among those delivered that report the ends of jobs.
     """
 
     depth: int = 0
@@ -27,6 +28,7 @@ class Context:
     child: Child | None = None
     is_moved: bool = False
     began: float | None = None
+    jobs: tuple[str, ...] = ()
 
 
 class Contexts:
@@ -37,6 +39,8 @@ class Contexts:
         self._last_tool: dict[str, str] = {}
         self._queued: dict[str, str] = {}
         """The agent that each waiting line waits for."""
+        self._jobs: dict[str, str] = {}
+        """The texts of the waiting lines that report the ends of jobs."""
         self._began: float | None = None
 
     def of(self, event: Event) -> Context:
@@ -56,11 +60,14 @@ class Contexts:
             case events.LineQueued():
                 before = self._queued.get(event.id, event.target_agent)
                 self._queued[event.id] = event.target_agent
+                if event.kind == "job":
+                    self._jobs[event.id] = event.text
                 return Context(own.depth, own.agent, is_moved=before != event.target_agent)
             case events.UserInterruption():
                 for id in event.ids:
                     self._queued.pop(id, None)
-                return Context(own.depth, own.agent, self._last_tool.get(event.agent, ""))
+                jobs = tuple(self._jobs.pop(id) for id in event.ids if id in self._jobs)
+                return Context(own.depth, own.agent, self._last_tool.get(event.agent, ""), jobs=jobs)
             case events.UsageReport():
                 cached = event.cache_read_tokens + event.cache_write_tokens
                 for one in with_parents(working, event.agent):

@@ -14,7 +14,7 @@ from chain import events
 from chain.events import Event
 from chain.text.phrases import duration
 from chain.text.wording import counted
-from cli.show import question_rows
+from cli.show import question_rows, user_lines
 from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
@@ -93,7 +93,10 @@ class Renderer:
 
         The context is that of the main agent's view, unless another one is given.
         """
-        return self._shown(self._parts(event, self._contexts.of(event) if context is None else context))
+        context = self._contexts.of(event) if context is None else context
+        if isinstance(event, events.UserInterruption) and context.jobs:
+            event = replace(event, message=user_lines.without(event.message, context.jobs))
+        return self._shown(self._parts(event, context))
 
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
         """Return the rows of a result in two parts: the answer stands between them."""

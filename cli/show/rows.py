@@ -47,6 +47,8 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             return [place.line("→", f"{event.name}({_input(event.input, place)})", "cyan")]
         case events.ToolResult():
             return _tool_result(event, place)
+        case events.LineQueued(kind="job"):
+            return [] if context.is_moved else [place.line("●", user_lines.ended_job(event.text, place.sign), "cyan")]
         case events.LineQueued():
             describe = user_lines.moved if context.is_moved else user_lines.queued
             return place.spans(describe(event, place.sign))
@@ -55,6 +57,8 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.LineRefused():
             refused = [place.one_row(f"  {user_lines.one_row(event.text)}")] if event.text.strip() else []
             return [*place.note("⚠️", flat(event.reason), "yellow"), *refused]
+        case events.UserInterruption(message=""):
+            return [place.line("✓", f"{counted(len(event.ids), 'job end')} delivered", "dim")]
         case events.UserInterruption():
             return place.spans(user_lines.delivered_spans(event, context.last_tool, place.sign))
         case events.Receipt(state="delivered", reason=reason) if reason:

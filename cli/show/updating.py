@@ -201,10 +201,10 @@ class UpdatingRenderer(Renderer):
                 self._retries.pop(event.name, None)
                 if (call := self._calls.get(event.parent_id)) is not None:
                     call.agent, call.was_stopped = "", call.was_stopped or phrases.was_stopped(event.status)
-            case events.LineQueued():
+            case events.LineQueued() if event.kind != "job":
                 self._lines[event.id] = event
                 return []
-            case events.UserInterruption():
+            case events.UserInterruption() if event.message:
                 lines = [line for id in event.ids if (line := self._lines.pop(id, None)) is not None]
                 return unsettled.landed_lines(event, lines, place)
             case events.Receipt() if event.state != "queued" and self._lines.pop(event.id, None) is not None:

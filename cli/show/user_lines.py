@@ -7,7 +7,7 @@ the space that makes it verbatim; where it is delivered a long one is shortened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from chain import events
 from chain.text import phrases
@@ -39,6 +39,18 @@ def query(text: str) -> str:
         return as_typed(text)
     lines = piped.removesuffix(STDIN_END).count("\n") + 1
     return f"{as_typed(asked)} (and {counted(lines, 'line')} from standard input)"
+
+
+def ended_job(text: str, sign: Sign) -> str:
+    """How a job ended and the first row of its command, which begin the line that reports the end."""
+    return f" {sign('·')} ".join(text.split("\n")[:2])
+
+
+def without(message: str, texts: Iterable[str]) -> str:
+    """What lines say that were delivered together, but for those with these texts."""
+    for text in texts:
+        message = message.replace(text, "", 1)
+    return message.strip("\n")
 
 
 def queued(event: events.LineQueued, sign: Sign) -> list[Span]:

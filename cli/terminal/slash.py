@@ -49,6 +49,9 @@ _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
 _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
 """What else a line can be or begin with. The stop phrases come after them: the first completion is never a stop."""
 
+ALL_JOBS = "all"
+"""What ``/kill`` calls all jobs."""
+
 CLEAN = "--clean"
 """``/new`` without the plan."""
 CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id does as well."
@@ -159,6 +162,8 @@ class Commands:
             "/todo": _Command("the plan", lambda _: answers.plan_rows(chain)),
             "/to": _Command("a line for one agent", self._to, "AGENT TEXT", recipients, takes_text=True),
             "/agents": _Command("who is at work", self._agents, "[NAME]", self._known_agents),
+            "/jobs": _Command("background jobs", shows(answers.job_rows)),
+            "/kill": _Command("ends a background job", self._kill, "J1|all", self._running_jobs),
             "/diff": _Command("what was asked, whole", self._diff, "[Q1]", questions, needs_terminal=True),
             "/thinking": _Command(
                 "thoughts whole, or off", self._thinking, "[on]", lambda: _SWITCH, needs_terminal=True
@@ -222,8 +227,9 @@ class Commands:
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _offered(self) -> list[str]:
-        """The commands that are of use here: that for servers is, where there are some."""
-        return [name for name in self._commands if name != "/mcp" or self._chain.servers]
+        """The commands that are of use here: those for servers and jobs are, where there are some."""
+        has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
+        return [name for name in self._commands if has.get(name, True)]
 
     @property
     def anywhere(self) -> list[tuple[str, str, str]]:
@@ -285,6 +291,17 @@ class Commands:
             raise _NotUnderstood("write it as /undo, /undo N or /undo files (which keeps the conversation)")
         self._chain.undo.undo(int(count), keeps_conversation=bool(more))
         return CommandAnswer()  # a notice shows what was undone
+
+    def _kill(self, id: str) -> CommandAnswer:
+        if id.casefold() == ALL_JOBS:
+            return CommandAnswer(self._chain.jobs.kill_all() or "No background job is running.")
+        if not id:
+            raise _NotUnderstood(f"write it as /kill J1 or /kill {ALL_JOBS}; /jobs shows them")
+        self._chain.jobs.kill_job(id)
+        return CommandAnswer()  # a row shows how it ended
+
+    def _running_jobs(self) -> Iterable[str]:
+        return (*self._chain.jobs.running, ALL_JOBS)
 
     def _drop(self, argument: str) -> CommandAnswer:
         self._on_waiting(argument, self._chain.lines.drop)

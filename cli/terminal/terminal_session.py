@@ -115,6 +115,7 @@ class TerminalSession:
         self.chain.leave()
         with trio.move_on_after(QUIET_S) as quiet:
             await self.chain.wait_idle()
+            await self.chain.jobs.wait_closed()
         if quiet.cancelled_caught:
             self.print("Waiting for the running tool to end; Ctrl-C exits at once.")
             with trio.move_on_after(CLOSING_S):

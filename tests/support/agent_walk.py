@@ -157,7 +157,7 @@ class AgentWalk:
         """The run of the main agent has its result."""
         assert not self.below, f"the run ends before {[each.name for each in self.below]}"
         status, settled = record["status"], self.giving_back or record["end"]
-        waiting = [line for line in self.waiting if line.end < settled]
+        waiting = [line for line in self.waiting if line.end < settled and line.kind != "job"]
         follow_ups = [line for line in waiting if line.is_follow_up]
         if status == "done":
             assert waiting == follow_ups or self.only_compacts, "lines that come amid it begin the next run"
@@ -243,7 +243,8 @@ class AgentWalk:
                 self.waiting.remove(line)
                 line.entered = point
                 assert line.is_in(texts)
-                self._said_by_user.append(line.text.strip())
+                if line.kind != "job":
+                    self._said_by_user.append(line.text.strip())
             self._unsent += ids
             self._may_have_tail = self._may_have_tail or point != "start"
             self._was_compacted = False
@@ -275,7 +276,9 @@ class AgentWalk:
         match point:
             case "start":
                 assert self.parent_id == "root"
+                # The end of a job comes in behind the query, at A.
                 same = [line for line in self.waiting if line.is_follow_up == lines[0].is_follow_up]
+                same = [line for line in same if line.kind != "job"]
                 assert lines == same[:1], "I9: a query that is not the oldest"
             case "A":
                 assert lines == waiting

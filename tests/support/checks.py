@@ -214,20 +214,21 @@ def _point(records: Sequence[dict[str, Any]], ids: Sequence[str]) -> object:
 
 
 def _check_order(records: Sequence[dict[str, Any]]) -> None:
-    """I9: an agent's lines are delivered in the order of acceptance, follow-ups among themselves.
+    """I9: an agent's lines are delivered in the order of acceptance, follow-ups and ends of jobs among themselves.
 
     That holds for those that came from an agent below too: while one works, the agent above delivers nothing.
     """
     lines = [r for r in records if r["type"] == "line"]
     order = {r["id"]: n for n, r in reversed(list(enumerate(lines)))}
     kinds = {r["id"]: r["kind"] for r in lines}
-    delivered: dict[tuple[str, bool], list[str]] = defaultdict(list)
+    delivered: dict[tuple[str, str], list[str]] = defaultdict(list)
     every = []
     for record in records:
         if record["type"] == "message":
             every += record["line_ids"]
             for id in record["line_ids"]:
-                delivered[record["agent"], kinds[id] == "follow-up"].append(id)
+                group = kinds[id] if kinds[id] in ("follow-up", "job") else ""
+                delivered[record["agent"], group].append(id)
     for group in delivered.values():
         assert group == sorted(group, key=order.__getitem__)
     assert len(every) == len(set(every))

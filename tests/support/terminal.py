@@ -173,6 +173,9 @@ def agree(screen: Screen) -> None:
     rows = screen.rows
     queued = [line.text for line in lines.values() if line.state == "queued"]
     assert not queued or f"{counted(len(queued), 'line')} stay" in screen.everything
+    # The end of a job is shown when it comes, not while it waits.
+    jobs = {r["id"] for r in records if r["type"] == "line" and r["kind"] == "job"}
+    queued = [line.text for id, line in lines.items() if line.state == "queued" and id not in jobs]
 
     begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
     for id in begun:
@@ -183,6 +186,7 @@ def agree(screen: Screen) -> None:
     assert sum(row.startswith("📤") for row in rows) == len(queued), "no other line waits any more"
 
     groups = [r["line_ids"] for r in records if r["type"] == "message" and r["is_interjection"]]
+    groups = [ids for group in groups if (ids := [id for id in group if id not in jobs])]
     banners = [n for n, row in enumerate(rows) if row.startswith("🔔 INTERRUPTION ")]
     assert len(banners) == len(groups)
     for n, ids in zip(banners, groups, strict=True):

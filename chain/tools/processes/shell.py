@@ -35,7 +35,7 @@ from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.protected import changed_files
 from chain.tools.seen import digest
-from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, Verdict, tool
+from chain.tools.tool import UNASKED, JobEnd, Preview, Subject, Tool, ToolContext, ToolOutput, Verdict, tool
 
 COMMAND_TIMEOUT_S = 120.0
 """Seconds that a command may take unless the model asks for another limit."""
@@ -54,6 +54,9 @@ INSPECTION_S = 1.0
 
 LONGEST_ROW = 400
 """Characters of the last row of the output in the summary of a result: more than people see of it."""
+
+JOB_OUTPUT = 20_000
+"""Bytes of the end of a job's output that are searched for what the sandbox refused: a job may write for hours."""
 
 MAX_FILES = 3
 """Files that a notice names."""
@@ -125,13 +128,26 @@ class _Shell:
     found: Protections | None
 
     async def preview(
-        self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
+        self,
+        ctx: ToolContext,
+        command: str,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        workdir: str = ".",
+        background: bool = False,
+        wake: bool = False,
     ) -> Preview | None:
         """Return what people are asked about. Raise ``ToolError`` if the command would not be run."""
-        return (await self._check(ctx, command, timeout_s, workdir)).preview
+        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
+        return (await self._check(ctx, command, timeout_s, workdir, how)).preview
 
     async def run(
-        self, ctx: ToolContext, command: str, timeout_s: float = COMMAND_TIMEOUT_S, workdir: str = "."
+        self,
+        ctx: ToolContext,
+        command: str,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        workdir: str = ".",
+        background: bool = False,
+        wake: bool = False,
     ) -> ToolOutput:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
 
@@ -140,28 +156,21 @@ class _Shell:
         workspace and in $TMPDIR, and has no network. If this program itself is in the workspace, nothing can be made,
         moved or removed in the folders above its files, which may be the top of the workspace. If the result ends
         with `[sandbox: ... denied; approve with KEY]`, the user can allow that when you run the same command again.
+
+        With `background` it returns `[job J1 started]` at once. The command runs without a time limit until it ends or
+        this session does; at most 8 run. A message `[JOB J1] ...` reports its end. With `wake` that message also starts
+        a run if none is active. `job_output` and `job_kill` read its output and end it.
         """
-        call = await self._check(ctx, command, timeout_s, workdir)
+        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
+        call = await self._check(ctx, command, timeout_s, workdir, how)
         if ctx.approved is not UNASKED and ctx.approved != call.preview:
             raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
         verdict = ctx.verdict or Verdict(True)
         call = replace(call, sandbox=call.sandbox.escalated(verdict.escalation))
-        shell = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh"
-        output, fence = Output(), call.sandbox.fence
-        async with self._reporting_changes(ctx, call):
-            status = await _run_with_reports(
-                output,
-                ctx.progress,
-                partial(
-                    self.guard.run,
-                    [shell, "-c", command],
-                    cwd=call.folder,
-                    env=self.environ if fence is None else {**self.environ, "TMPDIR": str(self.guard.folder)},
-                    timeout_s=timeout_s,
-                    fence=fence,
-                    paths=call.sandbox.paths,
-                ),
-            )
+        if how:
+            return self._start_job(ctx, command, call, wakes=wake)
+        output = Output()
+        status = await _run_with_reports(output, ctx.progress, partial(self._execute, ctx, command, call, timeout_s))
         end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _exit_words(status.code)
         left = f"{counted(status.left, 'background process', 'background processes')} ended with the command"
         # A command of several parts may succeed although one of them failed.
@@ -170,7 +179,40 @@ class _Shell:
         refused = call.sandbox.refusal(command, output.text(), can_approve=can_approve) if may_have_failed else ""
         return _result(output, status.code, left if status.left else "", end, refused)
 
-    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str) -> _Call:
+    async def _execute(
+        self, ctx: ToolContext, command: str, call: _Call, timeout_s: float, on_output: Callable[[bytes], None]
+    ) -> ExitStatus:
+        """Run a command that was checked, under the guard. Raise ``ToolError`` if it cannot be started."""
+        shell, fence = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh", call.sandbox.fence
+        async with self._reporting_changes(ctx, call):
+            return await self.guard.run(
+                [shell, "-c", command],
+                cwd=call.folder,
+                env=self.environ if fence is None else {**self.environ, "TMPDIR": str(self.guard.folder)},
+                on_output=on_output,
+                timeout_s=timeout_s,
+                fence=fence,
+                paths=call.sandbox.paths,
+            )
+
+    def _start_job(self, ctx: ToolContext, command: str, call: _Call, *, wakes: bool) -> ToolOutput:
+        end = b""
+
+        async def run(on_output: Callable[[bytes], None]) -> JobEnd:
+            def add(chunk: bytes) -> None:
+                nonlocal end
+                end = (end + chunk)[-JOB_OUTPUT:]
+                on_output(chunk)
+
+            code = (await self._execute(ctx, command, call, math.inf, add)).code
+            assert code is not None, "it has no time limit"
+            refused = call.sandbox.refusal(command, end.decode(errors="replace")) if code else ""
+            return JobEnd(code, _exit_words(code), refused)
+
+        id = ctx.jobs.start(ctx.agent, ctx.call_id, command, run, wakes=wakes)
+        return ToolOutput(f"[job {id} started]", summary=(f"job {id} started",))
+
+    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, how: str) -> _Call:
         """Raise ``ToolError`` if the command is not to be run."""
         if not command.strip():
             raise ToolError("The command is empty.")
@@ -186,7 +228,7 @@ class _Shell:
         box, folder = await _THREADS.run(lambda: self._sandbox(ctx.workspace, workdir), abandon_on_cancel=True)
         if why := box.missing:
             raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
-        return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder))
+        return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder, how))
 
     def _sandbox(self, workspace: Path, workdir: str) -> tuple[Sandbox, Path]:
         """Return the sandbox of a command, and the real path of its directory. Call it in a thread."""
@@ -218,7 +260,9 @@ class _Shell:
                 ctx.notice(_change_notice(files, ctx.workspace))
 
 
-def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path) -> Preview:
+def _preview(
+    workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path, how: str
+) -> Preview:
     elsewhere = as_text(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {spelled_out(elsewhere)}"] if elsewhere else []
     conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
@@ -226,18 +270,26 @@ def _preview(workspace: Path, command: str, timeout_s: float, workdir: str, box:
     gaps = box.gaps
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
     head += [f"{sentence}." for sentence in (box.also_written(workspace), box.closed(workspace)) if sentence]
+    head += [how] if how else []
     head += [f"{', '.join(conditions)}:"] if conditions else []
     first, *more = spelled_out(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
     # The same words do something else in another directory, so there they are another command: no pattern matches it.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
-    start = digest(json.dumps([command, str(folder)]).encode())
+    start = digest(json.dumps([command, str(folder), *([how] if how else [])]).encode())
     return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held, escalations=box.escalations)
 
 
 def _change_notice(files: Sequence[str], workspace: Path) -> str:
     named = first_of([as_text(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
     return f"A command changed {named}: what is there runs or is trusted outside of the sandbox."
+
+
+def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
+    """The sentence that a question about a job begins with. Raises ``ToolError`` if the job has a time limit."""
+    if timeout_s != COMMAND_TIMEOUT_S:
+        raise ToolError("A command in the background has no time limit: leave timeout_s out, and end it with job_kill.")
+    return "In the background until it ends; its end wakes the model." if wakes else "In the background until it ends."
 
 
 async def _run_with_reports(

@@ -607,7 +607,7 @@ async def test_it_needs_approval_and_bounds_its_time_itself(shell_: Shell) -> No
     (made,) = Registry.of(shell_tools(shell_.guard, shell_.rules, {}))
     assert (made.name, made.needs_approval, made.read_only, made.timeout_s) == ("shell", True, False, math.inf)
     assert made.input_schema["required"] == ["command"]
-    assert set(made.input_schema["properties"]) == {"command", "timeout_s", "workdir"}
+    assert set(made.input_schema["properties"]) == {"command", "timeout_s", "workdir", "background", "wake"}
 
 
 async def test_a_failing_command_is_no_error_result(shell_: Shell) -> None:

@@ -1,0 +1,323 @@
+"""Background jobs: commands that outlive the call that started them, and end with the session at the latest.
+
+How the end of a job reaches the model::
+
+    shell(background)       job_started, then a task that runs the command under the guard
+    the command has ended   job_ended, then a line of kind ``job`` in the inbox of the job's agent, in one step
+    the next safe point     the line is delivered like any other; after a run it waits for the next one
+    no run is active        a job that wakes starts a run with its line, unless it was killed
+
+The line of an agent that has ended goes to the agent above. An agent's jobs are killed when it ends, all jobs when the
+session closes. Lines that no run will deliver are returned then, so that the result lists them; a terminal leaves them
+in the session. What a process that was killed has left out is recorded when the session is resumed (``record_lost``).
+
+On a full disk the end of a job may not be recorded. A notice says so, and the model can still ask by ``job_output``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from chain.agent.tree import AgentNode
+from chain.concurrency.wakeup import Wakeup
+from chain.errors import JournalError, ToolError, UserError
+from chain.events import Notice
+from chain.journal import records
+from chain.journal.attachments import attachments_folder
+from chain.journal.journal import Emit, Journal
+from chain.lines.inbox import Inbox
+from chain.session.runs import SessionRuns
+from chain.session.state import State
+from chain.text.phrases import duration
+from chain.text.wording import beginning, counted
+from chain.tools.jobs import JobOutput, JobState, Piece
+from chain.tools.tool import JobEnd, JobRun, Jobs
+
+MAX_JOBS = 8
+"""Jobs that may run at the same time: a server, a watcher and some builds."""
+
+MAX_REPORTED = 2_000
+"""Characters of the end of a job's output in its line: what went wrong. ``job_output`` has the rest."""
+
+MAX_COMMAND = 500
+"""Characters of the command in the line: enough to recognise it."""
+
+SESSION_CLOSED = "ended with the session"
+"""Why a job was killed that ran when the session closed, and why its line was returned."""
+
+_TAIL_BYTES = 16 * MAX_REPORTED
+"""Bytes that are read for these characters: some take four, and colours and rows drawn over are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as front ends show it. ``state`` says in words how long it has been running, or how it ended."""
+
+    id: str
+    state: str
+    command: str
+    is_running: bool
+
+
+@dataclass(eq=False, slots=True)
+class _RunningJob:
+    """A job whose command runs. ``reason`` says why it is being killed. ``done`` is set when its end is recorded."""
+
+    started: records.JobStarted
+    run: JobRun
+    output: JobOutput
+    since: float
+    reason: str = ""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    done: trio.Event = field(default_factory=trio.Event)
+
+
+class SessionJobs(Jobs):
+    """The background jobs of a session."""
+
+    def __init__(self, journal: Journal, state: State, emit: Emit) -> None:
+        self._journal = journal
+        self._state = state
+        self._emit = emit
+        self._runs: SessionRuns | None = None
+        self._running: dict[str, _RunningJob] = {}
+        self._new: list[_RunningJob] = []
+        """Jobs whose tasks have not started."""
+        self._changed = Wakeup()
+        self._ended = Wakeup()
+        self._is_closed = False
+
+    def connect(self, runs: SessionRuns) -> None:
+        """Set the runs that deliver the lines of jobs. It must be called before a job starts."""
+        self._runs = runs
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        """The ids of the jobs that run, oldest first."""
+        return tuple(self._running)
+
+    @property
+    def views(self) -> tuple[JobView, ...]:
+        """The jobs of the session, oldest first."""
+        jobs = self._state.jobs.items()
+        return tuple(JobView(id, state_of(job), job.started.command, job.ended is None) for id, job in jobs)
+
+    # ------------------------------------------------------------------------------------------------ their tasks
+
+    async def run(self) -> None:
+        """Run the commands of jobs, until ``close``."""
+        async with trio.open_nursery() as nursery:
+            while self._new or not self._is_closed:
+                while self._new:
+                    nursery.start_soon(self._execute, self._new.pop(0))
+                if not self._is_closed:
+                    await self._changed.wait()
+
+    def close(self) -> None:
+        """Start no more jobs, and kill those that run. Their ends are recorded soon after."""
+        self._is_closed = True
+        for job in self._running.values():
+            _kill(job, SESSION_CLOSED)
+        self._changed.set()
+
+    async def wait_closed(self) -> None:
+        """Wait until no job runs, and return the lines that no run will deliver."""
+        for job in tuple(self._running.values()):
+            await job.done.wait()
+        if self._runs is not None:
+            self._runs.return_job_lines(SESSION_CLOSED)
+
+    async def _execute(self, job: _RunningJob) -> None:
+        end: JobEnd | None = None
+        problem = ""
+        try:
+            with job.scope:
+                end = await job.run(job.output.write)
+        except ToolError as error:
+            problem = str(error)
+        except Exception as error:  # noqa: BLE001 - no command may end the session, whatever its tool raises
+            problem = f"{type(error).__name__}: {error}"
+        # No await from here on, so that the end is recorded and its line is in an inbox.
+        seconds = trio.current_time() - job.since
+        started = job.started
+        if end is None:
+            end = JobEnd(None, "failed" if problem else job.reason, problem)
+        del self._running[started.id]
+        record = records.JobEnded(started.id, started.agent, end.outcome, end.exit_code, seconds, end.note)
+        self._journal.record_if_possible(record)
+        self._report(job, report(started, record, job.output.read(-_TAIL_BYTES, _TAIL_BYTES)))
+        job.output.close()
+        job.done.set()
+        self._ended.set()
+
+    def _report(self, job: _RunningJob, text: str) -> None:
+        """Queue the line of a job's end, and start a run with it if the job wakes and none is active."""
+        assert self._runs is not None
+        node = self._agent_at_work(job.started.agent)
+        try:
+            accepted = node.inbox.put_job(text, job.started.id, iteration=node.iteration)
+        except JournalError as error:
+            self._emit(Notice(message=f"The end of job {job.started.id} could not be recorded: {error}"))
+            return
+        # Who kills a job knows of its end.
+        accepted.wakes = job.started.wakes and not job.reason
+        if accepted.wakes:
+            self._runs.begin_waiting()
+
+    def _agent_at_work(self, name: str) -> AgentNode:
+        """Return the agent of this name, or the nearest one above it that is at work."""
+        assert self._runs is not None
+        main = self._runs.tree.main
+        at_work = {node.name: node for node in main.all() if not node.is_completing}
+        while name not in at_work and name in self._state.agents:
+            name = self._state.agents[name].parent
+        return at_work.get(name, main)
+
+    async def wait_awaited(self) -> bool:
+        """Wait until a job ends, if one of them wakes. Return whether one does."""
+        if not any(job.started.wakes for job in self._running.values()):
+            return False
+        await self._ended.wait()
+        return True
+
+    # --------------------------------------------------------------------------------------------- for the user
+
+    def kill_job(self, id: str) -> None:
+        """Kill a job; its end comes as a line. Raise ``UserError`` if no such job runs."""
+        _kill(self._find(id), "killed by the user")
+
+    def kill_all(self) -> str:
+        """Kill all jobs, and return a sentence that names them; an empty one if none runs."""
+        for job in self._running.values():
+            _kill(job, "killed by the user")
+        running = f"{counted(len(self._running), 'background job')}: {', '.join(self._running)}"
+        return f"Killing {running}." if self._running else ""
+
+    def _find(self, id: str) -> _RunningJob:
+        job = self._running.get(id.strip().upper())
+        if job is None:
+            those = f"running: {', '.join(self._running)}" if self._running else "none is running"
+            raise UserError(f"no job {id.strip():.20} is running; {those}")
+        return job
+
+    # ---------------------------------------------------------------------------------------------- for the tools
+
+    def start(self, agent: str, call_id: str, command: str, run: JobRun, *, wakes: bool) -> str:
+        """Start a job and return its id. Raise ``ToolError`` or ``JournalError``."""
+        if self._is_closed:
+            raise ToolError("The session is being closed, so no job can start.")
+        if len(self._running) >= MAX_JOBS:
+            running = f"{counted(MAX_JOBS, 'background job')} are running ({', '.join(self._running)})"
+            raise ToolError(f"{running}, the most allowed: end one with job_kill, or wait until one ends.")
+        id = f"J{len(self._state.jobs) + 1}"
+        try:
+            output = JobOutput.create(self._path(id))
+        except OSError as error:
+            raise ToolError(f"The output of a job cannot be stored: {error.strerror}.") from None
+        record = records.JobStarted(id, agent, call_id, command, wakes)
+        try:
+            self._journal.record(record)
+        except JournalError:
+            output.close()
+            raise
+        self._running[id] = job = _RunningJob(record, run, output, trio.current_time())
+        self._new.append(job)
+        self._changed.set()
+        return id
+
+    def output(self, id: str, after: int, most: int) -> str:
+        """Return the state of a job, and up to ``most`` bytes of its output after so many. Raise ``ToolError``."""
+        id = id.strip().upper()
+        job, running = self._state.jobs.get(id), self._running.get(id)
+        if job is None:
+            known = ", ".join(self._state.jobs)
+            raise ToolError(f"There is no job {id:.20}; {f'there are {known}' if known else 'none was started'}.")
+        if running is not None:
+            output: JobOutput | None = running.output
+        else:
+            output = stored_output(self._path(id))
+        rows = [f"[{id}: {state_of(job)}]"]
+        if output is None:
+            return "\n".join([*rows, "[its output is no longer stored]"])
+        piece, size = output.read(after, most), output.size
+        if running is None:
+            output.close()
+        if piece.begin > max(after, 0):
+            rows.append(f"[begins at byte {piece.begin:,}]")
+        rows += [piece.text.rstrip("\n")] if piece.data else []
+        left = size - piece.end
+        rows.append(
+            f"[{left:,} bytes follow: after={piece.end}]" if left else f"[end of the output: after={piece.end}]"
+        )
+        return "\n".join(rows)
+
+    async def kill(self, id: str, by: str) -> str:
+        """Kill a job for the agent ``by``, wait until it has ended, and return that. Raise ``ToolError``."""
+        try:
+            job = self._find(id)
+        except UserError as error:
+            raise ToolError(f"Nothing was killed: {error}.") from None
+        _kill(job, f"killed by {by}")
+        await job.done.wait()
+        return f"[job {job.started.id} killed]"
+
+    def end_of(self, agent: str) -> None:
+        """Kill the jobs of an agent that has ended."""
+        for job in self._running.values():
+            if job.started.agent == agent:
+                _kill(job, f"ended with {agent}")
+
+    def _path(self, id: str) -> Path | None:
+        return output_path(self._journal, id)
+
+
+def _kill(job: _RunningJob, reason: str) -> None:
+    job.reason = job.reason or reason
+    job.scope.cancel()
+
+
+def output_path(journal: Journal, id: str) -> Path | None:
+    """Return the file with the output of a job; ``None`` for a session that is not in a folder."""
+    return None if journal.path is None else attachments_folder(journal.path) / f"{id}.out"
+
+
+def stored_output(path: Path | None) -> JobOutput | None:
+    """Open the output of a job that has ended; ``None`` if it is not stored."""
+    return None if path is None else JobOutput.open(path)
+
+
+def state_of(job: JobState) -> str:
+    """Return in words whether a job runs, or how it has ended."""
+    if job.ended is None:
+        return f"running for {duration(time.time() - job.began, whole=True)}"
+    return _outcome(job.ended)
+
+
+def _outcome(ended: records.JobEnded) -> str:
+    return ended.outcome if ended.seconds is None else f"{ended.outcome} after {duration(ended.seconds, whole=True)}"
+
+
+def report(started: records.JobStarted, ended: records.JobEnded, output: Piece | None) -> str:
+    """Return the text of the line that reports the end of a job. ``output`` is the end of its output."""
+    text = "" if output is None else output.text.rstrip()
+    is_cut = output is not None and (output.begin > 0 or len(text) > MAX_REPORTED)
+    rows = [f"[JOB {started.id}] {_outcome(ended)}", f"$ {beginning(started.command, MAX_COMMAND)}"]
+    rows += [f"[the last {MAX_REPORTED:,} characters of its output; job_output has more]"] if is_cut else []
+    return "\n".join(filter(None, [*rows, text[-MAX_REPORTED:], ended.note]))
+
+
+def record_lost(state: State, journal: Journal, inbox: Inbox) -> None:
+    """Record the ends of jobs whose process was killed, and queue their lines. Raise ``JournalError``."""
+    for id, job in state.jobs.items():
+        if job.ended is None:
+            journal.record(records.JobEnded(id, job.started.agent, "ended with the program"))
+        if not job.line_id and job.ended is not None:
+            output = stored_output(output_path(journal, id))
+            tail = None if output is None else output.read(-_TAIL_BYTES, _TAIL_BYTES)
+            if output is not None:
+                output.close()
+            inbox.put_job(report(job.started, job.ended, tail), id)

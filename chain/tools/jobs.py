@@ -1,0 +1,152 @@
+"""Background jobs: their state, the file with their output, and the tools for them.
+
+A job is started by ``shell``. ``session.jobs`` runs it, in a task that outlives the call.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from chain.journal.records import JobEnded, JobStarted
+from chain.tools.processes.output import Output
+from chain.tools.tool import ToolContext, tool
+
+MAX_OUTPUT = 10_000_000
+"""Bytes of a job's output that are stored: the build of a large project. The middle of more is dropped."""
+
+HEAD = MAX_OUTPUT * 2 // 5
+"""Bytes of its beginning that are always stored."""
+
+TAIL = MAX_OUTPUT * 3 // 10
+"""Bytes of its end that are stored when the middle is dropped. The room between is written before the next time."""
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(eq=False, slots=True)
+class JobState:
+    """A background job as the records know it. ``line_id`` is the line of its end, ``began`` is a Unix time."""
+
+    started: JobStarted
+    began: float
+    ended: JobEnded | None = None
+    line_id: str = ""
+
+
+class Piece(NamedTuple):
+    """A piece of a job's output: its bytes, and where they begin and end in all that the job has written."""
+
+    data: bytes
+    begin: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        """The text as a terminal shows it."""
+        output = Output()
+        output.add(self.data, is_last=True)
+        return output.text()
+
+
+class JobOutput:
+    """The output of one job in a file of bounded size: its beginning, a row that says what is missing, and its end.
+
+    Errors of the disk are ignored, so that they end no job: what cannot be written is missing.
+    """
+
+    def __init__(self, fd: int, *, most: int = MAX_OUTPUT, head: int = HEAD, tail: int = TAIL) -> None:
+        self._fd = fd
+        self._most = most
+        self._head = head
+        self._tail = tail
+        self._dropped = 0
+        self.size = os.fstat(fd).st_size
+        """How many bytes the job has written."""
+
+    @classmethod
+    def create(cls, path: Path | None) -> JobOutput:
+        """Create the file, or a temporary one without a path or if that fails. Raise ``OSError``."""
+        if path is not None:
+            with suppress(OSError):
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                return cls(os.open(path, _CREATE, 0o600))
+        fd, name = tempfile.mkstemp(prefix="chain-job-")
+        os.unlink(name)
+        return cls(fd)
+
+    @classmethod
+    def open(cls, path: Path) -> JobOutput | None:
+        """Open the file of a job of an earlier process to read it. Return ``None`` if it is gone."""
+        try:
+            return cls(os.open(path, _READ))
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def write(self, data: bytes) -> None:
+        """Append output."""
+        with suppress(OSError):
+            if self._length + len(data) > self._most:
+                self._drop_middle()
+            self.size += os.pwrite(self._fd, data, self._length)
+
+    def read(self, after: int, most: int) -> Piece:
+        """Return up to ``most`` bytes after the first ``after``; a negative number means the last so many.
+
+        What was dropped is skipped.
+        """
+        begin = max(self.size + after, 0) if after < 0 else min(after, self.size)
+        if self._dropped and begin >= self._head:
+            begin = max(begin, self._head + self._dropped)
+            place = begin - self._dropped + len(self._gap)
+        else:
+            most = min(most, self._head - begin) if self._dropped else most
+            place = begin
+        try:
+            data = os.pread(self._fd, most, place)
+        except OSError:
+            data = b""
+        return Piece(data, begin, begin + len(data))
+
+    @property
+    def _length(self) -> int:
+        """The length of the file."""
+        return self.size - self._dropped + len(self._gap)
+
+    @property
+    def _gap(self) -> bytes:
+        """The row that says what is missing, of the same length for any number."""
+        return f"\n[{self._dropped:>15,} bytes left out]\n".encode() if self._dropped else b""
+
+    def _drop_middle(self) -> None:
+        tail = os.pread(self._fd, self._tail, self._length - self._tail)
+        self._dropped = self.size - self._head - len(tail)
+        os.pwrite(self._fd, self._gap + tail, self._head)
+        os.ftruncate(self._fd, self._length)
+
+
+@tool(read_only=True)
+async def job_output(ctx: ToolContext, id: str, after: int = 0) -> str:
+    """Return the state of a background job, such as J1, and what it has written after the first `after` bytes.
+
+    A negative `after` returns the last so many bytes.
+    """
+    return ctx.jobs.output(id, after, ctx.room)
+
+
+@tool
+async def job_kill(ctx: ToolContext, id: str) -> str:
+    """End a background job, such as J1, with all that it started."""
+    return await ctx.jobs.kill(id, ctx.agent)
+
+
+JOB_TOOLS = (job_output, job_kill)

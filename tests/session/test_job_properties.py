@@ -1,0 +1,280 @@
+"""Random trees of agents with background jobs that end at every moment: each end is delivered once, or said not to be.
+
+The user sends lines, stops, interrupts and kills jobs; the session is closed in the middle, or its program is killed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+from hypothesis import strategies as st
+from support import (
+    DROP,
+    DROP_FIRST,
+    INTERRUPT,
+    LINES,
+    Acts,
+    MemoryFile,
+    Session,
+    check_heard,
+    check_invariants,
+    check_silence,
+    open_session,
+    sharded,
+    wait_quiet,
+)
+from support.clock import pass_time
+from support.crashes import check_went_on, left
+from support.trees import (
+    FAULTS,
+    FIRST,
+    KINDS,
+    LEAVES,
+    MOST_BELOW,
+    NAMES,
+    SECOND,
+    TREE_TOOLS,
+    Leaf,
+    Tree,
+    TreeModel,
+    grow,
+    tree_settings,
+)
+from trio.testing import MockClock
+
+from chain import events
+from chain.errors import ToolError
+from chain.tools.jobs import JOB_TOOLS
+from chain.tools.tool import JobEnd, Tool, ToolContext, tool
+
+END_ONE, KILL_ALL = "(a job ends)", "(kill all)"
+
+NEVER = 1e5
+"""Seconds of a job that lasts longer than the session, unless something ends it."""
+
+JOBS: list[Leaf] = [
+    ("job", {}),
+    ("job", {"wakes": True}),
+    ("job", {"seconds": 0.5}),
+    ("job", {"seconds": 1.0, "wakes": True}),
+    ("job", {"seconds": 2.5}),
+    ("job", {"seconds": NEVER}),
+    ("job", {"seconds": NEVER, "wakes": True}),
+    ("job", {"how": "cannot start"}),
+    ("job", {"seconds": 0.5, "how": "breaks"}),
+    ("job_kill", {"id": "J1"}),
+    ("job_output", {"id": "J1", "after": 3}),
+]
+
+
+@dataclass
+class Commands:
+    """The tool ``job`` and the commands that it has started and that still run."""
+
+    running: list[trio.Event] = field(default_factory=list)
+
+    @property
+    def tool(self) -> Tool:
+        @tool
+        async def job(ctx: ToolContext, seconds: float = 0.0, wakes: bool = False, how: str = "") -> str:
+            """Start a job."""
+
+            async def run(on_output: object) -> JobEnd:
+                assert callable(on_output)
+                if how == "cannot start":
+                    raise ToolError("it cannot be started")
+                self.running.append(over := trio.Event())
+                try:
+                    on_output(b"USER INTERRUPTION: stop\n")
+                    await pass_time(0)
+                    with trio.move_on_after(seconds):
+                        await over.wait()
+                    if how == "breaks":
+                        raise ValueError("it breaks")
+                    on_output(b"done @config.yaml\n" * 300)
+                finally:
+                    self.running.remove(over)
+                return JobEnd(int(seconds), f"exit code {int(seconds)}")
+
+            return f"[job {ctx.jobs.start(ctx.agent, ctx.call_id, f'sleep {seconds}', run, wakes=wakes)} started]"
+
+        return job
+
+
+@dataclass
+class JobActs(Acts):
+    """A user who also kills jobs, while others end by themselves."""
+
+    commands: Commands = field(default_factory=Commands)
+
+    def do(self, what: str) -> None:
+        match what:
+            case "(a job ends)":
+                for over in self.commands.running[:1]:
+                    over.set()
+            case "(kill all)":
+                self.session.chain.jobs.kill_all()
+            case _:
+                super().do(what)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a session is opened with."""
+
+    max_iterations: int = 6
+    interactive: bool = False
+    sync_s: float = 0.0
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+HANDLER = """
+messages: [{role: user, content: "SAID: ${message}"}, {role: system, content: "Deal with ${count} lines."}]
+rules: [{match: ^enough, action: stop}, {match: 'JOB|done|exit', action: stop}]
+"""
+
+SETTINGS = [
+    Setting(),
+    Setting(interactive=True, more={"handler": HANDLER}),
+    Setting(max_iterations=2, interactive=True),
+    Setting(max_iterations=1),
+    Setting(sync_s=0.3, more={"inbox_size": 1, "handler": HANDLER}),
+    Setting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
+    Setting(more={"timeout_s": 4.0}),
+    Setting(interactive=True, more={"budget_tokens": 14}),
+    Setting(more={"max_attempts": 1, "handler": "resume: false"}),
+]
+
+numbers, steps = st.integers(0, MOST_BELOW + 1), st.sampled_from([0, 0, 1, 2])
+job_leaf = st.sampled_from([*JOBS, *JOBS, *LEAVES])
+job_trees = st.builds(
+    grow,
+    st.lists(st.tuples(numbers, st.sampled_from(KINDS), steps, job_leaf), max_size=5),
+    st.lists(st.tuples(numbers, steps, st.sampled_from(JOBS)), min_size=1, max_size=10),
+    st.lists(st.tuples(numbers, steps, st.sampled_from(NAMES), job_leaf), max_size=2),
+    st.lists(st.tuples(numbers, steps, st.sampled_from(FAULTS)), max_size=3),
+)
+whats = st.sampled_from([*[END_ONE] * 20, KILL_ALL, INTERRUPT, DROP, DROP_FIRST, "stop", *LINES])
+at_events = st.lists(st.tuples(st.integers(3, 60), whats), max_size=12)
+at_times = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 2.0, 3.0, 5.0]), whats), max_size=6)
+
+FINAL = {"delivered", "handled", "returned", "dropped"}
+
+
+@dataclass
+class Example:
+    """Two runs with jobs, and what happens meanwhile. ``closes_after_s``: the session is closed in the second."""
+
+    tree: Tree
+    setting: Setting
+    at: Sequence[tuple[int, str]]
+    in_time: Sequence[tuple[float, str]]
+    closes_after_s: float | None
+
+    async def play(self) -> bytes:
+        setting, commands = self.setting, Commands()
+        use = tree_settings(max_iterations=setting.max_iterations, **setting.more)
+        tools = [*TREE_TOOLS, commands.tool, *JOB_TOOLS]
+        file = MemoryFile(setting.sync_s)
+        async with open_session(
+            TreeModel(self.tree), tools=tools, use=use, interactive=setting.interactive, file=file
+        ) as session:
+            acts = JobActs(session, self.at, also_idle=True, commands=commands)
+            session.chain.listen(acts)
+            async with trio.open_nursery() as nursery:
+                session.chain.submit(FIRST)
+                nursery.start_soon(acts.in_time, self.in_time)
+                await wait_quiet(session)
+                session.chain.submit(SECOND)
+                if self.closes_after_s is None:
+                    await wait_quiet(session)
+                    await all_told(session)
+                    self.check(session)
+                else:
+                    await trio.sleep(self.closes_after_s)
+                nursery.cancel_scope.cancel()
+        assert not commands.running, "a command outlives the session"
+        check_jobs(session, may_wait=setting.interactive)
+        if not session.chain.lines.waiting:
+            self.check(session)
+        return file.data
+
+    def check(self, session: Session) -> None:
+        check_invariants(session, max_iterations=self.setting.max_iterations)
+        check_silence(session, session.interrupted_at)
+        check_heard(session)
+
+    def run(self) -> bytes:
+        random.seed(0)  # the jitter of the retries
+        return trio.run(self.play, clock=MockClock(autojump_threshold=0))
+
+
+async def all_told(session: Session) -> None:
+    """End all jobs, and run until no line waits."""
+    chain = session.chain
+    while True:
+        chain.jobs.kill_all()
+        await trio.sleep(10)  # all that was to happen at a moment has happened
+        chain.runs.begin_waiting()
+        await wait_quiet(session)
+        if not (chain.lines.waiting or chain.jobs.running or chain.is_running):
+            return
+
+
+def check_jobs(session: Session, *, may_wait: bool = False, is_resumed: bool = False) -> None:
+    """Each job has one end and one line, whose state is final and reported by the process that settled it."""
+    records = session.records
+    started = [r["id"] for r in records if r["type"] == "job_started"]
+    assert started == [f"J{n}" for n in range(1, len(started) + 1)]
+    assert sorted(r["id"] for r in records if r["type"] == "job_ended") == sorted(started)
+    lines = {(r["job"], r["id"]) for r in records if r["type"] == "line" and "job" in r}
+    assert sorted(job for job, _ in lines) == sorted(started), "each end is one line"
+    assert session.chain.jobs.running == ()
+    states = {r.id: r.state for r in session.chain.lines.receipts}
+    last = session.chain.lines.settled().receipts
+    listed = {r.id: r.state for told in [*(e.receipts for e in session.of(events.Result)), last] for r in told}
+    for _, id in lines:
+        assert states[id] in FINAL or (may_wait and states[id] == "queued"), f"{id} is {states[id]}"
+        assert is_resumed or states[id] == "queued" or listed[id] == states[id], f"{id} is not in a result"
+
+
+examples = st.builds(
+    Example,
+    job_trees,
+    st.sampled_from(SETTINGS),
+    at_events,
+    at_times,
+    st.sampled_from([None, None, 0.0, 1.0]),
+)
+
+
+@sharded(500, examples)
+def test_each_end_is_delivered_once_or_reported(example: Example) -> None:
+    example.run()
+
+
+@sharded(200, examples, st.floats(0, 1))
+def test_each_end_is_delivered_once_also_after_a_kill(example: Example, part: float) -> None:
+    data = example.run()
+    rows = data[: round(part * len(data))]
+
+    async def go_on() -> None:
+        file, read = left(rows)
+        before = len(file.data.splitlines())
+        use = tree_settings(max_iterations=example.setting.max_iterations)
+        async with open_session(
+            "rules: [{text: Gone on.}]", tools=TREE_TOOLS, use=use, interactive=True, file=file, resume=read
+        ) as session:
+            session.chain.runs.begin_waiting()
+            await wait_quiet(session)
+            session.chain.submit("go on")
+            await wait_quiet(session)
+            await all_told(session)
+            check_went_on(session, before)
+            check_jobs(session, is_resumed=True)
+
+    trio.run(go_on, clock=MockClock(autojump_threshold=0))
