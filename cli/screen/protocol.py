@@ -6,7 +6,7 @@ Every method of a ``Listener`` is called in trio's thread and returns at once, e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from cli.show.toolbar import ToolbarPart
@@ -56,6 +56,9 @@ class Listener(Protocol):
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
+
+    def session_rows(self) -> Iterator[str]:
+        """Return the rows of the whole session, which any thread may read. Reading raises ``UserError``."""
 
     @property
     def awaits_input(self) -> bool:

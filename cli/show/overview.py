@@ -39,9 +39,9 @@ _EDITOR = (
     *_ANYWHERE[1:],
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
+    ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
     ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
     ("Ctrl-R", "searches the history", "searches the history"),
-    ("Ctrl-L", "redraws", "draws the screen again"),
 )
 
 OVERVIEW_TOPICS = ("lines", "keys")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NoReturn
@@ -40,6 +40,7 @@ from cli.terminal.display import Display
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession
+from cli.terminal.whole_session import session_rows
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""
@@ -201,6 +202,10 @@ class _Program:
 
     def take_back(self) -> str | None:
         return self._session.take_back()
+
+    def session_rows(self) -> Iterator[str]:
+        store, session = _store_of(self._invocation), self._session.chain.session_id
+        return session_rows(store, session, self._display.looks, self._screen.width)
 
     @property
     def awaits_input(self) -> bool:
