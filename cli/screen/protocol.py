@@ -108,6 +108,9 @@ class Screen(Protocol):
     def alert(self, title: str, *, rings: bool) -> None:
         """Say in the window's title, where there is one, what is waited for, until the user types; ``rings``: aloud."""
 
+    def name_window(self, title: str) -> None:
+        """Set the title that the window has between alerts, where there is one; the terminal restores its own later."""
+
     def redraw(self) -> None:
         """Draw the prompt anew: the terminal has another size, or another program had it."""
 

@@ -39,8 +39,8 @@ from cli.terminal.chains import Chains
 from cli.terminal.display import Display
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.slash import CommandAnswer, Commands
-from cli.terminal.terminal_session import TerminalSession
-from cli.terminal.whole_session import session_rows
+from cli.terminal.terminal_session import TerminalSession, shown_workspace
+from cli.terminal.whole_session import whole_session_rows
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""
@@ -142,6 +142,8 @@ class _Program:
                 self._sender.schedule(line)
             self._screen.listen(self)
             if self._invocation.tour is None:
+                self._screen.name_window(f"chain: {shown_workspace(self._session.chain)}")
+            if self._invocation.tour is None:
                 self._session.welcome(WELCOME)
             await self._switch_until_left()
             self._code = await self._finish()
@@ -205,7 +207,7 @@ class _Program:
 
     def session_rows(self) -> Iterator[str]:
         store, session = _store_of(self._invocation), self._session.chain.session_id
-        return session_rows(store, session, self._display.looks, self._screen.width)
+        return whole_session_rows(store, session, self._display.looks, self._screen.width)
 
     @property
     def awaits_input(self) -> bool:
@@ -279,6 +281,8 @@ class _Program:
                 case signal.SIGWINCH | signal.SIGCONT:
                     self._screen.redraw()
                     self._session.show_rest()
+                    if number == signal.SIGCONT:
+                        self._session.read_branch()
                 case signal.SIGINT:
                     self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:

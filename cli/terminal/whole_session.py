@@ -11,7 +11,7 @@ from cli.show.spans import Look
 from cli.terminal.invocation import Looks
 
 
-def session_rows(store: sessions.Store, id: str, looks: Looks, width: int) -> Iterator[str]:
+def whole_session_rows(store: sessions.Store, id: str, looks: Looks, width: int) -> Iterator[str]:
     """Yield the rows of a session: thinking, complete inputs, results and pastes, each piece sanitized.
 
     They are read from the store as they are needed, in any thread. Raise ``SessionError``. Without colours they are

@@ -12,7 +12,7 @@ from chain.errors import SessionError
 from chain.tools.tool import ToolContext, tool
 from cli.show.text_rows import unpainted
 from cli.terminal.invocation import Looks
-from cli.terminal.whole_session import session_rows
+from cli.terminal.whole_session import whole_session_rows
 
 RULES = """
 rules:
@@ -34,7 +34,7 @@ async def shown(folder: Path, looks: Looks) -> list[str]:
         await session.run(QUERY)
         store.check()
         (folder / "sessions/test.jsonl").write_bytes(bytes(session.file.data))
-    return list(session_rows(store, "test", looks, 60))
+    return list(whole_session_rows(store, "test", looks, 60))
 
 
 @pytest.mark.parametrize("color", [True, False])
@@ -47,4 +47,4 @@ async def test_it_has_thinking_and_complete_results_and_pastes(tmp_path: Path, c
 
 def test_a_session_that_is_gone_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SessionError):
-        next(session_rows(FileStore(tmp_path), "test", Looks(color=True, ascii=False), 60))
+        next(whole_session_rows(FileStore(tmp_path), "test", Looks(color=True, ascii=False), 60))
