@@ -107,6 +107,27 @@ def test_a_question_is_answered_by_one_key_but_not_by_what_was_typed_before_it(s
     assert after.rindex(PLAIN) < after.index(BROUGHT_BACK)
 
 
+def test_esc_twice_at_an_empty_prompt_offers_the_runs_that_can_be_undone(screen: Screen) -> None:
+    for key in (ESC, ESC):
+        screen.type(key)
+    screen.until("No run can be undone.").until(edits(""))
+    send(screen, "read and edit notes.txt")
+    pressable(screen).type("y")
+    idle(screen.until("Result: Changed notes.txt"))
+    send(screen, "another").until("Result: ").until("✓ done")
+    idle(screen).type(f"x{ESC}{ESC}")
+    screen.until(edits("x")).type("\x7f")
+    idle(screen).type(ESC)
+    screen.type(ESC)
+    screen.until(edits("/undo"))
+    assert re.search(r"^  1  today \d\d:\d\d  another +no file$", screen.everything, re.M)
+    assert re.search(r"^  2  today \d\d:\d\d  read and edit notes.txt +notes.txt$", screen.everything, re.M)
+    screen.type("2\r")
+    idle(screen.until("Restored: notes.txt."))
+    assert notes(screen) == "alpha\nbeta\ngamma\n"
+    quit(screen)
+
+
 @pytest.mark.slow
 def test_esc_withdraws_and_a_line_begun_at_the_question_stays(screen: Screen) -> None:
     send(screen, "read and write notes.txt")

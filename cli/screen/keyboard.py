@@ -301,11 +301,12 @@ class Keyboard:
         self._buffer.newline(copy_margin=False)
 
     def _escape(self) -> None:
-        """Close the menu that is open, or else interrupt the run."""
+        """Close the menu that is open, or else interrupt the run; twice at an empty prompt, list what can be undone."""
         if self._buffer.complete_state is not None:
             self._buffer.cancel_completion()
         else:
-            self.ask(lambda listener: listener.escape())
+            has_text = bool(self._buffer.text)
+            self.ask(lambda listener: listener.escape(has_text=has_text))
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""

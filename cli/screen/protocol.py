@@ -42,8 +42,8 @@ class Listener(Protocol):
     async def ready(self) -> None:
         """Wait until no line has to be sent again only because another session is being opened."""
 
-    def escape(self) -> None:
-        """Handle Esc."""
+    def escape(self, *, has_text: bool) -> None:
+        """Handle Esc; ``has_text``: something is typed."""
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Handle Ctrl-C. Returns whether to clear the text in the editor."""

@@ -48,7 +48,8 @@ OFFLINE = "offline"
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
 DOUBLE_PRESS_S = 2.0
-"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint."""
+"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint.
+An Esc within as many seconds of another one is the second."""
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
@@ -126,6 +127,8 @@ class _Program:
         self._was_signalled = False
         self._interrupted_at = self._hinted_at = -math.inf
         """When a Ctrl-C interrupted a run, and when the hint was shown that Ctrl-C exits."""
+        self._escaped_at = -math.inf
+        """When Esc was pressed at an empty prompt with nothing to interrupt."""
         self._never_sent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
@@ -166,7 +169,8 @@ class _Program:
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        self._interrupted_at = self._hinted_at = -math.inf  # what is pressed after a line is no second time
+        # What is pressed after a line is no second time.
+        self._interrupted_at = self._hinted_at = self._escaped_at = -math.inf
         if self._is_leaving or self._wanted is not None:
             return "later"
         return self._session.accept(text, at=at, again=again)
@@ -175,8 +179,15 @@ class _Program:
         while self._wanted is not None:
             await self._ready.wait()
 
-    def escape(self) -> None:
-        self._session.chain.interrupt()
+    def escape(self, *, has_text: bool) -> None:
+        """Interrupt the run; the second Esc at an empty prompt with nothing to interrupt lists what can be undone."""
+        now, before, self._escaped_at = trio.current_time(), self._escaped_at, -math.inf
+        if self._session.chain.interrupt() or has_text or self._is_leaving:
+            return
+        if now - before <= DOUBLE_PRESS_S:
+            self._session.offer_undo()
+        else:
+            self._escaped_at = now
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else say that the next one exits; exit if that was said."""

@@ -26,7 +26,7 @@ from chain.lines.parse import is_stop, parse_line
 from chain.text.wording import MAIN, counted
 from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance
-from cli.show import question_rows
+from cli.show import answers, question_rows
 from cli.show.aliases import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.rows import painted_preview
@@ -226,6 +226,13 @@ class TerminalSession:
         if self.chain.answer(question, text).what == "answered":
             return "answered"
         return "keep" if self.chain.questions.open_id == question else "gone"
+
+    def offer_undo(self) -> None:
+        """Show the runs that can be undone, and put the command for it into the editor."""
+        points = self.chain.undo.points
+        self.print("\n".join(answers.undo_rows(points, self._screen.width, now=time.time())))
+        if points:
+            self._screen.edit("/undo ")
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""

@@ -46,7 +46,7 @@ class Listener:
         self.log.append(f"{at if is_answer else 'line'} {text}")
         return "answered" if is_answer else "accepted"
 
-    def escape(self) -> None:
+    def escape(self, *, has_text: bool) -> None:
         self.log.append("interrupt")
 
     def target(self, typed: str) -> str:
