@@ -28,6 +28,7 @@ from chain.lines.parse import Line, Urgency, parse_line
 from chain.lines.receipts import MAX_REFUSED
 from chain.messages import Image
 from chain.model import Model
+from chain.session.checkpoints import Checkpoint
 from chain.session.feed import Broadcaster, Feed, Listener
 from chain.session.jobs import SessionJobs
 from chain.session.line_router import IncomingLine, LineRouter, SubmitResult
@@ -46,7 +47,7 @@ from chain.version import VERSION
 if TYPE_CHECKING:
     from chain.tools.mcp.servers import Servers, ServerView
 
-__all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "SubmitResult"]
+__all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Checkpoint", "SubmitResult"]
 
 CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -13,6 +11,7 @@ from itertools import chain
 
 from chain.text.plain import sanitize
 from cli.screen import tty
+from cli.screen.outside import pager_command
 from cli.show.text_rows import columns
 
 _LESS = "FRX"
@@ -25,7 +24,7 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
         return rows
     rows, first, needed = iter(rows), list[str](), 0
     size = os.get_terminal_size(1)
-    command = _command(environ)
+    command = pager_command(environ)
     while needed < size.lines and (row := next(rows, None)) is not None:
         first.append(row)
         # As the terminal wraps it.
@@ -46,12 +45,3 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
     finally:
         signal.signal(signal.SIGINT, before)
     return ()
-
-
-def _command(environ: Mapping[str, str]) -> list[str]:
-    """The pager with its arguments; none if there is none, or ``cat``, which is no pager."""
-    try:
-        words = shlex.split(environ.get("PAGER", "less"))
-    except ValueError:
-        return []
-    return words if words and words[0] != "cat" and shutil.which(words[0], path=environ.get("PATH")) else []

@@ -28,9 +28,12 @@ from support.terminal import (
     words,
 )
 
+from cli.show.text_rows import unpainted
+
 pytest_plugins = ["support.terminal"]
 
 LEFT, DOWN, CTRL_E, CTRL_G, CTRL_S, CTRL_U, CTRL_X = "\x1b[D", "\x1b[B", "\x05", "\x07", "\x13", "\x15", "\x18"
+CTRL_O = "\x0f"
 BACKSPACE = "\x7f"
 FULL = "⚠️ Interruption channel full, try again"
 EDITOR = """\
@@ -40,6 +43,13 @@ echo "the editor has: $(cat "$1")" > /dev/tty
 read -r row < /dev/tty
 if [ "$row" = fail ]; then exit 3; fi
 echo "$row" >> "$1"
+"""
+
+PAGER = """\
+#!/bin/sh
+cat > "$0.read"
+echo "the pager has it" > /dev/tty
+read -r row < /dev/tty
 """
 
 
@@ -88,6 +98,26 @@ def test_an_editor_has_the_text_while_the_run_goes_on(with_editor: Screen) -> No
     send(screen, "").until("▶ one")
     quit(idle(screen))
     assert list(states(screen)) == ["gate a", "one\ntwo"]
+
+
+def test_the_pager_has_the_whole_session_while_the_run_goes_on(start: Start, tmp_path: Path) -> None:
+    script, pasted = tmp_path / "pager", "\n".join(f"row {n}" for n in range(300))
+    script.write_text(PAGER)
+    script.chmod(0o755)
+    screen = idle(start(env={"PAGER": str(script)}))
+    send(screen, "think").until("Thought about it.")
+    idle(screen).type(f"look at {PASTE.format(pasted)}\r")
+    idle(screen.until("[300 lines pasted]"))
+    busy(screen, "gate a").type("a draft")
+    screen.until(edits("a draft")).type(CTRL_O)
+    screen.until("the pager has it")
+    seen = unpainted((tmp_path / "pager.read").read_text())
+    assert "Considering it from all sides." in seen
+    assert pasted in seen.replace("\n│ ", "\n")
+    screen.open_gate("a")
+    screen.type("q\n")
+    screen.until("The gate said").until(edits("a draft"))
+    quit(idle(cleared(screen)))
 
 
 @pytest.mark.slow

@@ -70,11 +70,16 @@ def pressable(screen: Screen, id: str = "Q1") -> Screen:
     return screen.until(lambda s: s.prompt == f"{id}?" and f"y, a or n answers {id} (main)" in s.toolbar)
 
 
-TITLE, PLAIN, KEPT, BROUGHT_BACK = b"\x1b]2;chain: Q1 asks\x07", b"\x1b]2;chain\x07", b"\x1b[22;2t", b"\x1b[23;2t"
+TITLE, PLAIN, KEPT, BROUGHT_BACK = (
+    b"\x1b]2;chain: Q1 asks\x07",
+    b"\x1b]2;chain: ~/work\x07",
+    b"\x1b[22;2t",
+    b"\x1b[23;2t",
+)
 
 
 def test_a_question_is_answered_by_one_key_but_not_by_what_was_typed_before_it(screen: Screen) -> None:
-    assert b"\x1b]" not in screen.raw
+    screen.until(lambda s: PLAIN in s.raw)
     # Typed behind the query without an Enter, so it is in the editor before anything is asked.
     screen.type("read and write notes.txt\ry")
     screen.until("❓ Q1 Allow write_file?").until(lambda s: TITLE + b"\x07" in s.raw)
@@ -100,6 +105,27 @@ def test_a_question_is_answered_by_one_key_but_not_by_what_was_typed_before_it(s
     after = bytes(screen.raw[screen.raw.index(KEPT) :])
     assert after.count(KEPT) == after.count(BROUGHT_BACK) == 1
     assert after.rindex(PLAIN) < after.index(BROUGHT_BACK)
+
+
+def test_esc_twice_at_an_empty_prompt_offers_the_runs_that_can_be_undone(screen: Screen) -> None:
+    for key in (ESC, ESC):
+        screen.type(key)
+    screen.until("No run can be undone.").until(edits(""))
+    send(screen, "read and edit notes.txt")
+    pressable(screen).type("y")
+    idle(screen.until("Result: Changed notes.txt"))
+    send(screen, "another").until("Result: ").until("✓ done")
+    idle(screen).type(f"x{ESC}{ESC}")
+    screen.until(edits("x")).type("\x7f")
+    idle(screen).type(ESC)
+    screen.type(ESC)
+    screen.until(edits("/undo"))
+    assert re.search(r"^  1  today \d\d:\d\d  another +no file$", screen.everything, re.M)
+    assert re.search(r"^  2  today \d\d:\d\d  read and edit notes.txt +notes.txt$", screen.everything, re.M)
+    screen.type("2\r")
+    idle(screen.until("Restored: notes.txt."))
+    assert notes(screen) == "alpha\nbeta\ngamma\n"
+    quit(screen)
 
 
 @pytest.mark.slow
@@ -189,7 +215,7 @@ def test_a_key_that_came_with_the_question_answers_nothing(configured: Start, tm
     assert answers(screen) == [("Q1", "allowed", "user"), ("Q2", "withdrawn", "user")]
     [result] = [r for r in records(screen.home) if r["type"] == "result"]
     assert result["status"] == "interrupted"
-    assert b"\x07" not in screen.raw, "nobody is notified"
+    assert screen.raw.count(b"\x07") == screen.raw.count(PLAIN) == 1, "nobody is notified"
 
 
 @pytest.mark.slow

@@ -152,6 +152,9 @@ class _Plain:
     def alert(self, title: str, *, rings: bool) -> None:
         """Do nothing: such a terminal has no title, and may show what rings elsewhere as a sign."""
 
+    def name_window(self, title: str) -> None:
+        """Do nothing: such a terminal has no title."""
+
     def redraw(self) -> None:
         """Do nothing: no row depends on the size."""
 

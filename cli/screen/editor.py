@@ -165,6 +165,9 @@ class _Terminal:
     def alert(self, title: str, *, rings: bool) -> None:
         self._in_editor(lambda: self._page.alert(title, rings=rings))
 
+    def name_window(self, title: str) -> None:
+        self._in_editor(lambda: self._page.name_window(title))
+
     def redraw(self) -> None:
         # The editor's thread receives no signals.
         self._in_editor(self._page.resize)

@@ -33,7 +33,7 @@ from chain.errors import UserError
 from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
-from cli.screen.outside import OutsideEditor
+from cli.screen.outside import OutsideProgram
 from cli.screen.page import Page
 from cli.screen.protocol import Acceptance, Listener, sign
 from cli.screen.shown_text import Pastes
@@ -77,7 +77,7 @@ class Keyboard:
         self._before_search = 0, Document()
         """The entry of the history and the text to which a cancelled search returns."""
         self.pastes = Pastes()
-        self.outside = OutsideEditor(lambda: self.ask(lambda _: None))
+        self.outside = OutsideProgram(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
         """The rest of the word whose first letter was an answer: it is ignored."""
         self._next: asyncio.TimerHandle | None = None
@@ -257,6 +257,7 @@ class Keyboard:
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
         bind("c-g", to=lambda _: self._edit_outside())
         bind("c-x", "c-e", to=lambda _: self._edit_outside())
+        bind("c-o", to=lambda _: self._open_session())
         keys.add("c-z")(lambda _: self._suspend())
         selecting, searching = emacs.load_emacs_shift_selection_bindings(), emacs.load_emacs_search_bindings()
         return merge_key_bindings([load_basic_bindings(), moving, searching, selecting, keys])
@@ -301,11 +302,12 @@ class Keyboard:
         self._buffer.newline(copy_margin=False)
 
     def _escape(self) -> None:
-        """Close the menu that is open, or else interrupt the run."""
+        """Close the menu that is open, or else interrupt the run; twice at an empty prompt, list what can be undone."""
         if self._buffer.complete_state is not None:
             self._buffer.cancel_completion()
         else:
-            self.ask(lambda listener: listener.escape())
+            has_text = bool(self._buffer.text)
+            self.ask(lambda listener: listener.escape(has_text=has_text))
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
@@ -321,6 +323,19 @@ class Keyboard:
                 edited = self.pastes.folded_again(edited)
                 # prompt_toolkit processes a whole line at each key: 90,000 characters take about a second.
                 self._set_text(self.pastes.folded(edited) if len(edited) > MAX_UNFOLDED else edited)
+        self._page.come_back(said)
+
+    def _open_session(self) -> None:
+        """Show the whole session in the user's pager. This thread waits, so keys are the pager's, and rows wait."""
+        rows = self.ask(lambda listener: listener.session_rows())
+        if rows is None:
+            return
+        self._page.step_aside()
+        said = ""
+        try:
+            self.outside.page(rows, os.environ)
+        except UserError as error:
+            said = str(error)
         self._page.come_back(said)
 
     def _ctrl_c(self) -> None:

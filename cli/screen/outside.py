@@ -1,6 +1,6 @@
-"""The text of the prompt in an editor of the user's, which has the terminal meanwhile.
+"""The user's own editor and pager, which have the terminal meanwhile.
 
-The chain continues behind it, and its rows wait. Both receive Ctrl-C, which the chain ignores, and Ctrl-Z.
+The chain continues behind them, and its rows wait. Both receive Ctrl-C, which the chain ignores, and Ctrl-Z.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,9 +21,12 @@ from cli.screen import tty
 USUAL = ("nano", "vi")
 """Editors that are looked for where the environment names none."""
 
+LESS = "R~+G"
+"""Options of less, unless ``$LESS`` is set: show colours, begin at the end. Without ``X`` it restores the screen."""
 
-class OutsideEditor:
-    """An editor that is started at a key. ``edit`` blocks its thread; ``end`` is for any other one.
+
+class OutsideProgram:
+    """A program that is started at a key. ``edit`` and ``page`` block their thread; ``end`` is for any other one.
 
     ``settle`` is that of ``tty.lent``.
     """
@@ -36,7 +42,7 @@ class OutsideEditor:
         with TemporaryDirectory(prefix="chain-") as folder:
             file = Path(folder, "line.md")
             file.write_text(f"{text}\n" if text else "", encoding="utf-8", errors="surrogateescape")
-            code = self._run([*command, str(file)])
+            code = self._run([*command, str(file)], "VISUAL or EDITOR")
             if code != 0:
                 raise UserError(f"{name} ended with {code}; the text is as it was")
             try:
@@ -44,21 +50,47 @@ class OutsideEditor:
             except (OSError, UnicodeDecodeError) as error:
                 raise UserError(f"what {name} saved cannot be read ({error}); the text is as it was") from None
 
+    def page(self, rows: Iterable[str], environ: Mapping[str, str]) -> None:
+        """Show rows in the user's pager until it ends. Raise ``UserError`` without a pager, or of the first row."""
+        command = pager_command(environ)
+        if not command:
+            raise UserError("there is no pager: install less, or set PAGER to one")
+        encoding, rows = sys.stdout.encoding or "utf-8", iter(rows)
+        rows = chain([next(rows, "")], rows)  # an error is reported before the pager has the terminal
+        data = (f"{row}\n".encode(encoding, errors="replace") for row in rows)
+        self._run(command, "PAGER", data, {"LESS": LESS, **environ})
+
     def end(self) -> None:
-        """End the editor that runs, if any, since the program ends."""
+        """End the program that runs, if any, since chain ends."""
         if (process := self._process) is not None:
             process.terminate()
 
-    def _run(self, argv: Sequence[str]) -> int:
+    def _run(
+        self,
+        argv: Sequence[str],
+        variable: str,
+        data: Iterator[bytes] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> int:
+        """Run a program that has the terminal, write ``data`` to its input, and return its exit code.
+
+        ``variable`` is where the user names another one.
+        """
         with tty.lent(self._settle):
             try:
-                self._process = subprocess.Popen(argv)
+                process = subprocess.Popen(argv, stdin=None if data is None else subprocess.PIPE, env=environ)
             except OSError as error:
-                raise UserError(f"{argv[0]} cannot be started: {error.strerror}; set VISUAL or EDITOR") from None
+                raise UserError(f"{argv[0]} cannot be started: {error.strerror}; set {variable}") from None
+            self._process = process
             try:
-                return self._process.wait()
+                if data is not None and process.stdin is not None:
+                    # A user who has seen enough ends the pager before it has read all.
+                    with suppress(BrokenPipeError), process.stdin as pipe:
+                        pipe.writelines(data)
             finally:
+                code = process.wait()
                 self._process = None
+            return code
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
@@ -72,3 +104,12 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
     if not found:
         raise UserError("there is no editor: set VISUAL or EDITOR to one")
     return found
+
+
+def pager_command(environ: Mapping[str, str]) -> list[str]:
+    """Return the pager that the environment names, else less; empty if there is none, or ``cat``, which is no pager."""
+    try:
+        words = shlex.split(environ.get("PAGER", "less"))
+    except ValueError:
+        return []
+    return words if words and words[0] != "cat" and shutil.which(words[0], path=environ.get("PATH")) else []

@@ -69,6 +69,8 @@ class Page:
         self._app: Application[Any]
         self._window: Window
         """Both set by ``watch``: the application is made with this page."""
+        self._plain_title = PLAIN_TITLE
+        """The title between alerts."""
         self._title = ""
         """The title of the window, once it was set."""
         self._height = 0
@@ -170,15 +172,23 @@ class Page:
 
     def alert(self, title: str, *, rings: bool) -> None:
         """Write a title, or the plain one if it is empty and there was another, and ring."""
-        shown = title or (self._title and PLAIN_TITLE)
+        self._set_title(title or (self._title and self._plain_title))
+        if rings:
+            self._output.write_raw("\a")
+        self._output.flush()
+
+    def name_window(self, title: str) -> None:
+        """Write the title that the window has between alerts."""
+        self._plain_title = title
+        self._set_title(title)
+        self._output.flush()
+
+    def _set_title(self, shown: str) -> None:
         if shown != self._title and not (self._output.term or "").startswith(WITHOUT_TITLE):
             if not self._title:
                 self._output.write_raw(tty.keep_title())
             self._title = shown
             self._output.set_title(sanitize(shown))
-        if rings:
-            self._output.write_raw("\a")
-        self._output.flush()
 
     def draw(self) -> None:
         """Write the rows that wait and draw the prompt below them, in one piece."""

@@ -6,7 +6,7 @@ Every method of a ``Listener`` is called in trio's thread and returns at once, e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from cli.show.toolbar import ToolbarPart
@@ -42,8 +42,8 @@ class Listener(Protocol):
     async def ready(self) -> None:
         """Wait until no line has to be sent again only because another session is being opened."""
 
-    def escape(self) -> None:
-        """Handle Esc."""
+    def escape(self, *, has_text: bool) -> None:
+        """Handle Esc; ``has_text``: something is typed."""
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Handle Ctrl-C. Returns whether to clear the text in the editor."""
@@ -59,6 +59,9 @@ class Listener(Protocol):
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
+
+    def session_rows(self) -> Iterator[str]:
+        """Return the rows of the whole session, which any thread may read. Reading raises ``UserError``."""
 
     @property
     def awaits_input(self) -> bool:
@@ -107,6 +110,9 @@ class Screen(Protocol):
 
     def alert(self, title: str, *, rings: bool) -> None:
         """Say in the window's title, where there is one, what is waited for, until the user types; ``rings``: aloud."""
+
+    def name_window(self, title: str) -> None:
+        """Set the title that the window has between alerts, where there is one; the terminal restores its own later."""
 
     def redraw(self) -> None:
         """Draw the prompt anew: the terminal has another size, or another program had it."""

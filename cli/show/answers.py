@@ -13,12 +13,13 @@ from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
 from chain.version import VERSION
 from cli.show.child_agents import STEP, in_order, indent
+from cli.show.session_list import moment
 from cli.show.table import table
 from cli.show.text_rows import columns, cut, cut_to_row, flat, padded
 
 if TYPE_CHECKING:
     from chain import Chain, Settings
-    from chain.chain import AgentView
+    from chain.chain import AgentView, Checkpoint
 
 MOST_SHOWN = 200
 """Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
@@ -28,6 +29,11 @@ MOST_ENDED = 8
 
 SERVER_PROMPT = "/mcp:"
 """What a command begins with that is a prompt of a server: ``/mcp:SERVER:PROMPT``."""
+
+MOST_PATHS = 3
+"""Changed files of a run that are named where runs to undo are listed."""
+BESIDE_QUERY, LEAST_QUERY = 50, 20
+"""Columns that such a row needs beside the query, and characters that are shown of it at least."""
 
 _MARK = "..."
 _WAITS_AS = {"redirect": "line", "verbatim": "line"}
@@ -141,6 +147,22 @@ def models(settings: Settings) -> list[tuple[str, bool, str]]:
         except UserError as error:
             found.append((name, False, str(error)))
     return found
+
+
+def undo_rows(points: Sequence[Checkpoint], width: int, *, now: float) -> list[str]:
+    """Return the runs that can be undone, numbered as ``/undo`` counts them: query, time and changed files."""
+    if not points:
+        return ["No run can be undone."]
+    rows = []
+    for number, point in enumerate(points, 1):
+        query = cut_to_row(point.query, max(width - BESIDE_QUERY, LEAST_QUERY)) or "(no query)"
+        first, more = point.paths[:MOST_PATHS], len(point.paths) - MOST_PATHS
+        changed = ", ".join(map(flat, first)) + (f" and {more} more" if more > 0 else "")
+        rows.append((str(number), moment(point.began, now), query, changed or "no file"))
+    return [
+        "/undo N goes back to before run N and restores the files changed since:",
+        *table(rows, width),
+    ]
 
 
 def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:

@@ -60,6 +60,15 @@ def parser() -> MarkdownIt:
     return made
 
 
+def parsed(source: str) -> Sequence[Token] | None:
+    """Return the tokens of a text; ``None`` if the parser cannot read it, so that it is shown as it is."""
+    try:
+        # Without a last line break the parser raises ``IndexError`` for some HTML in a quote or a list.
+        return parser().parse(f"{source}\n")
+    except Exception:  # noqa: BLE001 - a bug of the parser must not end the program, or lose the text
+        return None
+
+
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
     """Return whether a blank row stands between two blocks: where the source has one, and around all but text."""
     return has_blank or before not in _CLOSE_TO_WHAT_FOLLOWS or after not in _CLOSE_TO_WHAT_PRECEDES
@@ -99,12 +108,13 @@ class MarkdownPage:
         """Return the rows of the next part. Each has at most ``width`` columns, but code is never cut."""
         self._source, self._width, self._rows = source.split("\n"), width, []
         is_code = INDENTED.match(source) is not None or source.lstrip().startswith(("```", "~~~"))
-        if len(source) > MAX_UNFINISHED and not is_code:
+        tokens = parsed(source) if len(source) <= MAX_UNFINISHED or is_code else None
+        if tokens is None:
             self._begin("paragraph", 0)
             for row in in_rows(source, width):
                 self._row([("", row)])
         else:
-            self._add(parser().parse(source))
+            self._add(tokens)
         self._ends_blank = len(self._source) > 1 and is_blank(self._source[-2])
         return self._rows
 

@@ -35,14 +35,18 @@ _EDITOR = (
         "a new line",
         "a new line; also Shift-Enter where the terminal reports it, Ctrl-J, and Enter after \\",
     ),
-    ("Esc", "interrupts the run", "closes a menu, or interrupts the run; what is typed stays"),
+    (
+        "Esc",
+        "interrupts the run",
+        "closes a menu, or interrupts the run; what is typed stays; twice with nothing of these, lists runs to undo",
+    ),
     *_ANYWHERE[1:],
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
+    ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
     ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
     ("Shift-Tab", "", "changes the mode: ask, accept edits, read only"),
     ("Ctrl-R", "searches the history", "searches the history"),
-    ("Ctrl-L", "redraws", "draws the screen again"),
 )
 
 OVERVIEW_TOPICS = ("lines", "keys")

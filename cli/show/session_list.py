@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from chain.text.phrases import when
 from chain.text.wording import counted
 from cli.show.signs import Sign, written
-from cli.show.text_rows import columns, cut, cut_start, flat, padded
+from cli.show.text_rows import columns, cut, cut_start, flat, from_home, padded
 
 if TYPE_CHECKING:
     from chain.app import sessions as kept
@@ -107,9 +107,7 @@ def _query(session: kept.Summary, room: int, sign: Sign, here: str, home: str) -
     query = flat(session.query) or "(no query)"
     if not session.workspace or session.workspace == here:
         return cut(query, room, sign("…"))
-    where = flat(session.workspace)
-    if home and (where == home or where.startswith(f"{home}/")):
-        where = f"~{where.removeprefix(home)}"
+    where = from_home(flat(session.workspace), home)
     where = f" in {cut_start(where, max(room // 3, 8), sign('…'))}"
     return cut(query, room - columns(where), sign("…")) + where
 

@@ -42,6 +42,11 @@ def cut_to_row(text: str, most: int) -> str:
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 
 
+def from_home(path: str, home: str) -> str:
+    """Return a path with ``~`` for the home folder, as shells show it."""
+    return f"~{path.removeprefix(home)}" if home and (path == home or path.startswith(f"{home}/")) else path
+
+
 def columns(text: str) -> int:
     """Return the columns of a terminal that a text without control characters fills."""
     return len(text) if text.isascii() else sum(_columns_of(char) for char in text)

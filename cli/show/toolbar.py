@@ -18,17 +18,19 @@ from chain.text.modes import Mode
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, counted
 from cli.show.aliases import bare_command, interrupts_nothing
-from cli.show.text_rows import columns, cut, flat
+from cli.show.text_rows import columns, cut, cut_start, flat
 
 LONGEST_PARSED = 2_000
 """Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste
 is a redirect."""
 LONGEST_NAME = 24
-"""Columns of a tool's or agent's name, which may have 64 characters: the rest of the row matters more."""
+"""Columns of a name (a tool, agent, model, folder or branch), which may be long: the rest of the row matters more."""
 ToolbarPart: TypeAlias = tuple[str, str]
 """A style (``nearly-full``, or none) and a text."""
 NEARLY_FULL = 80
 """Percent of the window from which on how full it is stands out."""
+LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "queue", "mode", "idle")
+"""The parts of the left side that a narrow row loses while nothing runs, the first one first."""
 SIDE_GAP = 2
 """The least columns between the two sides."""
 
@@ -87,12 +89,22 @@ class Toolbar:
     It has no lock: a caller that draws in one thread and updates in another needs one.
     """
 
-    def __init__(self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: Sequence[TaskState] = ()) -> None:
-        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has the states of its tasks."""
+    def __init__(
+        self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: Sequence[TaskState] = (), folder: str = ""
+    ) -> None:
+        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has the states of its tasks.
+
+        ``folder`` is the workspace as it is shown; empty if it is of no interest.
+        """
         self._ascii = ascii
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
         self._signs = _ASCII if ascii else _UNICODE
         self._inbox_size = inbox_size
+        self._folder = folder
+        self.model = ""
+        """The model of the next run."""
+        self.branch = ""
+        """The git branch of the folder; empty if there is none."""
         self.tokens = 0
         """What the session has used; of a resumed one not all events are told again."""
         self._window: int | None = None
@@ -254,7 +266,19 @@ class Toolbar:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         plan = f"plan {plan_progress(self._plan)}" if self._plan else ""
         if not self.is_running:
-            yield from (("idle", mode or "", queue, plan, self._context, tokens)[:count] for count in range(6, -1, -1))
+            parts = {
+                "idle": "idle",
+                "mode": mode or "",
+                "queue": queue,
+                "plan": plan,
+                "model": self._name(self.model),
+                "folder": cut_start(self._clean(self._folder), LONGEST_NAME, self._signs.cut),
+                "branch": self._name(self.branch),
+                "context": self._context,
+                "tokens": tokens,
+            }
+            for count in range(len(LESS_WHEN_IDLE) + 1):
+                yield tuple(text for name, text in parts.items() if name not in LESS_WHEN_IDLE[:count])
             return
         step, short = self._step_in_hand(now)
         agents = counted(len(self._children), "agent") if len(self._children) > 1 else ""
@@ -329,8 +353,11 @@ class Toolbar:
         return f"{'' if goes_to == 'plan' else signs.wait}{goes_to}, next safe point"
 
     def _name(self, name: str) -> str:
+        return cut(self._clean(name), LONGEST_NAME, self._signs.cut)
+
+    def _clean(self, name: str) -> str:
         # Terminals do not agree on the width of characters without a column.
         shown = "".join(char for char in flat(name) if char.isprintable() and columns(char))
         if self._ascii:
             shown = shown.encode("ascii", "replace").decode()
-        return cut(shown, LONGEST_NAME, self._signs.cut)
+        return shown

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import NoReturn
@@ -39,7 +39,8 @@ from cli.terminal.chains import Chains
 from cli.terminal.display import Display
 from cli.terminal.invocation import Invocation, Looks
 from cli.terminal.slash import CommandAnswer, Commands
-from cli.terminal.terminal_session import TerminalSession
+from cli.terminal.terminal_session import TerminalSession, shown_workspace
+from cli.terminal.whole_session import whole_session_rows
 
 OFFLINE = "offline"
 """The built-in model that needs no key."""
@@ -47,7 +48,8 @@ OFFLINE = "offline"
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
 DOUBLE_PRESS_S = 2.0
-"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint."""
+"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint.
+An Esc within as many seconds of another one is the second."""
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
@@ -125,6 +127,8 @@ class _Program:
         self._was_signalled = False
         self._interrupted_at = self._hinted_at = -math.inf
         """When a Ctrl-C interrupted a run, and when the hint was shown that Ctrl-C exits."""
+        self._escaped_at = -math.inf
+        """When Esc was pressed at an empty prompt with nothing to interrupt."""
         self._never_sent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
@@ -140,6 +144,8 @@ class _Program:
             for line in self._invocation.scheduled:
                 self._sender.schedule(line)
             self._screen.listen(self)
+            if self._invocation.tour is None:
+                self._screen.name_window(f"chain: {shown_workspace(self._session.chain)}")
             if self._invocation.tour is None:
                 self._session.welcome(WELCOME)
             await self._switch_until_left()
@@ -163,7 +169,8 @@ class _Program:
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        self._interrupted_at = self._hinted_at = -math.inf  # what is pressed after a line is no second time
+        # What is pressed after a line is no second time.
+        self._interrupted_at = self._hinted_at = self._escaped_at = -math.inf
         if self._is_leaving or self._wanted is not None:
             return "later"
         return self._session.accept(text, at=at, again=again)
@@ -172,8 +179,15 @@ class _Program:
         while self._wanted is not None:
             await self._ready.wait()
 
-    def escape(self) -> None:
-        self._session.chain.interrupt()
+    def escape(self, *, has_text: bool) -> None:
+        """Interrupt the run; the second Esc at an empty prompt with nothing to interrupt lists what can be undone."""
+        now, before, self._escaped_at = trio.current_time(), self._escaped_at, -math.inf
+        if self._session.chain.interrupt() or has_text or self._is_leaving:
+            return
+        if now - before <= DOUBLE_PRESS_S:
+            self._session.offer_undo()
+        else:
+            self._escaped_at = now
 
     def ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else say that the next one exits; exit if that was said."""
@@ -205,6 +219,10 @@ class _Program:
 
     def take_back(self) -> str | None:
         return self._session.take_back()
+
+    def session_rows(self) -> Iterator[str]:
+        store, session = _store_of(self._invocation), self._session.chain.session_id
+        return whole_session_rows(store, session, self._display.looks, self._screen.width)
 
     @property
     def awaits_input(self) -> bool:
@@ -279,6 +297,8 @@ class _Program:
                 case signal.SIGWINCH | signal.SIGCONT:
                     self._screen.redraw()
                     self._session.show_rest()
+                    if number == signal.SIGCONT:
+                        self._session.read_branch()
                 case signal.SIGINT:
                     self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:

@@ -6,15 +6,18 @@ slow, or that nobody reads, the feed joins events and nothing is held up.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import trio
 
 from chain import events
+from chain.app.whereabouts import git_branch
 from chain.chain import CLOSING_S, Chain, SubmitResult
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
@@ -24,11 +27,11 @@ from chain.text.modes import next_mode
 from chain.text.wording import MAIN, counted
 from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance
-from cli.show import question_rows
+from cli.show import answers, question_rows
 from cli.show.aliases import AS_TEXT, LEAVE, bare_command, interrupts_nothing
 from cli.show.markdown_flow import warm
 from cli.show.rows import painted_preview
-from cli.show.text_rows import flat
+from cli.show.text_rows import flat, from_home
 from cli.show.toolbar import Toolbar, ToolbarPart, answers_question
 from cli.show.transcripts import Transcripts
 from cli.terminal.display import Display
@@ -78,6 +81,7 @@ class TerminalSession:
             inbox_size=chain.inbox_size,
             has_esc=display.screen.has_keys,
             plan=[task.state for task in chain.plan.tasks],
+            folder=shown_workspace(chain) if display.tour is None else "",
         )
         self._lock = threading.Lock()
         """Guards the toolbar, which the editor's thread reads."""
@@ -104,6 +108,7 @@ class TerminalSession:
             self._tasks = nursery
             nursery.start_soon(self._refresh_each_second)
             nursery.start_soon(self._prepare)
+            self.read_branch()
             while batch := await self._feed.batch():
                 self._show_events(batch)
                 await self._screen.shown()
@@ -232,6 +237,13 @@ class TerminalSession:
             self.print(str(error))
         self._screen.refresh()  # the notice may wait for the disk
 
+    def offer_undo(self) -> None:
+        """Show the runs that can be undone, and put the command for it into the editor."""
+        points = self.chain.undo.points
+        self.print("\n".join(answers.undo_rows(points, self._screen.width, now=time.time())))
+        if points:
+            self._screen.edit("/undo ")
+
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""
         id, text = self.chain.lines.last_waiting(), None
@@ -322,6 +334,7 @@ class TerminalSession:
         if to.is_addressed:
             at, others = "", 0  # it answers nothing, and waits behind nothing
         with self._lock:
+            self._toolbar.model = self.chain.init.model
             return self._toolbar.row(
                 width=width,
                 now=self._now,
@@ -333,6 +346,19 @@ class TerminalSession:
                 holds_rows=self._renderer.holds_rows,
                 mode=self.chain.mode,
             )
+
+    def read_branch(self) -> None:
+        """Read the workspace's git branch, which may have changed, in a thread, and show it."""
+        if self._tasks is not None and not self._all_shown.is_set() and self._display.tour is None:
+            self._tasks.start_soon(self._read_branch)
+
+    async def _read_branch(self) -> None:
+        folders = (self.chain.workspace, *self.chain.workspace.parents)
+        with suppress(RuntimeError):  # no thread can be started
+            branch = await _THREADS.run(partial(git_branch, folders), abandon_on_cancel=True)
+            with self._lock:
+                self._toolbar.branch = branch.removeprefix("none, ")
+            self._screen.refresh()
 
     def _update_queue(self) -> None:
         self._recipients.update()
@@ -377,6 +403,8 @@ class TerminalSession:
                 self._owner.give_back(event.text)
             elif isinstance(event, events.Receipt) and event.state == "unsent":
                 self._owner.never_sent(event.text)
+            elif isinstance(event, events.Result) and event.agent == MAIN:
+                self.read_branch()
         if self._toolbar.is_running:
             self._run_began.set()
 
@@ -398,3 +426,9 @@ class TerminalSession:
             while self._toolbar.is_running:
                 await trio.sleep(1)
                 self._show()
+
+
+def shown_workspace(chain: Chain) -> str:
+    """Return the workspace as shells show a folder."""
+    home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
+    return from_home(flat(chain.init.workspace), home)

@@ -46,7 +46,7 @@ class Listener:
         self.log.append(f"{at if is_answer else 'line'} {text}")
         return "answered" if is_answer else "accepted"
 
-    def escape(self) -> None:
+    def escape(self, *, has_text: bool) -> None:
         self.log.append("interrupt")
 
     def next_mode(self) -> None:
@@ -134,7 +134,7 @@ UNBOUND = {
     "Alt and an arrow": "\x1b\x1b[A\x1b[1;3A\x1b[1;4B",
     "functions": "\x1b[15~\x1b[24;5~\x1b[[A\x1bOP",
     "Ctrl with a sign": "\x1b[27;5;49~\x1b[49;6u",
-    "keys of Emacs": "\x0f\x11\x18\x00\x1d\x1e",
+    "keys of Emacs": "\x11\x18\x00\x1d\x1e",
 }
 
 

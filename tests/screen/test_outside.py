@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from chain.errors import UserError
-from cli.screen.outside import OutsideEditor, editor_command
+from cli.screen.outside import OutsideProgram, editor_command
 
 
 @pytest.fixture
@@ -32,4 +34,31 @@ def test_the_editor_that_is_named_else_a_usual_one(environ: dict[str, str], comm
 @pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"EDITOR": "'unclosed"}])
 def test_without_an_editor_it_is_said_how_to_name_one(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="EDITOR"):
-        OutsideEditor().edit("text", environ)
+        OutsideProgram().edit("text", environ)
+
+
+@pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"PAGER": "cat"}, {"PAGER": "'unclosed"}, {"PAGER": ""}])
+def test_without_a_pager_it_is_said_how_to_name_one(environ: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="set PAGER"):
+        OutsideProgram().page(["a row"], environ)
+
+
+def test_what_cannot_be_read_is_reported_before_the_pager_starts(tmp_path: Path) -> None:
+    def unreadable() -> Iterator[str]:
+        raise UserError("the session is gone")
+        yield ""
+
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\ntouch $0.started\n")
+    pager.chmod(0o755)
+    with pytest.raises(UserError, match="the session is gone"):
+        OutsideProgram().page(unreadable(), {"PAGER": str(pager)})
+    assert not (tmp_path / "pager.started").exists()
+
+
+def test_a_pager_that_ends_early_ends_the_reading(tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\nhead -n 1 > $0.read\n")
+    pager.chmod(0o755)
+    OutsideProgram().page(map(str, count()), {"PAGER": str(pager), "PATH": "/usr/bin:/bin"})
+    assert (tmp_path / "pager.read").read_text() == "0\n"

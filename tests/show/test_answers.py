@@ -1,12 +1,17 @@
 """The rows of ``/agents``."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.painted import check_row
 
 from chain.agent.tree import Activity, AgentView
-from cli.show.answers import tree_rows
+from chain.chain import Checkpoint
+from chain.journal.records import FileChanged
+from cli.show.answers import tree_rows, undo_rows
+from cli.show.session_list import moment
 
 NOW = 1_000.0
 
@@ -89,3 +94,32 @@ def test_whatever_the_agents_each_row_fits_and_nobody_is_shown_twice(agents: lis
     for row in rows:
         check_row(row, width)
     assert len(rows) <= len(agents) + 1
+
+
+BEFORE: Any = None
+"""The conversation before a run, which no row shows."""
+
+
+def point(query: str, *paths: str) -> Checkpoint:
+    return Checkpoint(query, NOW - 60, BEFORE, [FileChanged("main", "t1", path, "", "a") for path in paths])
+
+
+def test_runs_to_undo_are_numbered_as_undo_counts_them() -> None:
+    points = [
+        point("fix\nthe test", "b.py", "a.py", "b.py"),
+        point("x" * 100),
+        point("", "a", "b\x1b[2J", "c", "d", "e"),
+    ]
+    head, *rows = undo_rows(points, 80, now=NOW)
+    assert head.startswith("/undo N ")
+    assert [" ".join(row.split()) for row in rows] == [
+        f"1 {moment(NOW - 60, NOW)} fix the test b.py, a.py",
+        f"2 {moment(NOW - 60, NOW)} {'x' * 30}... no file",
+        f"3 {moment(NOW - 60, NOW)} (no query) a, b, c and 2 more",
+    ]
+    for row in (head, *rows):
+        check_row(row, 80)
+
+
+def test_with_no_run_to_undo_it_says_so() -> None:
+    assert undo_rows([], 80, now=NOW) == ["No run can be undone."]

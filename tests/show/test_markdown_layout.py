@@ -7,7 +7,7 @@ import re
 import pytest
 from support.painted import bare, check_row
 
-from cli.show.markdown_layout import MarkdownPage
+from cli.show.markdown_layout import MarkdownPage, parser
 from cli.show.spans import Look
 
 
@@ -56,6 +56,7 @@ def rows_of(source: str, width: int = 40, *, ascii: bool = False) -> list[str]:
         ("[a]: http://x.y", ["[a]: http://x.y"]),
         ("a `b ** c` snake_case_name", ["a b ** c snake_case_name"]),
         ("Grüße, e\u0301 und 漢字", ["Grüße, e\u0301 und 漢字"]),
+        ("> - <!--\n> ", ["│ • <!--"]),
         ("&lt;b&gt; &amp;", ["<b> &"]),
         ("&#27;[31m &#x202e;a&#10;b&#9;c", ["�[31m a b    c"]),
         ("| a | b |\n|---|--:|\n| **c** | d\\|e<br>f |", ["a │   b", "──┼────", "c │ d|e", "  │   f"]),
@@ -113,3 +114,13 @@ def test_what_is_nested_deeper_than_the_screen_is_wide_is_still_shown() -> None:
 
 def test_the_lines_of_a_paragraph_are_joined_where_they_mean_nothing() -> None:
     assert MarkdownPage(Look(reflow=True)).add("One\ntwo", 40) == ["One two"]
+
+
+def test_what_the_parser_cannot_read_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("string index out of range")
+
+    page = MarkdownPage(Look())
+    assert page.add("# One\n", 40) == ["\x1b[1;4mOne\x1b[0m"]
+    monkeypatch.setattr(type(parser()), "parse", fail)
+    assert page.add("> **two** [three](four)\n", 40) == ["> **two** [three](four)"]

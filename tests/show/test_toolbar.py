@@ -143,6 +143,38 @@ def test_the_mode_is_shown_when_idle_and_briefly_while_a_run_is_active(mode: Mod
     assert sides(RUN, ITERATION, mode=mode)[0] == running
 
 
+WINDOW = events.UsageReport(
+    input_tokens=40, output_tokens=2, cache_read_tokens=0, cache_write_tokens=0, cost_usd=None,
+    context_tokens=43, context_window=100)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (95, "idle · queue 0/10 +2 · plan 1/3 · some-model · ~/src/tool · a-branch · ctx 43% · 42 tokens"),
+        (80, "idle · queue 0/10 +2 · plan 1/3 · some-model · ~/src/tool · a-branch · ctx 43%"),
+        (70, "idle · queue 0/10 +2 · plan 1/3 · some-model · a-branch · ctx 43%"),
+        (60, "idle · queue 0/10 +2 · plan 1/3 · some-model · ctx 43%"),
+        (50, "idle · queue 0/10 +2 · plan 1/3 · ctx 43%"),
+        (35, "idle · queue 0/10 +2 · plan 1/3"),
+        (25, "idle · queue 0/10 +2"),
+    ],
+)
+def test_an_idle_row_names_model_folder_and_branch_as_far_as_it_has_room(width: int, shown: str) -> None:
+    bar = Toolbar(ascii=False, inbox_size=10, folder="~/src/tool")
+    bar.model, bar.branch = "some-model", "a-branch"
+    for event in (PLAN, WINDOW):
+        bar.update(event)
+    # Lines for another agent: with its own, the right end would say that they start a run.
+    assert row_of(bar, width=width, waiting=2, ahead=0).rstrip() == shown
+
+
+def test_of_a_long_or_hostile_folder_and_branch_the_end_is_shown_and_the_beginning() -> None:
+    bar = Toolbar(ascii=True, inbox_size=10, folder="~/a/very/long/way/down/to/the/t\x1b[2Jo\u202eol")
+    bar.branch = "feature/that-goes-on-and-on-and-on"
+    assert row_of(bar) == "idle - .../way/down/to/the/tool - feature/that-goes-on-..."
+
+
 def test_the_seconds_of_a_step_go_on() -> None:
     bar = toolbar(RUN, ITERATION, call("shell"))
     shown = [row_of(bar, width=200, now=now, waiting=2).partition("   ")[0] for now in (90.0, 103.9, 144.0, 168)]

@@ -34,6 +34,8 @@ class Shown:
     def __init__(self) -> None:
         self.rows: list[str] = []
         self.tail = ""
+        self.refreshed = trio.Event()
+        """Set at the next drawing of the toolbar."""
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
         self.rows += rows
@@ -41,7 +43,9 @@ class Shown:
 
     def ask(self, question: str | None, keys: str = "") -> None: ...
 
-    def refresh(self) -> None: ...
+    def refresh(self) -> None:
+        self.refreshed.set()
+        self.refreshed = trio.Event()
 
     async def shown(self) -> None: ...
 
@@ -94,6 +98,28 @@ async def test_the_toolbar_and_the_rows_above_it_show_the_same_time(monkeypatch:
         toolbar = "".join(text for _, text in terminal.toolbar(80, "", "", 0, ""))
         assert screen.tail.endswith("→ wait · 4 s")
         assert "wait 4 s" in toolbar
+
+
+def toolbar_of(terminal: TerminalSession) -> str:
+    return "".join(text for _, text in terminal.toolbar(200, "", "", 0, ""))
+
+
+async def test_an_idle_toolbar_names_the_model_the_folder_and_its_branch_after_the_last_run() -> None:
+    async with at_terminal() as (terminal, screen, _):
+        git = terminal.chain.workspace / ".git"
+        git.mkdir()
+        for head, shown in (
+            ("ref: refs/heads/one\n", "one"),
+            ("ref: refs/heads/two\n", "two"),
+            ("1" * 40, "at commit"),
+        ):
+            (git / "HEAD").write_text(head)
+            assert f" · {shown}" not in toolbar_of(terminal), "it is not read at each drawing"
+            terminal.accept("Note it")
+            while f" · {shown}" not in toolbar_of(terminal):
+                await screen.refreshed.wait()
+            assert toolbar_of(terminal).startswith("idle · rules · …")
+            assert f"{terminal.chain.workspace.name} · {shown}" in toolbar_of(terminal)
 
 
 async def test_a_blank_row_parts_two_sessions_of_one_terminal() -> None:

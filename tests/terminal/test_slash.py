@@ -108,7 +108,7 @@ def rows(answer: CommandAnswer) -> list[str]:
 
 
 LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TEXT", "text?", "then: TEXT")
-KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Tab", "Ctrl-R", "Ctrl-L")
+KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Tab", "Ctrl-R", "Ctrl-O")
 
 
 @pytest.mark.parametrize(("width", "most"), [(40, 43), (80, 24), (120, 22), (200, 22)])
@@ -146,7 +146,7 @@ async def test_without_an_editor_no_key_is_named_that_is_not_there(tmp_path: Pat
         commands = Commands(session.chain, configured(tmp_path), has_keys=False)
         for command in ("/help", "/help keys"):
             words = set(commands.run(command).text.split())
-            assert words.isdisjoint({"Esc", "Alt-Enter", "Up", "Tab", "Ctrl-G", "Ctrl-R", "Ctrl-L"})
+            assert words.isdisjoint({"Esc", "Alt-Enter", "Up", "Tab", "Ctrl-G", "Ctrl-R", "Ctrl-O"})
             assert {"Enter", "Ctrl-C", "Ctrl-D"} <= words
 
 

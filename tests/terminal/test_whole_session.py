@@ -1,0 +1,50 @@
+"""The whole session, as a pager shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import open_session
+
+from chain.app.sessions import FileStore
+from chain.errors import SessionError
+from chain.tools.tool import ToolContext, tool
+from cli.show.text_rows import unpainted
+from cli.terminal.invocation import Looks
+from cli.terminal.whole_session import whole_session_rows
+
+RULES = """
+rules:
+  - {when: {tool: count}, text: That is **all**.}
+  - {thinking: I count first., tools: [{name: count, input: {}}]}
+"""
+QUERY = "\n".join(["count_them all", *(f"pasted {n}" for n in range(60))])
+
+
+@tool(read_only=True)
+async def count(ctx: ToolContext) -> str:
+    """Count."""
+    return "\n".join([*(f"result {n}" for n in range(300)), "the title \x1b]2;mine\x07 and \x1b[2Jred"])
+
+
+async def shown(folder: Path, looks: Looks) -> list[str]:
+    store = FileStore(folder)
+    async with open_session(RULES, tools=[count]) as session:
+        await session.run(QUERY)
+        store.check()
+        (folder / "sessions/test.jsonl").write_bytes(bytes(session.file.data))
+    return list(whole_session_rows(store, "test", looks, 60))
+
+
+@pytest.mark.parametrize("color", [True, False])
+async def test_it_has_thinking_and_complete_results_and_pastes(tmp_path: Path, color: bool) -> None:
+    rows = [unpainted(row) for row in await shown(tmp_path, Looks(color=color, ascii=False))]
+    assert not any("\x1b" in row or "\n" in row for row in rows)
+    assert {"I count first.", "result 0", "result 299", "pasted 59"} <= {row.strip("│> ") for row in rows}
+    assert ("That is all." in "".join(rows)) is color, "without colours it is Markdown, else as Markdown looks"
+
+
+def test_a_session_that_is_gone_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(SessionError):
+        next(whole_session_rows(FileStore(tmp_path), "test", Looks(color=True, ascii=False), 60))
