@@ -118,7 +118,7 @@ async def test_an_idle_toolbar_names_the_model_the_folder_and_its_branch_after_t
             terminal.accept("Note it")
             while f" · {shown}" not in toolbar_of(terminal):
                 await screen.refreshed.wait()
-            assert toolbar_of(terminal).startswith("idle · rules · …")
+            assert toolbar_of(terminal).startswith("idle · ask · rules · …")
             assert f"{terminal.chain.workspace.name} · {shown}" in toolbar_of(terminal)
 
 
