@@ -245,6 +245,18 @@ class Chain:
         self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
 
+    def submit_with_model(
+        self, text: str, model: Model, *, retries: Retries | None = None, origin: Origin = "prompt"
+    ) -> Submitted:
+        """Accept a line. If it starts a run, that run alone asks another model, with these ``retries``.
+
+        The chain closes the model when it closes, if it was used.
+        """
+        submitted = self.submit(text, local=False, origin=origin)
+        if submitted.what == "started":
+            self.runs.use_model_once(model, retries)
+        return submitted
+
     async def prepare(self) -> None:
         """Let the model do its slow preparations before its first call. May be cancelled at any time.
 

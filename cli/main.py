@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chain.config.allowed_servers import FoundServers, remember_answer, servers_of
+from chain.config.commands import find_commands, trust_commands
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
@@ -147,6 +148,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     place = arguments.read_place(args, state, settings.state)
     traces = arguments.read_traces(state, by_default=True)
     servers, typed = _ask_for_servers(args, settings, place, state, typed, ascii=ascii)
+    typed = _ask_for_commands(settings, place, state, typed, ascii=ascii)
     invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, servers=servers)
     return startup.run_at_terminal(
         lambda: nullcontext(invocation),
@@ -191,3 +193,19 @@ def _ask_for_servers(
         if is_allowed is not None:
             remember_answer(server, place.workspace, state, is_allowed=is_allowed)
     return servers_of(settings, place.workspace, state, args.mcp), typed
+
+
+def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool) -> bytes:
+    """Ask whether to trust the custom commands that the workspace brings, and store a yes.
+
+    Return the keys that were typed before the question.
+    """
+    untrusted = find_commands(settings, place.workspace, state).untrusted
+    if not untrusted:
+        return typed
+    from cli.terminal.plain_question import ask_for_commands
+
+    is_trusted, more = ask_for_commands(untrusted, ascii=ascii)
+    if is_trusted:
+        trust_commands(untrusted, state)
+    return typed + more

@@ -335,9 +335,10 @@ class AgentEnded(_Typed):
 
 @_record("model")
 class Model(_Typed):
-    """Another model is asked from the next run on."""
+    """Another model is asked from the next run on, or with ``once`` in the active run alone."""
 
     name: str
+    once: bool = _brief(False)
 
 
 @_record("request", "sent")

@@ -78,8 +78,9 @@ class RestoredState(State):
                 return [*self.apply(entry), *self._request(record, at)]
             case records.RequestEnded(usage=usage) | records.Interrupted(usage=usage):
                 return [*self.apply(entry), *self._usage(record.agent, usage, at)]
-            case records.Model(name=name):
-                return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers from the next run on.")]
+            case records.Model(name=name, once=once):
+                when = "this run" if once else "from the next run on"
+                return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers {when}.")]
             case records.Result():
                 # One whose beginning could not be written has ended all the same.
                 told = [] if self.is_running else [self._start_run(records.RunBegun(), at)]

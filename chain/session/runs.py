@@ -17,7 +17,7 @@ import trio
 from chain import events
 from chain.agent.children import Children, Delegation
 from chain.agent.executor import Executor
-from chain.agent.spec import Shared
+from chain.agent.spec import AgentSpec, Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.concurrency.signal import Signal
@@ -293,13 +293,20 @@ class SessionRuns:
         if self.is_closing:
             raise UserError("the chain is closing")
         self._journal.record(records.Model(model.name))
-        self._models = [*(held for held in self._models if held is not model), model]
-        limits = self.spec.limits
-        if retries is not None:
-            limits = replace(limits, retries=retries)
-        self.spec = replace(self.spec, model=model, limits=limits)
+        self.spec = self._spec_with(model, retries)
         if self.active is None:
             self.tree.main.agent.spec = self.spec
+
+    def use_model_once(self, model: Model, retries: Retries | None) -> None:
+        """Ask another model in the active run alone, which has not taken its first step: it began in this step."""
+        assert self.active is not None
+        self._journal.record_if_possible(records.Model(model.name, once=True))
+        self.tree.main.agent.spec = self._spec_with(model, retries)  # ``_end`` replaces it by that of the next run
+
+    def _spec_with(self, model: Model, retries: Retries | None) -> AgentSpec:
+        self._models = [*(held for held in self._models if held is not model), model]
+        limits = self.spec.limits if retries is None else replace(self.spec.limits, retries=retries)
+        return replace(self.spec, model=model, limits=limits)
 
     def _record_plan_change(self, change: PlanChange) -> None:
         """Record and emit a change of the plan. Raise ``JournalError``, and the plan is as it was."""

@@ -206,8 +206,8 @@ class State:
                 return self._read_instructions(record, at)
             case records.ServerTools():
                 self.server_tools = record
-            case records.Model(name=name):
-                self.model = name
+            case records.Model(name=name, once=once):
+                self.model = self.model if once else name
             case records.Draft(text=text):
                 self.draft = text
             case records.CompactionAsked() | records.Unknown():

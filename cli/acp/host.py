@@ -24,6 +24,7 @@ from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
 from chain.concurrency.threads import Threads
 from chain.config.allowed_servers import servers_of
+from chain.config.commands import find_commands
 from chain.config.load import Settings, require_trust
 from chain.config.servers import ToolServer
 from chain.errors import ConfigError, SessionError, UserError
@@ -234,7 +235,8 @@ class Host:
                 side_door(chain, opener.state, opener.environ) as doorless,
             ):
                 kinds = tool_kinds(settings, opener.tools)
-                session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features)
+                custom = partial(find_commands, settings, chain.workspace, opener.state)
+                session = EditorSession(chain, settings, self._wire, kinds, self._notify, self.features, custom)
                 session.servers = servers
                 if call.method == "session/load":
                     await session.tell_past(sessions.told_again(opener.store, session.id))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from chain.config.commands import UntrustedCommand
 from chain.config.load import Settings
 from chain.config.servers import ToolServer
 from chain.errors import SessionError, UserError
@@ -69,6 +70,13 @@ def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool
 def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool | None, bytes]:
     """Whether a server that came with the workspace may start, as ``ask_for_trust`` asks; ``None``: not this time."""
     return _ask_for_yes(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
+
+
+def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool, bytes]:
+    """Whether the user trusts the commands that came with the workspace, as ``ask_for_trust`` asks."""
+    rows = trust_rows.commands_question(commands, tty.size()[0])
+    is_trusted, typed = _ask_for_yes(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
+    return bool(is_trusted), typed
 
 
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:

@@ -22,6 +22,7 @@ from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
 from chain.concurrency.signal import Signal
 from chain.concurrency.threads import without_collector
+from chain.config.commands import find_commands
 from chain.errors import UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
@@ -156,9 +157,10 @@ class _Program:
             has_keys=self._screen.has_keys,
             summaries=partial(sessions.resumable, store, asked.place.workspace),
             whole_id=store.whole_id,
+            find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
         )
         session = TerminalSession(chain, commands, self, self._display)
-        session.notify(self._chains.notes(chain))
+        session.notify([*self._chains.notes(chain), *commands.custom.found.faults])
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from chain.config.commands import FoundCommands
 from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
@@ -28,6 +29,7 @@ from cli.show.answers import SERVER_PROMPT
 from cli.show.overview import OVERVIEW_TOPICS, overview, topic
 from cli.show.session_list import chosen, session_rows
 from cli.show.text_rows import NARROWEST, flat
+from cli.terminal.custom import CustomCommands, FindCustom
 from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class Commands:
 
     ``origin`` is where the user's own lines are from. ``model`` is the definition that the chain was opened with, by
     default the configured one. ``summaries`` finds the sessions to resume, ``whole_id`` the one whose id begins or ends
-    so, or raises ``UserError``.
+    so, or raises ``UserError``. ``find_custom`` reads the custom commands, given the names that they cannot have.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Commands:
         origin: Origin = "prompt",
         summaries: Callable[[], Sequence[kept.Summary]] = tuple,
         whole_id: Callable[[str], str] = str,
+        find_custom: FindCustom = lambda built_in: FoundCommands(),
     ) -> None:
         self._chain = chain
         self._settings = settings
@@ -172,6 +175,8 @@ class Commands:
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
         }
+        built_in = {name.removeprefix("/") for name in (*self._commands, *OTHER_NAMES)}
+        self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
     def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
         """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
@@ -192,6 +197,9 @@ class Commands:
         if name.startswith(SERVER_PROMPT):
             return self._prompt(name, argument)
         command = self._commands.get(name.casefold())
+        if command is None and (custom := self.custom.named(name)) is not None:
+            is_accepted, note = self.custom.submit(custom, argument)
+            return CommandAnswer(note if is_accepted else "", keeps=not is_accepted)
         if command is None:
             raise _NotUnderstood(self._unknown(name))
         if argument and not command.argument:
@@ -203,7 +211,7 @@ class Commands:
     def is_path(self, text: str) -> bool:
         """Whether a text that looks like a command begins with a path that exists, such as ``/tmp``."""
         name = text.partition(" ")[0]
-        known = {*self._commands, *OTHER_NAMES, *INSTEAD}
+        known = {*self._commands, *OTHER_NAMES, *INSTEAD, *(custom for custom, _, _ in self.custom.offered())}
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
@@ -214,6 +222,9 @@ class Commands:
         else:
             offered = [(name, self._commands[name]) for name in self._offered() if name.startswith(text.casefold())]
             found = [Choice(name, f"{name} {each.argument}".rstrip(), each.about) for name, each in offered]
+            found += [
+                Choice(n, f"{n} {a}", about) for n, a, about in self.custom.offered() if n.startswith(text.casefold())
+            ]
             found += [Choice(n, n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
         return [choice for choice in found if choice.text != text]
 
@@ -225,7 +236,8 @@ class Commands:
     def anywhere(self) -> list[tuple[str, str, str]]:
         """The commands that need no terminal, each with how its argument is written and what it does."""
         known = [(name, self._commands[name]) for name in self._offered()]
-        return [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
+        built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
+        return [*built_in, *self.custom.offered()]
 
     def use(self, name: str) -> str:
         """Ask a model from the next run on; what people know it by. Raises ``UserError`` and ``JournalError``."""
@@ -252,7 +264,7 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._offered(), *(name for name, _ in self.prompts)]
+                known = [*self._offered(), *(n for n, _, _ in self.custom.offered()), *(n for n, _ in self.prompts)]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -261,8 +273,10 @@ class Commands:
 
     def _help(self, name: str) -> Sequence[str]:
         if not name:
-            known = [(label, about) for _, label, about in self.menu("/")]
-            return overview(known, self._width, has_keys=self._has_keys)
+            commands = [(name, self._commands[name]) for name in self._offered()]
+            known = [(f"{name} {each.argument}".rstrip(), each.about) for name, each in commands]
+            self.custom.refresh()
+            return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
         if name.casefold() not in OVERVIEW_TOPICS:
             raise _NotUnderstood(
                 f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(OVERVIEW_TOPICS)}, "
