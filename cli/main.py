@@ -80,7 +80,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     import trio
 
     from chain.app.open import open_chain
-    from chain.app.sessions import open_store
+    from chain.app.sessions import MemoryStore, open_new_store, open_store
     from chain.app.whereabouts import whereabouts
     from chain.text.wording import instructions_read
     from cli import headless
@@ -91,10 +91,15 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)
     servers = servers_of(settings, place.workspace, state, args.mcp)
-    notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
+    store, unkept = open_store(state, settings.state), ""
+    if not place.resume:
+        store, unkept = open_new_store(state, settings.state, keeps=not args.no_session)
+    is_kept = not isinstance(store, MemoryStore)
+    job = replace(job, is_kept=is_kept)
+    notes = [*job.notes, unkept, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
-    store, unused = open_store(state, settings.state), ""
+    unused = ""
 
     async def work() -> int:
         nonlocal unused
@@ -106,12 +111,12 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
                 store=store,
                 tools=args.tools,
                 resume=place.resume,
-                traces=arguments.read_traces(state, by_default=False),
+                traces=arguments.read_traces(state, by_default=False) if is_kept else None,
                 whereabouts=whereabouts,
                 instructions=True,
                 servers=servers.allowed,
             ) as chain,
-            side_door(chain, state, os.environ) as problem,
+            side_door(chain, state, os.environ) if is_kept else nullcontext("") as problem,
         ):
             read = chain.state.instructions
             tells_all = args.verbose or args.output_format == "stream-json"
@@ -151,13 +156,27 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     typed = _ask_for_commands(settings, place, state, typed, ascii=ascii)
     invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, servers=servers)
     return startup.run_at_terminal(
-        lambda: nullcontext(invocation),
-        history=state / "history",
+        lambda: nullcontext(_with_store(invocation, keeps=not args.no_session)),
+        history=None if args.no_session else state / "history",
         typed=typed,
         no_color=args.no_color,
         ascii=args.ascii,
         updates=not args.verbose,
     )
+
+
+def _with_store(invocation: Invocation, *, keeps: bool) -> Invocation:
+    """Return the invocation with the store of its sessions, which keeps nothing if it cannot. Raise ``UserError``."""
+    from chain.app.sessions import MemoryStore, open_new_store, open_store
+
+    place, address = invocation.place, invocation.settings.state
+    if place.resume:
+        return replace(invocation, store=open_store(invocation.state, address))
+    store, note = open_new_store(invocation.state, address, keeps=keeps)
+    place = replace(place, notes=(*place.notes, *filter(None, [note])))
+    is_kept = not isinstance(store, MemoryStore)
+    traces = invocation.traces if is_kept else None
+    return replace(invocation, place=place, traces=traces, store=store, is_kept=is_kept)
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:

@@ -63,6 +63,7 @@ Going on with an earlier session:
   -c, --continue          the latest one of this workspace
   -r, --resume [ID]       this one: the beginning or the end of an ID will do;
                           without one a terminal shows a list to choose from
+  --no-session            keep nothing of this session on the disk
 
 Lines that are typed for you:
   --say LINE              a line at a moment: '@iteration 2 todo: add x', or for
@@ -128,6 +129,7 @@ _ELSEWHERE = {
     "--max-turns": "--max-iterations",
     "--mcp-config": "--mcp",
     "--message": "-p",
+    "--no-session-persistence": "--no-session",
     "--non-interactive": "-p",
     "--output": "--output-format",
     "--prompt": "-p",
@@ -199,6 +201,7 @@ def shared_options() -> _Parser:
     add("--input-format", **one_of("text", "stream-json"), default="text")
     add("-c", "--continue", action="store_true")
     add("-r", "--resume", metavar="ID", nargs="?", const="")
+    add("--no-session", action="store_true")
     add("--say", action="append", default=[], metavar="LINE")
     add("--script", metavar="FILE")
     add("--model", metavar="NAME")

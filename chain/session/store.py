@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol, TypeAlias
 
 import trio
@@ -90,21 +91,31 @@ class FileStore:
         self._folder = state / "sessions"
 
     def check(self) -> None:
+        """Create the folder if there is none, and write to it: permissions alone do not show a full disk."""
+        self._make()
+        try:
+            with TemporaryFile(dir=self._folder, buffering=0) as probe:
+                probe.write(b"\n")
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _make(self) -> None:
         """Create the folder if there is none, readable by the user alone."""
         try:
             _make_folder(self._folder)
             if self._folder.stat().st_mode & 0o077:
                 self._folder.chmod(0o700)
         except OSError as error:
-            raise SessionError(
-                f"sessions cannot be kept here: {error.strerror}; make it writable or set XDG_STATE_HOME",
-                file=self._folder,
-            ) from None
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> SessionError:
+        why = f"sessions cannot be kept here: {error.strerror}; make it writable or set XDG_STATE_HOME"
+        return SessionError(why, file=self._folder)
 
     @asynccontextmanager
     async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session."""
-        self.check()
+        self._make()
         path = self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
         try:
             file = DiskFile(path, is_new=True)
@@ -119,7 +130,7 @@ class FileStore:
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
         """Open a session again. Its journal is read in a worker thread, since a long one takes seconds."""
-        self.check()
+        self._make()
         path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
         with _opened(path, file, read) as opened:
             yield opened

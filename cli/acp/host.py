@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -65,10 +66,14 @@ class Opener:
     traces: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    is_kept: bool = True
+    """Whether sessions are stored at all."""
 
     @property
     def store(self) -> sessions.Store:
         """The store of the sessions."""
+        if not self.is_kept:
+            return sessions.MemoryStore()
         return sessions.open_store(self.state, self.address)
 
     def settings_for(self, workspace: Path, id: str | None) -> Settings:
@@ -232,7 +237,7 @@ class Host:
                     instructions=True,
                     servers=[*servers, *own],
                 ) as chain,
-                side_door(chain, opener.state, opener.environ) as doorless,
+                side_door(chain, opener.state, opener.environ) if opener.is_kept else nullcontext("") as doorless,
             ):
                 kinds = tool_kinds(settings, opener.tools)
                 custom = partial(find_commands, settings, chain.workspace, opener.state)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chain.config.allowed_servers import FoundServers
 
 if TYPE_CHECKING:
-    from chain import Tool
+    from chain import Store, Tool
     from chain.config.load import Settings
     from cli.arguments import Place
     from cli.input.moments import ScheduledLine
@@ -32,7 +32,8 @@ class Invocation:
     """What a session at a terminal begins with.
 
     ``state`` is the folder for journals, ``traces`` that for debug traces, if any. ``tools`` are read once, when the
-    prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps.
+    prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps. Sessions are
+    those of ``store``, by default of the state folder; ``is_kept`` says whether it keeps them.
     """
 
     settings: Settings
@@ -44,6 +45,8 @@ class Invocation:
     scheduled: Sequence[ScheduledLine] = ()
     tour: Tour | None = None
     servers: FoundServers = field(default_factory=FoundServers)
+    store: Store | None = None
+    is_kept: bool = True
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]

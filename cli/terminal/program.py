@@ -77,7 +77,9 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     )
 
     def door(chain: Chain) -> AbstractAsyncContextManager[str]:
-        return side_door(chain, state, os.environ) if invocation.tour is None else nullcontext("")
+        # Others find a chain by the session that it keeps.
+        has_door = invocation.tour is None and invocation.is_kept
+        return side_door(chain, state, os.environ) if has_door else nullcontext("")
 
     async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
@@ -94,7 +96,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
 
 def _store_of(invocation: Invocation) -> sessions.Store:
     # A demonstration is nobody's work, and is kept nowhere.
-    return sessions.open_store(invocation.state, "" if invocation.tour else invocation.settings.state)
+    return invocation.store or sessions.open_store(invocation.state, "")
 
 
 class _Program:
@@ -330,4 +332,6 @@ class _Program:
         """How the sessions can be gone on with, if they are kept, the last one last."""
         if (tour := self._invocation.tour) is not None:
             return tuple(in_rows(tour.farewell, self._screen.width))
+        if not self._invocation.is_kept:
+            return ()
         return tuple(f"Session {id}; chain -r {id} goes on with it." for id in self._used)
