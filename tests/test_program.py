@@ -433,7 +433,6 @@ BAD = {
         ("config.yaml", "base_url", "--config"),
         {"config.yaml": "chains: {}\nmodels: {definitions: {claude: {base_url: 'http://localhost:1'}}}\n"},
     ),
-    "a state folder that cannot be made": Bad(NAMED, ("file",), {"file": ""}, {"XDG_STATE_HOME": "file"}),
 }  # fmt: skip
 
 
