@@ -18,7 +18,7 @@ from typing import get_args
 
 from chain.config import trust, yamlfile
 from chain.config.layers import INBOX_KEYS, MODELS_KEYS, TOOLS_KEYS, TOP_KEYS, find_file, merge, xdg_folder
-from chain.config.provider import ModelSettings, providers, read_model
+from chain.config.provider import ModelSettings, providers, read_model, with_environment
 from chain.config.servers import ToolServer, read_servers
 from chain.config.settings import (
     BOUNDS,
@@ -245,6 +245,7 @@ def load_settings(
     merged.mapping(TOP_KEYS)
     chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
     root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
+    root = with_environment(root, environ)
     top = root.entries()
     models, tools = top["models"].mapping(MODELS_KEYS), top["tools"].mapping(TOOLS_KEYS)
     values = Values(environ)

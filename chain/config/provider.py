@@ -6,7 +6,7 @@ A provider is a module with a ``PROVIDER``. It is found by its name, so that the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -93,6 +93,8 @@ class Provider:
     ``needed`` is the key that each must have. ``sensitive`` keys decide where a secret or a conversation goes, so a
     file from a stranger needs trust for them; ``paths`` name files. What is in the ``free`` ones is the service's
     business. ``key`` goes to the ``address``, or with none to the service's own, for which the variable is ``usual``.
+    ``address_variable`` and ``key_variable`` are the environment's, for definitions that name neither
+    (``with_environment``).
     """
 
     read: Callable[[Definition], ModelSettings]
@@ -104,12 +106,49 @@ class Provider:
     key: str = ""
     address: str = ""
     usual: str = ""
+    address_variable: str = ""
+    key_variable: str = ""
 
 
 @cache
 def providers() -> Mapping[str, Provider]:
     """Return all providers by name."""
     return {name: import_module(home).PROVIDER for name, home in _HOMES.items()}
+
+
+def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
+    """Return the configuration with the address and the key that the user's environment has for models.
+
+    They hold for a definition that names no address. So a key of the environment goes to no address of a file, and a
+    key that a file writes down stays. The usual variable counts as no key: it may be that of another service.
+    """
+    known = providers()
+    for name, definition in root.entries("models", "definitions").items():
+        keys = {key: node for key, node in definition.entries().items() if node.value is not None}
+        provider = known.get(str(keys["provider"].value)) if "provider" in keys else None
+        if provider is None or not provider.address or provider.address in keys:
+            continue
+        place, added = f"models.definitions.{name}", dict[str, Node]()
+        url = environ.get(provider.address_variable, "").strip()
+        if url:
+            added[provider.address] = Node(
+                url, provider.address_variable, 0, f"{place}.{provider.address}", is_final=True
+            )
+        written = keys.get(provider.key)
+        if written is None or written.value == provider.usual:
+            source = written or definition
+            text = f"${{{provider.key_variable}}}" if environ.get(provider.key_variable, "").strip() else ""
+            if url and not text:
+                text = f"{provider.usual[:-1]}:-}}"  # the server at this address may need none
+            if text:
+                added[provider.key] = Node(text, source.file, source.line, f"{place}.{provider.key}")
+        if added:
+            entry = replace(definition, value={**definition.entries(), **added})
+            definitions = root.entries("models")["definitions"]
+            root = root.replaced(
+                "models.definitions", replace(definitions, value={**definitions.entries(), name: entry})
+            )
+    return root
 
 
 def read_model(

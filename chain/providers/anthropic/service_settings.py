@@ -116,4 +116,6 @@ PROVIDER = Provider(
     key="api_key",
     address="base_url",
     usual=f"${{{KEY_VARIABLE}}}",
+    address_variable="ANTHROPIC_BASE_URL",
+    key_variable="ANTHROPIC_AUTH_TOKEN",
 )
