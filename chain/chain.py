@@ -245,6 +245,19 @@ class Chain:
         self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
 
+    @property
+    def effort(self) -> str:
+        """The effort that the user asked for; empty for that of the model's definition."""
+        return self.runs.spec.effort
+
+    def use_effort(self, level: str) -> None:
+        """Ask for this effort from the next run on, or with an empty ``level`` for that of the model's definition.
+
+        Agents whose kind names no model follow. If the service refuses it, a notice says so, and the rest of the run
+        does without. Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed then.
+        """
+        self.runs.use_effort(level)
+
     def submit_with_model(
         self, text: str, model: Model, *, retries: Retries | None = None, origin: Origin = "prompt"
     ) -> Submitted:

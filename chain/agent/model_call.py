@@ -80,6 +80,8 @@ class ModelCalls:
         self._removals = over_limit(self._spec.name, run.iteration, messages, self._context.fill.image_bytes)
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
+        if not (compacts or run.refuses_effort):
+            overrides = self._spec.with_effort(overrides)
         reply: Reply | None = None
         calls = 0
         attempts = _Attempts(self._spec.limits.retries, run)
@@ -230,6 +232,13 @@ class ModelCalls:
         ours = [p for p in error.parameters if p in overrides.given]
         if not ours:
             raise error
+        if "effort" in ours and run.expectation.overrides.effort is None:
+            run.refuses_effort = True
+            refused = f"the service refused the effort {overrides.effort}, so this run goes on without; see /effort"
+            self._shared.emit(events.Notice(agent=self._spec.name, message=refused))
+            return (
+                overrides.without(*ours) if len(ours) == 1 else self._without(run, overrides.without("effort"), error)
+            )
         source = run.expectation.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, which is left out; take it out of the file"
         self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))

@@ -25,7 +25,7 @@ from chain.journal import records
 from chain.journal.journal import Emit, Journal, Projected
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
-from chain.messages import Message, Usage
+from chain.messages import Message, Overrides, Usage
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
 from chain.tools.calling import Rules
@@ -56,7 +56,8 @@ class Limits:
 class AgentSpec:
     """The settings of one agent. ``parent_id`` is the tool call that started it, or ``root``.
 
-    ``instructions`` are the project's. They follow the ``system`` prompt.
+    ``instructions`` are the project's. They follow the ``system`` prompt. ``effort`` is what the user asked for instead
+    of that of the model's definition, empty for nothing.
     """
 
     name: str
@@ -68,6 +69,11 @@ class AgentSpec:
     prompts: PromptFile
     compaction: CompactionRules = field(default_factory=CompactionRules)
     instructions: str = ""
+    effort: str = ""
+
+    def with_effort(self, overrides: Overrides) -> Overrides:
+        """Return the parameters of a call with the user's effort, unless a handler prompt sets another."""
+        return replace(overrides, effort=self.effort) if self.effort and overrides.effort is None else overrides
 
     @property
     def whole_system(self) -> str:

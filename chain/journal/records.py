@@ -341,6 +341,13 @@ class Model(_Typed):
     once: bool = _brief(False)
 
 
+@_record("effort")
+class Effort(_Typed):
+    """From the next run on the model is asked for this effort; empty: for that of its definition."""
+
+    level: str
+
+
 @_record("request", "sent")
 class RequestSent(_Typed):
     """A model call begins.
@@ -485,7 +492,7 @@ class Unknown:
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
 _OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged
 _OfUsers: TypeAlias = (
-    Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound
+    Line | Receipt | Question | Answer | PlanChange | Model | Effort | CompactionAsked | Interrupted | Draft | Rewound
 )
 
 Record: TypeAlias = (

@@ -81,6 +81,9 @@ class RestoredState(State):
             case records.Model(name=name, once=once):
                 when = "this run" if once else "from the next run on"
                 return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers {when}.")]
+            case records.Effort(level=level):
+                what = f"The effort is {level}" if level else "The effort is that of the model's definition"
+                return [*self.apply(entry), events.Notice(time=at, message=f"{what} from the next run on.")]
             case records.Result():
                 # One whose beginning could not be written has ended all the same.
                 told = [] if self.is_running else [self._start_run(records.RunBegun(), at)]

@@ -297,6 +297,15 @@ class SessionRuns:
         if self.active is None:
             self.tree.main.agent.spec = self.spec
 
+    def use_effort(self, level: str) -> None:
+        """Ask for this effort from the next run on. Raise ``UserError`` or ``JournalError`` and change nothing."""
+        if self.is_closing:
+            raise UserError("the chain is closing")
+        self._journal.record(records.Effort(level))
+        self.spec = replace(self.spec, effort=level)
+        if self.active is None:
+            self.tree.main.agent.spec = self.spec
+
     def use_model_once(self, model: Model, retries: Retries | None) -> None:
         """Ask another model in the active run alone, which has not taken its first step: it began in this step."""
         assert self.active is not None

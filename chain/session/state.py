@@ -59,6 +59,8 @@ class State:
         self.session: records.Session | None = None
         """How it was opened last."""
         self.model = ""
+        self.effort = ""
+        """What the user asked for by ``/effort``."""
         self.instructions = records.InstructionsRead()
         self.server_tools = records.ServerTools()
         self.main = AgentState(MAIN, kind=MAIN)
@@ -208,6 +210,8 @@ class State:
                 self.server_tools = record
             case records.Model(name=name, once=once):
                 self.model = self.model if once else name
+            case records.Effort(level=level):
+                self.effort = level
             case records.Draft(text=text):
                 self.draft = text
             case records.CompactionAsked() | records.Unknown():

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import NoReturn
 
@@ -23,7 +23,7 @@ from chain.chain import Chain
 from chain.concurrency.signal import Signal
 from chain.concurrency.threads import without_collector
 from chain.config.commands import find_commands
-from chain.errors import UserError
+from chain.errors import JournalError, UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
 from chain.text.wording import counted
@@ -261,6 +261,9 @@ class _Program:
             except UserError as error:
                 before.print(sanitize(str(error)), command=command)
             else:
+                if before.chain.effort and not opening.resume:
+                    with suppress(UserError, JournalError):  # the usual one will do
+                        chain.use_effort(before.chain.effort)
                 await self._chains.close(before.chain)
         if chain is None:
             self._sender.go_on(before.chain)

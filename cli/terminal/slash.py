@@ -49,6 +49,9 @@ _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
 _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
 """What else a line can be or begin with. The stop phrases come after them: the first completion is never a stop."""
 
+EFFORTS, DEFAULT_EFFORT = ("low", "medium", "high", "max"), "default"
+"""What ``/effort`` completes. A service may know other levels, and refuses those that it does not know."""
+
 CLEAN = "--clean"
 """``/new`` without the plan."""
 CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id does as well."
@@ -169,6 +172,7 @@ class Commands:
             "/tools": _Command("what the model may use", shows(answers.tool_rows)),
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
+            "/effort": _Command("how hard it thinks", self._effort, "[LEVEL]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
@@ -381,6 +385,23 @@ class Commands:
         when = "from the next run on" if self._chain.is_running else "from now on"
         return CommandAnswer(f"{self.model} ({label}) answers {when}.")
 
+    def _effort(self, typed: str) -> CommandAnswer:
+        level = typed.casefold()
+        if not level:
+            own = self._settings.model(self.model).values.get("effort")
+            return CommandAnswer(_effort_in_words(self._chain.effort, own))
+        if not re.fullmatch("[a-z]{2,20}", level) or (near := nearest_word(level, EFFORTS)) not in ("", level):
+            hint = (
+                f"did you mean {near}?"
+                if level.isalpha() and near
+                else f"write {', '.join(EFFORTS)} or {DEFAULT_EFFORT}"
+            )
+            raise _NotUnderstood(f"there is no effort {flat(typed)[:20]}; {hint}")
+        self._chain.use_effort("" if level == DEFAULT_EFFORT else level)
+        when = "from the next run on" if self._chain.is_running else "from now on"
+        what = "that of the model's definition" if level == DEFAULT_EFFORT else level
+        return CommandAnswer(f"The effort is {what} {when}.")
+
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):
             raise _NotUnderstood(f"write it as /new, which keeps the plan, or /new {CLEAN}")
@@ -421,6 +442,14 @@ class Commands:
         if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all, and a space before the / makes it text"
+
+
+def _effort_in_words(asked: str, own: object) -> str:
+    if asked:
+        return (
+            f"Effort: {asked}. /effort {DEFAULT_EFFORT} is that of the model's definition{f', {own}' if own else ''}."
+        )
+    return f"Effort: {own}, as the model's definition says." if own else "Effort: the model's own."
 
 
 def _one_of(names: Iterable[str], typed: str, what: str) -> str:

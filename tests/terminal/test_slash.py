@@ -111,7 +111,7 @@ LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TE
 KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Tab", "Ctrl-R", "Ctrl-L")
 
 
-@pytest.mark.parametrize(("width", "most"), [(40, 42), (80, 23), (120, 22), (200, 22)])
+@pytest.mark.parametrize(("width", "most"), [(40, 44), (80, 24), (120, 22), (200, 22)])
 async def test_help_has_every_command_kind_of_line_and_key(tmp_path: Path, width: int, most: int) -> None:
     async with opened(tmp_path) as (_, commands):
         answer = commands.run("/help", width=width)
@@ -502,3 +502,23 @@ async def test_a_file_is_completed_wherever_it_stands_in_a_line(tmp_path: Path) 
         assert commands.completions('first\nsum up @"of our own/p') == ['first\nsum up @"of our own/plan.md"']
         assert commands.menu("sum up @of") == [('sum up @"of our own/', '"of our own/', "")]
         assert commands.menu("nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "effort", "says"),
+    [
+        ("high", "high", "The effort is high from now on."),
+        ("MAX", "max", "The effort is max from now on."),
+        ("xhigh", "xhigh", "The effort is xhigh from now on."),
+        ("default", "", "The effort is that of the model's definition from now on."),
+        ("", "low", "Effort: low. /effort default is that of the model's definition."),
+        ("hihg", "low", "there is no effort hihg; did you mean high?"),
+        ("5", "low", "there is no effort 5; write low, medium, high, max or default"),
+    ],
+)
+async def test_effort(tmp_path: Path, typed: str, effort: str, says: str) -> None:
+    async with opened(tmp_path) as (session, commands):
+        commands.run("/effort low")
+        answer = commands.run(f"/effort {typed}")
+        assert (answer.text, session.chain.effort) == (says, effort)
+        assert "/effort medium" in commands.completions("/effort m")
