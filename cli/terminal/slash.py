@@ -172,7 +172,7 @@ class Commands:
             "/tools": _Command("what the model may use", shows(answers.tool_rows)),
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
-            "/effort": _Command("how hard it thinks", self._effort, "[LEVEL]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
+            "/effort": _Command("how hard it thinks", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
