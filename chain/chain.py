@@ -246,6 +246,14 @@ class Chain:
         self.init = replace(self.init, model=model.name)
 
     @property
+    def last_reply(self) -> str:
+        """The text of the main agent's last reply; empty if there is none yet."""
+        if self.state.replies:
+            return self.state.replies[-1]
+        messages = reversed(self.state.main.history.conversation.messages)  # an earlier run's
+        return next((each.answer for each in messages if each.role == "assistant" and each.answer), "")
+
+    @property
     def effort(self) -> str:
         """The effort that the user asked for; empty for that of the model's definition."""
         return self.runs.spec.effort

@@ -157,6 +157,7 @@ class _Program:
             asked.settings,
             model=model,
             has_keys=self._screen.has_keys,
+            can_copy=self._screen.has_clipboard,
             summaries=partial(sessions.resumable, store, asked.place.workspace),
             whole_id=store.whole_id,
             find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
@@ -231,6 +232,8 @@ class _Program:
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
         if answer.edit is not None:
             self._screen.edit(answer.edit)
+        if answer.copies:
+            self._screen.copy(answer.copies)
         if answer.quit:
             self.leave()
         if answer.opening is not None:

@@ -19,10 +19,11 @@ from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN
+from chain.text.wording import MAIN, counted
 from cli.input.address import is_command
 from cli.input.file_names import FileNames
 from cli.screen.protocol import Choice
+from cli.screen.sequences import copyable
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
@@ -67,7 +68,7 @@ class NextSession:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """The answer to a command: ``text`` to show, and ``edit`` to put into the editor.
+    """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
     ``keeps``: what was typed stays there, as it was not understood. Of ``question`` the preview is shown whole, of
     ``agent`` the work. ``thinking``: whether thoughts are shown whole from now on. With an ``opening`` the text
@@ -82,6 +83,7 @@ class CommandAnswer:
     thinking: bool | None = None
     quit: bool = False
     opening: NextSession | None = None
+    copies: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,10 @@ class _NotUnderstood(Exception):
 class Commands:
     """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
 
-    ``origin`` is where the user's own lines are from. ``model`` is the definition that the chain was opened with, by
-    default the configured one. ``summaries`` finds the sessions to resume, ``whole_id`` the one whose id begins or ends
-    so, or raises ``UserError``. ``find_custom`` reads the custom commands, given the names that they cannot have.
+    ``can_copy``: it has a clipboard. ``origin`` is where the user's lines are from. ``model`` is the definition that
+    the chain was opened with, by default the configured one. ``summaries`` finds the sessions to resume, ``whole_id``
+    the one whose id begins or ends so, or raises ``UserError``. ``find_custom`` reads the custom commands, given the
+    names that they cannot have.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Commands:
         *,
         model: str | None = None,
         has_keys: bool = True,
+        can_copy: bool = False,
         origin: Origin = "prompt",
         summaries: Callable[[], Sequence[kept.Summary]] = tuple,
         whole_id: Callable[[str], str] = str,
@@ -130,6 +134,7 @@ class Commands:
         self.model = settings.chain().model if model is None else model
         """The name of the definition whose model the next run asks."""
         self._has_keys = has_keys
+        self._can_copy = can_copy
         self._origin = origin
         self._width = WIDTH
         self._files = FileNames(chain.workspace)
@@ -176,6 +181,7 @@ class Commands:
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
+            "/copy": _Command("the last reply", self._copy, needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
         }
@@ -401,6 +407,16 @@ class Commands:
         when = "from the next run on" if self._chain.is_running else "from now on"
         what = "that of the model's definition" if level == DEFAULT_EFFORT else level
         return CommandAnswer(f"The effort is {what} {when}.")
+
+    def _copy(self, _: str) -> CommandAnswer:
+        reply = self._chain.last_reply
+        if not self._can_copy:
+            raise UserError("this terminal has no clipboard that chain can reach")
+        if not reply:
+            raise UserError("there is no reply yet")
+        copied, count = copyable(reply), counted(len(reply), "character")
+        some = count if copied == reply else f"the first {len(copied):,} of {count}"
+        return CommandAnswer(f"Sent to the clipboard: {some}.", copies=copied)
 
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):

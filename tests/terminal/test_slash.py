@@ -421,7 +421,7 @@ NOT_UNDERSTOOD = {
     "/exit now": "/quit has no argument",
     "/tood": "there is no /tood; did you mean /todo?",
     "/foo": "there is no /foo; /help lists all, and a space before the / makes it text",
-    "/copy": "there is no /copy; /help lists all, and a space before the / makes it text",
+    "/paste": "there is no /paste; /help lists all, and a space before the / makes it text",
     "/": "there is no /; /help lists all, and a space before the / makes it text",
     "/status now": "/status has no argument",
     "/drop L3 L4": "write it as /drop [L3]",
@@ -522,3 +522,31 @@ async def test_effort(tmp_path: Path, typed: str, effort: str, says: str) -> Non
         answer = commands.run(f"/effort {typed}")
         assert (answer.text, session.chain.effort) == (says, effort)
         assert "/effort medium" in commands.completions("/effort m")
+
+
+async def test_copy_takes_the_last_reply_as_far_as_it_fits(tmp_path: Path) -> None:
+    settings = configured(tmp_path)
+    long = "ü" * 50_000
+    rules = f"rules: [{{when: {{user: long}}, text: {long}}}, {{text: '**Short**'}}]"
+    async with open_session(rules, tools=[danger], use=settings, interactive=True) as session:
+        commands = Commands(session.chain, settings, can_copy=True)
+        assert commands.run("/copy").text == "there is no reply yet"
+        await session.run("hello")
+        assert commands.run("/copy") == CommandAnswer("Sent to the clipboard: 9 characters.", copies="**Short**")
+        await session.run("long")
+        answer = commands.run("/copy")
+        assert answer.copies == "ü" * 37_497
+        assert answer.text == "Sent to the clipboard: the first 37,497 of 50,000 characters."
+        assert "no clipboard" in Commands(session.chain, settings).run("/copy").text
+
+
+async def test_copy_during_a_run_takes_the_reply_of_the_one_before(tmp_path: Path) -> None:
+    gate = Gate()
+    rules = "rules: [{when: {user: go, step: 1}, tools: [{name: wait, input: {}}]}, {text: One.}]"
+    async with open_session(rules, tools=[gate.tool, danger], use=configured(tmp_path), interactive=True) as session:
+        await session.run("hello")
+        session.chain.submit("go")
+        await gate.started.wait()
+        assert session.chain.last_reply == "One."
+        gate.open.set()
+        await session.chain.wait_idle()
