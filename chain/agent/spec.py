@@ -7,6 +7,7 @@ written, so the conversation never holds what the record does not.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,10 +36,10 @@ from chain.tools.seen import Seen
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run. ``None`` is no limit."""
+    """The limits of a run. ``None``, or infinitely many seconds, is no limit."""
 
-    max_iterations: int = 50
-    timeout_s: float = 1800.0
+    max_iterations: int = 100
+    timeout_s: float = math.inf
     retries: Retries = field(default_factory=Retries)
     max_tokens: int | None = None
     max_cost_usd: float | None = None

@@ -46,7 +46,7 @@ def main_agent(settings: Settings, own: Sequence[Tool], model: Model, groups: To
         registry=main_tools(settings, own, groups),
         limits=Limits(
             max_iterations=chosen.max_iterations,
-            timeout_s=chosen.timeout_s,
+            timeout_s=math.inf if chosen.timeout_s is None else chosen.timeout_s,
             retries=settings.model(chosen.model).retries,
             max_tokens=chosen.budget.max_tokens,
             max_cost_usd=chosen.budget.max_cost_usd,

@@ -5,7 +5,8 @@ key is missing or misspelt in a file that otherwise looks like ours, the user he
 
 - Mappings are merged key by key, all else replaces what was shipped.
 - A model's definition that names another provider replaces the shipped one of its name. One with an address
-  does not inherit the shipped key: a key never goes to an address that it was not written for.
+  does not inherit the shipped key: a key never goes to an address that it was not written for. With an address or
+  another model it does not inherit the price, and one that it names replaces the shipped one as a whole.
 - A chain of a new name inherits what it leaves out from the shipped chain ``default``. A file with a ``models.default``
   means it for every chain that names no model.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,7 +148,7 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
         if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
         else:
-            definitions[name] = _without(base, *(each.key for each in providers().values() if each.address in keys))
+            definitions[name] = _without(base, *_not_inherited(keys, base.entries()))
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
     if (model := user.entries("models").get("default")) is not None:
@@ -155,6 +156,16 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
     top = shipped.entries()
     base = shipped.replaced("chains", replace(top["chains"], value=chains))
     return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
+
+
+def _not_inherited(keys: Mapping[str, Node], base: Mapping[str, Node]) -> Iterator[str]:
+    """Yield the shipped keys that do not hold for a definition with these keys."""
+    for each in providers().values():
+        is_elsewhere = each.address in keys
+        if is_elsewhere:
+            yield each.key
+        is_other = is_elsewhere or (each.needed in keys and keys[each.needed].value != base[each.needed].value)
+        yield from (key for key in each.of_model if is_other or key in keys)
 
 
 def _without(node: Node, *names: str) -> Node:

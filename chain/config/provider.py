@@ -91,16 +91,17 @@ class Provider:
     """How definitions are read (raises ``ConfigError``), and what must be known of their keys before.
 
     ``needed`` is the key that each must have. ``sensitive`` keys decide where a secret or a conversation goes, so a
-    file from a stranger needs trust for them; ``paths`` name files. What is in the ``free`` ones is the service's
-    business. ``key`` goes to the ``address``, or with none to the service's own, for which the variable is ``usual``.
-    ``address_variable`` and ``key_variable`` are the environment's, for definitions that name neither
-    (``with_environment``).
+    file from a stranger needs trust for them; ``paths`` name files. Those ``of_model`` hold for one model of one
+    service. What is in the ``free`` ones is the service's business. ``key`` goes to the ``address``, or with none to
+    the service's own, for which the variable is ``usual``. ``address_variable`` and ``key_variable`` are the
+    environment's, for definitions that name neither (``with_environment``).
     """
 
     read: Callable[[Definition], ModelSettings]
     keys: tuple[str, ...]
     needed: str
     sensitive: tuple[str, ...] = ()
+    of_model: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     key: str = ""

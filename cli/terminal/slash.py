@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -161,7 +162,7 @@ class Commands:
             "/help": _Command(
                 "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
             ),
-            "/status": _Command("what is going on", shows(answers.status_rows)),
+            "/status": _Command("what is going on", self._status),
             "/queue": _Command("the lines that wait", shows(answers.queue_rows)),
             "/drop": _Command("drops a waiting line", self._drop, "[L3]", lines),
             "/edit": _Command(edits, self._edit, "[L3]", lines, needs_terminal=True),
@@ -390,6 +391,12 @@ class Commands:
             return CommandAnswer(str(error), keeps=name.casefold() not in map(str.casefold, self._settings.model_names))
         when = "from the next run on" if self._chain.is_running else "from now on"
         return CommandAnswer(f"{self.model} ({label}) answers {when}.")
+
+    def _status(self, _: str) -> Sequence[str]:
+        price = None
+        with suppress(UserError):
+            price = self._settings.model(self.model).values.get("price")
+        return answers.status_rows(self._chain, self._width, prices_of=getattr(price, "as_of", ""))
 
     def _effort(self, typed: str) -> CommandAnswer:
         level = typed.casefold()

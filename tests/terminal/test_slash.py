@@ -97,7 +97,7 @@ async def busy(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Comman
         yield session, commands
         gate.open.set()
         await session.chain.wait_idle()
-        check_invariants(session, max_iterations=50)
+        check_invariants(session, max_iterations=100)
 
 
 def rows(answer: CommandAnswer) -> list[str]:
