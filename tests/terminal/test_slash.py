@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from chain import __version__, events
 from chain.app.open import open_chain
 from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
+from chain.messages import Message, Text, Usage
+from chain.model import Delta, Reply, Request
 from chain.plan import Task
 from chain.tools.mcp.running import ServerView
 from chain.tools.tool import Tool, ToolContext, tool
@@ -550,3 +552,31 @@ async def test_copy_during_a_run_takes_the_reply_of_the_one_before(tmp_path: Pat
         assert session.chain.last_reply == "One."
         gate.open.set()
         await session.chain.wait_idle()
+
+
+class Costly:
+    """A model whose replies cost a quarter of a dollar each."""
+
+    name = "costly"
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        return Reply(Message("assistant", (Text("Done."),)), "end_turn", Usage(10, 5, cost_usd=0.25))
+
+    async def prepare(self) -> None:
+        """Do nothing."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(("as_of", "prices"), [(", as_of: 2026-11-28", ", at the prices of 2026-11-28"), ("", "")])
+async def test_cost_is_in_dollars_with_the_date_of_the_prices(tmp_path: Path, as_of: str, prices: str) -> None:
+    definition = f"{{provider: anthropic, model: m, api_key: k, price: {{input: 2, output: 10{as_of}}}}}"
+    (tmp_path / "config.yaml").write_text(
+        f"models: {{default: mine, definitions: {{mine: {definition}}}}}\nchains: {{default: {{tools: []}}}}"
+    )
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    async with open_session(Costly(), use=settings, interactive=True) as session:
+        await session.run("hello")
+        answer = Commands(session.chain, settings).run("/cost", width=120)
+    assert rows(answer)[-1] == f"  cost     $0.2500 (runs that ended{prices})"
