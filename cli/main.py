@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,7 +189,8 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *,
 
     is_trusted, typed = ask_for_trust(settings, ascii=ascii)
     if is_trusted:
-        return remember_trust(settings, state), typed
+        _remember(lambda: remember_trust(settings, state), ascii=ascii)
+        return replace(settings, asked=()), typed
     instead = arguments.read_settings(args, skip_here=True)
     say_declined(settings, instead, ascii=ascii)
     return instead, typed
@@ -210,7 +212,8 @@ def _ask_for_servers(
         is_allowed, more = ask_for_server(server, ascii=ascii)
         typed += more
         if is_allowed is not None:
-            remember_answer(server, place.workspace, state, is_allowed=is_allowed)
+            remember = partial(remember_answer, server, place.workspace, state, is_allowed=is_allowed)
+            _remember(remember, ascii=ascii)
     return servers_of(settings, place.workspace, state, args.mcp), typed
 
 
@@ -226,5 +229,15 @@ def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: byte
 
     is_trusted, more = ask_for_commands(untrusted, ascii=ascii)
     if is_trusted:
-        trust_commands(untrusted, state)
+        _remember(lambda: trust_commands(untrusted, state), ascii=ascii)
     return typed + more
+
+
+def _remember(remember: Callable[[], object], *, ascii: bool) -> None:
+    """Store an answer. If the state folder cannot be written, say so and go on."""
+    from cli.terminal.plain_question import say
+
+    try:
+        remember()
+    except UserError as error:
+        say(str(error), ascii=ascii)

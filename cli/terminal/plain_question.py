@@ -17,6 +17,7 @@ from cli.ending import even_at_once
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import chosen, session_rows
+from cli.show.text_rows import in_rows
 from cli.writing import try_to_write
 
 WHICH_SESSION = "Which one goes on? Its number, or the beginning or end of an id; Enter for none: "
@@ -83,6 +84,11 @@ def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
     """Say that the file is not used, and what holds instead of it."""
     assert settings.file is not None
     _show(trust_rows.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
+
+
+def say(text: str, *, ascii: bool) -> None:
+    """Show a sentence."""
+    _show(in_rows(text, tty.size()[0]), ascii=ascii)
 
 
 def _show(rows: Sequence[str], *, ascii: bool) -> None:
