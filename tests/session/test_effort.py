@@ -14,8 +14,10 @@ from support.trees import tree_settings
 from chain import events
 from chain.app.open import open_chain
 from chain.errors import ParameterRefused
+from chain.journal.records import Effort, Entry, Model
 from chain.messages import Message, Text, ToolCall
 from chain.model import Delta, Reply, Request
+from chain.session.restored_state import RestoredState
 
 
 class Picky:
@@ -102,3 +104,19 @@ async def test_a_resumed_session_has_it_still(tmp_path: Path) -> None:
         id = chain.session_id
     async with open_chain(use, workspace=tmp_path, state=tmp_path / "state", model=Picky(), resume=id) as chain:
         assert chain.effort == "high"
+
+
+def test_a_session_that_is_read_again_says_which_model_and_effort_were_asked_for() -> None:
+    state, told = RestoredState(), list[str]()
+    for seq, record in enumerate(
+        [Model("one"), Model("two", once=True), Effort("high"), Effort("")],
+        start=1,
+    ):
+        told += [event.message for event in state.read(Entry(seq, 1.0, record)) if isinstance(event, events.Notice)]
+    assert told == [
+        "one answers from the next run on.",
+        "two answers this run.",
+        "The effort is high from the next run on.",
+        "The effort is that of the model's definition from the next run on.",
+    ]
+    assert (state.model, state.effort) == ("one", "")
