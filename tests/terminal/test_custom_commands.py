@@ -144,3 +144,12 @@ async def test_a_text_that_is_too_long_is_refused_and_stays(tmp_path: Path) -> N
         assert not session.chain.is_running
         refused = [event for event in session.events if isinstance(event, events.LineRefused)]
         assert "the limit is 100,000" in refused[0].reason
+
+
+async def test_a_file_that_the_text_names_goes_along(tmp_path: Path) -> None:
+    write(tmp_path, "look", "Look at @$1 please")
+    async with opened(tmp_path) as (session, commands):
+        (session.chain.workspace / "a.txt").write_text("the content of a")
+        commands.run("/look a.txt")
+        await session.chain.wait_idle()
+        assert "the content of a" in session.sent()
