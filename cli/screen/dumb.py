@@ -152,6 +152,11 @@ class _Plain:
     def alert(self, title: str, *, rings: bool) -> None:
         """Do nothing: such a terminal has no title, and may show what rings elsewhere as a sign."""
 
+    has_clipboard = False
+
+    def copy(self, text: str) -> None:
+        """Do nothing: there are no escape sequences."""
+
     def redraw(self) -> None:
         """Do nothing: no row depends on the size."""
 
