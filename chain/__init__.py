@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from chain.plan import Task
     from chain.redis.redis_store import RedisStore
     from chain.session.feed import Feed
+    from chain.session.memory_store import MemoryStore
     from chain.session.store import FileStore, Store
     from chain.tools.tool import FunctionTool, Guidance, Tool, ToolContext, ToolOutput, tool
 
 __all__ = ["AgentView", "Chain", "Feed", "Settings", "SubmitResult", "__version__", "load_settings", "open_chain"]
 __all__ += ["ChainError", "ConfigError", "ModelError", "ToolError", "UserError"]
 __all__ += ["Event", "Message", "Model", "Reply", "Request", "Task"]
-__all__ += ["FileStore", "RedisStore", "Store"]
+__all__ += ["FileStore", "MemoryStore", "RedisStore", "Store"]
 __all__ += ["FunctionTool", "Guidance", "Tool", "ToolContext", "ToolOutput", "tool"]
 
 _HOMES = {
@@ -51,6 +52,7 @@ _HOMES = {
     "plan": ("Task",),
     "redis.redis_store": ("RedisStore",),
     "session.feed": ("Feed",),
+    "session.memory_store": ("MemoryStore",),
     "session.store": ("FileStore", "Store"),
     "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "ToolOutput", "tool"),
 }

@@ -263,6 +263,40 @@ class Chain:
         """Which calls need approval."""
         return self.state.mode
 
+    def use_effort(self, level: str) -> None:
+        """Use this effort from the next run on; with an empty ``level``, that of the model's definition.
+
+        It also holds for agents whose kind names no model. If the service refuses it, a notice says so, and the rest of
+        the run does without. Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed
+        then.
+        """
+        self.runs.use_effort(level)
+
+    @property
+    def effort(self) -> str:
+        """The effort that the user asked for; empty for that of the model's definition."""
+        return self.runs.spec.effort
+
+    @property
+    def last_reply(self) -> str:
+        """The text of the main agent's last reply; empty if there is none yet."""
+        if self.state.replies:
+            return self.state.replies[-1]
+        messages = reversed(self.state.main.history.conversation.messages)  # an earlier run's
+        return next((each.answer for each in messages if each.role == "assistant" and each.answer), "")
+
+    def submit_with_model(
+        self, text: str, model: Model, *, retries: Retries | None = None, origin: Origin = "prompt"
+    ) -> SubmitResult:
+        """Submit a line. If it starts a run, only that run uses another model, with these ``retries``.
+
+        The chain closes the model when it closes, if it was used.
+        """
+        submitted = self.submit(text, local=False, origin=origin)
+        if submitted.what == "started":
+            self.runs.use_model_once(model, retries)
+        return submitted
+
     async def prepare(self) -> None:
         """Let the model do its slow preparations before its first call. May be cancelled at any time.
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chain.config.allowed_servers import FoundServers, remember_answer, servers_of
+from chain.config.commands import find_commands, trust_commands
 from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
@@ -79,7 +81,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     import trio
 
     from chain.app.open import open_chain
-    from chain.app.sessions import open_store
+    from chain.app.sessions import MemoryStore, open_new_store, open_store
     from chain.app.whereabouts import whereabouts
     from chain.text.modes import DEFAULT_MODE, mode_sentence
     from chain.text.wording import instructions_read
@@ -91,10 +93,13 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)
     servers = servers_of(settings, place.workspace, state, args.mcp)
-    notes = [*job.notes, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
+    store, unkept = open_store(state, settings.state), ""
+    if not place.resume:
+        store, unkept = open_new_store(state, settings.state, keeps=not args.no_session)
+    is_kept = not isinstance(store, MemoryStore)
+    job = replace(job, is_kept=is_kept)
+    notes = [*job.notes, unkept, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
-
-    store = open_store(state, settings.state)
 
     async def work() -> tuple[int, str]:
         """Return the exit code, and the id of the session if it is not to be stored."""
@@ -106,13 +111,13 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
                 store=store,
                 tools=args.tools,
                 resume=place.resume,
-                traces=arguments.read_traces(state, by_default=False),
+                traces=arguments.read_traces(state, by_default=False) if is_kept else None,
                 whereabouts=whereabouts,
                 instructions=True,
                 servers=servers.allowed,
                 mode=arguments.read_mode(args),
             ) as chain,
-            side_door(chain, state, os.environ) as problem,
+            side_door(chain, state, os.environ) if is_kept else nullcontext("") as problem,
         ):
             read = chain.state.instructions
             tells_all = args.verbose or args.output_format == "stream-json"
@@ -149,16 +154,34 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     place = arguments.read_place(args, state, settings.state)
     traces = arguments.read_traces(state, by_default=True)
     servers, typed = _ask_for_servers(args, settings, place, state, typed, ascii=ascii)
+    typed = _ask_for_commands(settings, place, state, typed, ascii=ascii)
     mode = arguments.read_mode(args)
     invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, None, servers, mode)
     return startup.run_at_terminal(
-        lambda: nullcontext(invocation),
-        history=state / "history",
+        lambda: nullcontext(_with_store(invocation, keeps=not args.no_session)),
+        history=None if args.no_session else state / "history",
         typed=typed,
         no_color=args.no_color,
         ascii=args.ascii,
         updates=not args.verbose,
     )
+
+
+def _with_store(invocation: Invocation, *, keeps: bool) -> Invocation:
+    """Return the invocation with the store of its sessions. Raise ``UserError``.
+
+    Without ``keeps``, or if the state folder cannot be written, the sessions are stored in memory.
+    """
+    from chain.app.sessions import MemoryStore, open_new_store, open_store
+
+    place, address = invocation.place, invocation.settings.state
+    if place.resume:
+        return replace(invocation, store=open_store(invocation.state, address))
+    store, note = open_new_store(invocation.state, address, keeps=keeps)
+    place = replace(place, notes=(*place.notes, *filter(None, [note])))
+    is_kept = not isinstance(store, MemoryStore)
+    traces = invocation.traces if is_kept else None
+    return replace(invocation, place=place, traces=traces, store=store, is_kept=is_kept)
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:
@@ -167,7 +190,8 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *,
 
     is_trusted, typed = ask_for_trust(settings, ascii=ascii)
     if is_trusted:
-        return remember_trust(settings, state), typed
+        _remember(lambda: remember_trust(settings, state), ascii=ascii)
+        return replace(settings, asked=()), typed
     instead = arguments.read_settings(args, skip_here=True)
     say_declined(settings, instead, ascii=ascii)
     return instead, typed
@@ -186,5 +210,29 @@ def _ask_for_servers(
         is_allowed, more = ask_for_server(server, ascii=ascii)
         typed += more
         if is_allowed is not None:
-            remember_answer(server, place.workspace, state, is_allowed=is_allowed)
+            remember = partial(remember_answer, server, place.workspace, state, is_allowed=is_allowed)
+            _remember(remember, ascii=ascii)
     return servers_of(settings, place.workspace, state, args.mcp), typed
+
+
+def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool) -> bytes:
+    """Ask whether to trust the custom commands of the workspace, and store a yes. Return what was typed before."""
+    untrusted = find_commands(settings, place.workspace, state).untrusted
+    if not untrusted:
+        return typed
+    from cli.terminal.plain_question import ask_for_commands
+
+    is_trusted, more = ask_for_commands(untrusted, ascii=ascii)
+    if is_trusted:
+        _remember(lambda: trust_commands(untrusted, state), ascii=ascii)
+    return typed + more
+
+
+def _remember(remember: Callable[[], object], *, ascii: bool) -> None:
+    """Store an answer. If the state folder cannot be written, say so and continue."""
+    from cli.terminal.plain_question import say
+
+    try:
+        remember()
+    except UserError as error:
+        say(str(error), ascii=ascii)

@@ -59,6 +59,7 @@ Going on with an earlier session:
   -c, --continue          the latest one of this workspace
   -r, --resume [ID]       this one: the beginning or the end of an ID will do;
                           without one a terminal shows a list to choose from
+  --no-session            store nothing of this session on the disk
 
 Lines that are typed for you:
   --say LINE              a line at a moment: '@iteration 2 todo: add x', or for
@@ -141,6 +142,7 @@ _OTHER_NAMES = {
     "--version": "-V version",
     "--model": "-m --modle -modle",  # --mode is nearer, and rarer
     "--mode": "--permission-mode",
+    "--no-session": "--no-session-persistence",
     "check": "config doctor",
     "help models": "login",
     "-c": "resume",

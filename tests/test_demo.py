@@ -150,7 +150,7 @@ def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(tmp_path: Pa
         argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as demo:
         assert demo.stdout is not None
-        while demo.stdout.readline().strip() != b"[1/50]":
+        while demo.stdout.readline().strip() != b"[1/100]":
             assert list(tmp_path.glob("chain-demo-*"))
         demo.send_signal(signal.SIGINT)
         demo.stdout.read()

@@ -263,7 +263,7 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, i
     order = [
         "plays by itself; where standard input and output are a terminal",
         "▶ Analyze product data for SKU123",
-        "[1/50]",
+        "[1/100]",
         "→ list_files",
         "✓ list_files",
         "→ read_file",
@@ -277,7 +277,7 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, i
     # When it is told depends on the disk.
     queued = "📤 Interrupting: todo: add verify SKU data ⏳ Will inject at next safe point\n"
     check_order(ran.out, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
-    check_order(ran.out, ["[1/50]", "number of a product", "→ list_files"])
+    check_order(ran.out, ["[1/100]", "number of a product", "→ list_files"])
     assert ("standard input is not read" in ran.out) == is_piped
     assert "goes on with it" not in ran.out, "nothing of it is kept"
 
@@ -433,7 +433,6 @@ BAD = {
         ("config.yaml", "base_url", "--config"),
         {"config.yaml": "chains: {}\nmodels: {definitions: {claude: {base_url: 'http://localhost:1'}}}\n"},
     ),
-    "a state folder that cannot be made": Bad(NAMED, ("file",), {"file": ""}, {"XDG_STATE_HOME": "file"}),
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_a_query_is_answered_and_the_prompt_is_back(start: Start) -> None:
 
 
 def test_a_line_lands_in_the_run_while_the_next_one_is_typed(screen: Screen) -> None:
-    busy(screen, "walk a b").until(lambda s: re.search(r"1/50 .*gate \d+ s", s.toolbar))
+    busy(screen, "walk a b").until(lambda s: re.search(r"1/100 .*gate \d+ s", s.toolbar))
     send(screen, "todo: add check the licence").until("📤 Interrupting: todo: add check the licence ⏳ next safe point")
     half = edits("and then per")
     screen.type("and then per")
@@ -81,7 +81,7 @@ def test_a_line_lands_in_the_run_while_the_next_one_is_typed(screen: Screen) -> 
 
     screen.until("🔔 INTERRUPTION at iteration 1:").until(lambda s: re.search(r" ✓ injected \(\d+ s\)", s.flat))
     screen.until("Plan 0/1: [ ] 1. check the licence").until("Understood: todo: add")
-    screen.until(lambda s: re.search(r"2/50 .*gate .*plan 0/1", s.toolbar)).until(half)
+    screen.until(lambda s: re.search(r"2/100 .*gate .*plan 0/1", s.toolbar)).until(half)
     screen.type("haps")
     screen.open_gate("b")
     screen.until("The walk is over.").until("✓ done").until(edits("and then perhaps"))

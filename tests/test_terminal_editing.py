@@ -464,7 +464,7 @@ def test_colours_and_signs_are_those_that_the_terminal_can_show(start: Start) ->
         screen.open_gate("a")
         screen.until("INTERRUPTION at iteration 1").until("✓ done" if not is_ascii else "done, ")
         if "-v" in args:
-            screen.until("[1/50]").until("→ gate(").until("⏳ Will inject at next safe point").until(
+            screen.until("[1/100]").until("→ gate(").until("⏳ Will inject at next safe point").until(
                 "✓ Message injected ("
             )
         send(idle(screen), "/quit")

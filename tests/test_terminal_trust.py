@@ -97,3 +97,33 @@ def test_a_file_that_is_replaced_at_the_question_is_neither_used_nor_trusted(sta
     send(idle(screen), "hello").until("Mine: hello")
     quit(idle(screen))
     assert "Evil" not in screen.everything
+
+
+def test_a_command_of_the_folder_is_offered_once_it_is_trusted(start: Start, tmp_path: Path) -> None:
+    commands = tmp_path / "work/.chain/commands"
+    commands.mkdir(parents=True)
+    (commands / "greet.md").write_text("hello $1")
+    screen = asked(start())
+    assert "/greet" in screen.everything
+    send(screen, "n")
+    send(idle(screen), "/greet Ada").until("you do not trust it as it is now")
+    quit(screen)
+
+    screen = asked(start())
+    send(screen, "y")
+    send(idle(screen), "/greet Ada").until("Done: hello Ada")
+    quit(screen)
+
+    screen = idle(start())
+    assert ASKED not in screen.everything
+    quit(screen)
+
+
+def test_a_yes_that_cannot_be_stored_holds_up_nobody(start: Start, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    screen = asked(start(config=False, env={"XDG_STATE_HOME": str(tmp_path / "file")}))
+    send(screen, "y").until(lambda s: "the trust cannot be noted" in s.flat)
+    screen.until(lambda s: "nothing of this session is kept" in s.flat)
+    send(idle(screen), "hello").until("Mine: hello")
+    send(screen, "/quit")
+    assert screen.wait() == 0

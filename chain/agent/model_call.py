@@ -84,6 +84,8 @@ class ModelCalls:
         )
         doubted: list[records.Removed] = []
         overrides = Overrides() if compacts else run.expectation.overrides
+        if not (compacts or run.refuses_effort):
+            overrides = self._spec.with_effort(overrides)
         reply: Reply | None = None
         calls = 0
         attempts = _Attempts(self._spec.limits.retries, run)
@@ -239,7 +241,7 @@ class ModelCalls:
     def _drop_refused_settings(
         self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit
     ) -> Overrides:
-        """Return the handler's settings without the refused ones, and name these in a notice.
+        """Return the settings of the handler and the user without the refused ones, and name these in a notice.
 
         Raise ``error`` if none is ours.
         """
@@ -248,6 +250,12 @@ class ModelCalls:
         ours = [p for p in error.parameters if p in overrides.given]
         if not ours:
             raise error
+        if "effort" in ours and run.expectation.overrides.effort is None:
+            run.refuses_effort = True
+            refused = f"the service refused the effort {overrides.effort}, so this run goes on without; see /effort"
+            self._shared.emit(events.Notice(agent=self._spec.name, message=refused))
+            rest = overrides.without("effort")
+            return rest if len(ours) == 1 else self._drop_refused_settings(run, rest, error)
         source = run.expectation.source.removeprefix("yaml:")
         why = f"{source}: config: the service refused {', '.join(ours)}, so it is not sent; remove it from the file"
         self._shared.emit(events.Notice(agent=self._spec.name, message=why, file=source))

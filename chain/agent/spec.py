@@ -7,6 +7,7 @@ written, so the conversation contains only recorded messages.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from chain.journal import records
 from chain.journal.journal import Emit, Journal, RecordedEvents
 from chain.lines.inbox import Inbox
 from chain.lines.receipts import Ledger
-from chain.messages import Message, Usage
+from chain.messages import Message, Overrides, Usage
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
 from chain.tools.calling import Rules
@@ -36,10 +37,10 @@ from chain.tools.tool import Jobs
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run. ``timeout_s`` is in seconds. ``None`` means no limit."""
+    """The limits of a run. ``timeout_s`` is in seconds; infinity means no limit. Otherwise ``None`` means no limit."""
 
-    max_iterations: int = 50
-    timeout_s: float = 1800.0
+    max_iterations: int = 100
+    timeout_s: float = math.inf
     retries: Retries = field(default_factory=Retries)
     max_tokens: int | None = None
     max_cost_usd: float | None = None
@@ -57,7 +58,8 @@ class Limits:
 class AgentSpec:
     """The settings of one agent. ``parent_id`` is the tool call that started it, or ``root``.
 
-    ``instructions`` are those of the project. They follow the ``system`` prompt.
+    ``instructions`` are those of the project. They follow the ``system`` prompt. ``effort`` is the one that the user
+    asked for instead of that of the model's definition, or empty.
     """
 
     name: str
@@ -69,6 +71,11 @@ class AgentSpec:
     prompts: PromptFile
     compaction: CompactionRules = field(default_factory=CompactionRules)
     instructions: str = ""
+    effort: str = ""
+
+    def with_effort(self, overrides: Overrides) -> Overrides:
+        """Return the parameters of a call with the user's effort, unless a handler prompt sets another."""
+        return replace(overrides, effort=self.effort) if self.effort and overrides.effort is None else overrides
 
     @property
     def whole_system(self) -> str:

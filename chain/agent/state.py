@@ -163,7 +163,8 @@ class Run:
     ``focus`` is the emphasis of a compaction that the user has asked for, ``None`` without one. ``only_compacts``: the
     run is for that compaction alone. ``compacted_at`` is the iteration of the last compaction or attempt.
     ``phase_reached`` is the phase in which ``state`` was entered. ``found`` are the results of its tools, without the
-    first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply.
+    first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply. ``refuses_effort``: the service
+    refused the effort that the user asked for.
     """
 
     query: AcceptedLine | None = None
@@ -188,6 +189,7 @@ class Run:
     _found_chars: int = 0
     skipped: int = 0
     was_nudged: bool = False
+    refuses_effort: bool = False
     expectation: ReplyExpectation = field(default_factory=ReplyExpectation)
     unanswered: list[Arrival] = field(default_factory=list)
 

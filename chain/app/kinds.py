@@ -46,7 +46,7 @@ def main_agent(settings: Settings, own: Sequence[Tool], model: Model, groups: To
         registry=main_tools(settings, own, groups),
         limits=Limits(
             max_iterations=chosen.max_iterations,
-            timeout_s=chosen.timeout_s,
+            timeout_s=math.inf if chosen.timeout_s is None else chosen.timeout_s,
             retries=settings.model(chosen.model).retries,
             max_tokens=chosen.budget.max_tokens,
             max_cost_usd=chosen.budget.max_cost_usd,
@@ -112,11 +112,17 @@ class Kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")
         settings, spec = self._kinds[kind]
         most = settings.max_iterations or spec.limits.max_iterations
-        model, limits = parent.model, replace(parent.limits, timeout_s=math.inf, max_iterations=most)
+        model, effort, limits = (
+            parent.model,
+            parent.effort,
+            replace(parent.limits, timeout_s=math.inf, max_iterations=most),
+        )
         if settings.model is not None:
             definition = self._settings.model(settings.model)
             if definition.name not in self._models:
                 self._models[definition.name] = self._open_model(definition)
             model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
+            effort = ""  # what the user asked of another model
         told = parent.instructions
-        return replace(spec, name=name, parent_id=call_id, model=model, limits=limits, instructions=told)
+        own = replace(spec, name=name, parent_id=call_id, model=model, limits=limits)
+        return replace(own, instructions=told, effort=effort)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,7 +122,7 @@ async def open_chain(
             place = "" if session_state.session is None else session_state.session.whereabouts
         elif whereabouts is not None:
             place = whereabouts(workspace)
-        spec = spec.located(place)
+        spec = replace(spec.located(place), effort=session_state.effort)
         audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:

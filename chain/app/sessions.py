@@ -9,16 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from chain.errors import SessionError
 from chain.events import Event
 from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.messages import Image, JsonObject, sent_form
 from chain.session.listing import Summary as Summary
+from chain.session.memory_store import MemoryStore as MemoryStore
 from chain.session.restored_state import events_of_journal
 from chain.session.store import FileStore as FileStore
 from chain.session.store import Store as Store
 
 Format: TypeAlias = Literal["md", "json", "html"]
+
+NOTHING_KEPT = "nothing of this session is kept"
 
 MAX_RESUMABLE = 20
 """Sessions that are offered for resuming."""
@@ -39,6 +43,23 @@ def open_store(state: Path, address: str) -> Store:
     from chain.redis.redis_store import RedisStore
 
     return RedisStore(address, source="the state")
+
+
+def open_new_store(state: Path, address: str, *, keeps: bool) -> tuple[Store, str]:
+    """Return the store of a new session, and a note if the session is not kept although it should be.
+
+    Without ``keeps``, or if the state folder cannot be written, nothing of the session is kept. Raise ``SessionError``.
+    """
+    if not keeps:
+        return MemoryStore(), ""
+    store = open_store(state, address)
+    if address:
+        return store, ""
+    try:
+        store.check()
+    except SessionError as error:
+        return MemoryStore(), f"{NOTHING_KEPT}: {error}"
+    return store, ""
 
 
 def shown_address(address: str) -> str:

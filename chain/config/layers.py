@@ -5,7 +5,8 @@ user is told if that key is missing or misspelt in a file that otherwise looks l
 
 - Mappings are merged key by key. All other values replace the shipped ones.
 - A model's definition with another provider replaces the shipped one of its name. A definition with an address does not
-  inherit the shipped key, since a key must not go to an address that it was not written for.
+  inherit the shipped key, since a key must not go to an address that it was not written for. A definition with an
+  address or another model does not inherit the shipped price. A price replaces the shipped one as a whole.
 - A chain with a new name inherits from the shipped chain ``default``. A ``models.default`` of the file holds for every
   chain that names no model.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -149,7 +150,7 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
         if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
         else:
-            dropped = {each.key for each in providers().values() if each.address in keys}
+            dropped = set(_not_inherited(keys, base.entries()))
             definitions[name] = replace(base, value={k: v for k, v in base.entries().items() if k not in dropped})
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
@@ -158,3 +159,13 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
     top = shipped.entries()
     base = shipped.replaced("chains", replace(top["chains"], value=chains))
     return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
+
+
+def _not_inherited(keys: Mapping[str, Node], base: Mapping[str, Node]) -> Iterator[str]:
+    """Yield the shipped keys that a definition with these keys does not inherit."""
+    for each in providers().values():
+        is_elsewhere = each.address in keys
+        if is_elsewhere:
+            yield each.key
+        is_other = is_elsewhere or (each.needed in keys and keys[each.needed].value != base[each.needed].value)
+        yield from (key for key in each.of_model if is_other or key in keys)

@@ -17,7 +17,7 @@ from pathlib import Path
 from chain.config import trust, yamlfile
 from chain.config.layers import defaults_folder as defaults_folder
 from chain.config.layers import find_file, merge, read_shipped, xdg_folder
-from chain.config.provider import ModelSettings, providers, read_model
+from chain.config.provider import ModelSettings, providers, read_model, with_environment
 from chain.config.servers import ToolServer, read_servers
 from chain.config.settings import (
     BOUNDS,
@@ -226,6 +226,7 @@ def load_settings(
     merged.mapping(shipped.entries())
     chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
     root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
+    root = with_environment(root, environ)
     for section in _SECTIONS:
         _find(root, section).mapping(_find(shipped, section).entries())
     # The texts of a server's entry are filled in when it starts.

@@ -7,7 +7,7 @@ configuration depends on no provider.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -106,25 +106,63 @@ class Provider:
     """How definitions are read, and the properties of their keys. ``read`` raises ``ConfigError``.
 
     Each definition has the key ``needed``. ``sensitive`` keys decide where a secret or a conversation goes, so a found
-    file needs trust for them. ``paths`` name files. ``free`` keys have mappings for the service. The ``key`` is sent to
-    the ``address``, or by default to the service's own, for which ``usual`` is the variable.
+    file needs trust for them. ``paths`` name files. The keys ``of_model`` hold for one model of one service. ``free``
+    keys have mappings for the service. The ``key`` is sent to the ``address``, or by default to the service's own, for
+    which ``usual`` is the variable. ``address_variable`` and ``key_variable`` are environment variables for definitions
+    that name neither (``with_environment``).
     """
 
     read: Callable[[Definition], ModelSettings]
     keys: tuple[str, ...]
     needed: str
     sensitive: tuple[str, ...] = ()
+    of_model: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     key: str = ""
     address: str = ""
     usual: str = ""
+    address_variable: str = ""
+    key_variable: str = ""
 
 
 @cache
 def providers() -> Mapping[str, Provider]:
     """Return all providers by name."""
     return {name: import_module(home).PROVIDER for name, home in _HOMES.items()}
+
+
+def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
+    """Return the configuration with the address and the key of models that the environment sets.
+
+    They hold for a definition that names no address, so a key of the environment goes to no address of a file. A key
+    that a file names stays, unless it is the usual variable, which may have the key of another service.
+    """
+    known = providers()
+    for name, definition in root.entries("models", "definitions").items():
+        keys = {key: node for key, node in definition.entries().items() if node.value is not None}
+        provider = known.get(str(keys["provider"].value)) if "provider" in keys else None
+        if provider is None or not provider.address or provider.address in keys:
+            continue
+        place, added = f"models.definitions.{name}", dict[str, Node]()
+        url = environ.get(provider.address_variable, "").strip()
+        if url:
+            added[provider.address] = Node(url, provider.address_variable, 0, f"{place}.{provider.address}")
+        written = keys.get(provider.key)
+        if written is None or written.value == provider.usual:
+            source = written or definition
+            text = f"${{{provider.key_variable}}}" if environ.get(provider.key_variable, "").strip() else ""
+            if url and not text:
+                text = f"{provider.usual[:-1]}:-}}"  # the server at this address may need none
+            if text:
+                added[provider.key] = Node(text, source.file, source.line, f"{place}.{provider.key}", environ)
+        if added:
+            entry = replace(definition, value={**definition.entries(), **added})
+            definitions = root.entries("models")["definitions"]
+            root = root.replaced(
+                "models.definitions", replace(definitions, value={**definitions.entries(), name: entry})
+            )
+    return root
 
 
 def read_model(name: str, node: Node, within: Callable[[str], Path | None] = lambda key: None) -> ModelSettings:

@@ -60,7 +60,7 @@ class ChainSettings:
     compact: Compact
     tools: tuple[str, ...]
     max_iterations: int
-    timeout_s: Seconds
+    timeout_s: Seconds | None = None
     budget: Budget
 
 

@@ -111,6 +111,25 @@ class DiskFile:
         os.close(self._fd)
 
 
+class MemoryFile:
+    """A journal file that writes nothing to a disk. Its attachments last as long as the process."""
+
+    def __init__(self) -> None:
+        self.attachments: dict[str, bytes] = {}
+        """The contents by their digests."""
+
+    def store_attachment(self, digest: str, content: bytes) -> None:
+        """Hold an attachment in memory."""
+        self.attachments[digest] = content
+
+    def append(self, data: bytes) -> None:
+        """Drop the data: the state of the session has what it says."""
+
+    async def sync(self) -> None:
+        """Return at once."""
+        await trio.lowlevel.checkpoint()
+
+
 def _sync_file(fd: int) -> None:
     _fdatasync(fd)
     if os.fstat(fd).st_nlink == 0:

@@ -31,7 +31,8 @@ from chain.concurrency.wakeup import Wakeup
 from chain.errors import JournalError
 from chain.events import Event
 from chain.journal import json as record_json
-from chain.journal.file import JournalFile
+from chain.journal.attachments import read_attachment
+from chain.journal.file import JournalFile, MemoryFile
 from chain.journal.records import Entry, Line, Message, Record, ToolFinished, Unknown
 from chain.messages import Image
 from chain.text.plain import escape_json
@@ -139,6 +140,17 @@ class Journal:
             raise JournalError(
                 f"a file cannot be stored next to {self._display_path}: {error.strerror or error}"
             ) from error
+
+    @property
+    def reads_attachments(self) -> bool:
+        """Whether ``read_attachment`` can find attachments: not in a store behind a network."""
+        return self.path is not None or isinstance(self._file, MemoryFile)
+
+    def read_attachment(self, digest: str) -> bytes | None:
+        """Return the content of an attachment; ``None`` if it is gone."""
+        if isinstance(self._file, MemoryFile):
+            return self._file.attachments.get(digest)
+        return None if self.path is None else read_attachment(self.path, digest)
 
     def record_if_possible(self, record: Record) -> RecordedEvents:
         """Append a record, apply it and return its events. If it cannot be written, apply it all the same."""

@@ -379,9 +379,17 @@ class AgentEnded(_Typed):
 
 @_record("model")
 class Model(_Typed):
-    """Another model is used from the next run on."""
+    """Another model is used from the next run on, or with ``once`` in the active run only."""
 
     name: str
+    once: bool = _brief(False)
+
+
+@_record("effort")
+class Effort(_Typed):
+    """Another effort is used from the next run on. An empty ``level`` means that of the model's definition."""
+
+    level: str
 
 
 @_record("mode")
@@ -536,7 +544,18 @@ class Unknown:
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
 _OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged | JobStarted | JobEnded
 _OfUsers: TypeAlias = (
-    Line | Receipt | Question | Answer | PlanChange | Model | CompactionAsked | Interrupted | Draft | Rewound | Mode
+    Line
+    | Receipt
+    | Question
+    | Answer
+    | PlanChange
+    | Model
+    | Effort
+    | CompactionAsked
+    | Interrupted
+    | Draft
+    | Rewound
+    | Mode
 )
 
 Record: TypeAlias = (

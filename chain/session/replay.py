@@ -22,7 +22,7 @@ from chain.interruption.prompt import Arrival, Situation, compose
 from chain.journal import records
 from chain.journal.records import Entry, text_digest
 from chain.lines.parse import Line, Urgency, parse_line
-from chain.messages import Text
+from chain.messages import Overrides, Text
 from chain.plan import outcome_of
 from chain.session.difference import NOTHING, Difference, line_difference, request_difference
 from chain.session.restored_state import RestoredState
@@ -70,14 +70,16 @@ class _Call:
 class _Agent:
     """The expected state of an agent. ``spec`` is ``None`` if its kind does not exist today.
 
-    ``unanswered`` are the lines delivered since its last reply. ``is_after_reply``: its conversation ends with a reply
-    without tool calls. ``has_answered``: that reply is complete and still the last message.
+    ``unanswered`` are the lines delivered since its last reply. ``refuses_effort``: in this run the service refused the
+    effort that the user asked for. ``is_after_reply``: its conversation ends with a reply without tool calls.
+    ``has_answered``: that reply is complete and still the last message.
     """
 
     spec: AgentSpec | None = None
     query: str = ""
     unanswered: list[Arrival] = field(default_factory=list)
     expected: ReplyExpectation = field(default_factory=ReplyExpectation)
+    refuses_effort: bool = False
     is_after_reply: bool = False
     has_answered: bool = False
     call: _Call = field(default_factory=_Call)
@@ -86,6 +88,13 @@ class _Agent:
     def begin(self, query: str) -> None:
         """Reset the state for a new run."""
         self.query, self.expected, self.unanswered, self.has_answered = query, ReplyExpectation(), [], False
+        self.refuses_effort = False
+
+    @property
+    def overrides(self) -> Overrides:
+        """The settings of its next call."""
+        expected = self.expected.overrides
+        return expected if self.spec is None or self.refuses_effort else self.spec.with_effort(expected)
 
 
 class Replay:
@@ -98,7 +107,7 @@ class Replay:
         self._agents: dict[str, _Agent] = {}
         self._digests: dict[tuple[int, frozenset[str]], str] = {}
         self._registry = today.main.registry
-        self._instructions = ""
+        self._instructions = self._effort = ""
         # If the instructions changed during the session, the last ones are compared.
         read = [e.record for e in entries if isinstance(e.record, records.InstructionsRead)]
         self._last_instructions = read[-1] if read else None
@@ -137,6 +146,8 @@ class Replay:
             case records.Line() if is_new:
                 return self._check_line(record)
             case records.RunBegun(id=id):
+                self._effort = self._state.effort
+                self._make_main()
                 lines = self._parsed_lines([id])
                 self._agent(MAIN).begin(lines[0].message if lines else "")
             case records.AgentStarted():
@@ -170,6 +181,7 @@ class Replay:
 
     def _make_main(self) -> None:
         spec = replace(self._today.main, registry=self._registry, instructions=self._instructions)
+        spec = replace(spec, effort=self._effort)
         self._agent(MAIN).spec = spec.located(self._whereabouts)
 
     @property
@@ -306,7 +318,7 @@ class Replay:
         if not record.compacts:
             today = replace(today, tail=call.tail)
             if call.knows_settings:
-                today = replace(today, overrides=agent.expected.overrides.without(*call.dropped))
+                today = replace(today, overrides=agent.overrides.without(*call.dropped))
         return None if today == record else request_difference(record, today)
 
     def _tools_digest(self, spec: AgentSpec, omitted: Set[str]) -> str:
@@ -321,6 +333,7 @@ class Replay:
         call, sent = agent.call, agent.sent
         call.is_open = False
         call.dropped += record.parameters
+        agent.refuses_effort |= "effort" in record.parameters and agent.expected.overrides.effort is None
         if record.refused:
             call.knows_tools = False
         is_cut_off = record.stop_reason == "max_tokens"

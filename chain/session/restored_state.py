@@ -79,8 +79,12 @@ class RestoredState(State):
                 return [*self.apply(entry), *self._request_events(record, at)]
             case records.RequestEnded(usage=usage) | records.Interrupted(usage=usage):
                 return [*self.apply(entry), *self._usage_events(record.agent, usage, at)]
-            case records.Model(name=name):
-                return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers from the next run on.")]
+            case records.Model(name=name, once=once):
+                when = "this run" if once else "from the next run on"
+                return [*self.apply(entry), events.Notice(time=at, message=f"{name} answers {when}.")]
+            case records.Effort(level=level):
+                what = f"The effort is {level}" if level else "The effort is that of the model's definition"
+                return [*self.apply(entry), events.Notice(time=at, message=f"{what} from the next run on.")]
             case records.Result():
                 # The start of the run may be missing, if it could not be written.
                 recorded = [] if self.is_running else [self._apply_run_start(records.RunBegun(), at)]

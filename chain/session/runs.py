@@ -17,7 +17,7 @@ import trio
 from chain import events
 from chain.agent.children import Children, Delegation
 from chain.agent.executor import Executor
-from chain.agent.spec import Shared
+from chain.agent.spec import AgentSpec, Shared
 from chain.agent.state import Outcome, Run, keeps_lines
 from chain.agent.tree import AgentTree
 from chain.concurrency.wakeup import Wakeup
@@ -311,11 +311,7 @@ class SessionRuns:
         if self.is_closing:
             raise UserError("the chain is closing")
         self._journal.record(records.Model(model.name))
-        self._models = [*(each for each in self._models if each is not model), model]
-        limits = self.spec.limits
-        if retries is not None:
-            limits = replace(limits, retries=retries)
-        self.spec = replace(self.spec, model=model, limits=limits)
+        self.spec = self._spec_with(model, retries)
         if self.active is None:
             self.tree.main.agent.spec = self.spec
 
@@ -325,6 +321,26 @@ class SessionRuns:
             raise UserError("the chain is closing")
         if mode != self.state.mode:
             self._journal.emit_after_acks(self._journal.record(records.Mode(mode)).emit)
+
+    def use_effort(self, level: str) -> None:
+        """Use this effort from the next run on. Raise ``UserError`` or ``JournalError``."""
+        if self.is_closing:
+            raise UserError("the chain is closing")
+        self._journal.record(records.Effort(level))
+        self.spec = replace(self.spec, effort=level)
+        if self.active is None:
+            self.tree.main.agent.spec = self.spec
+
+    def use_model_once(self, model: Model, retries: Retries | None) -> None:
+        """Use another model in the active run only, which must not have taken its first step."""
+        assert self.active is not None
+        self._journal.record_if_possible(records.Model(model.name, once=True))
+        self.tree.main.agent.spec = self._spec_with(model, retries)  # ``_end`` replaces it by that of the next run
+
+    def _spec_with(self, model: Model, retries: Retries | None) -> AgentSpec:
+        self._models = [*(each for each in self._models if each is not model), model]
+        limits = self.spec.limits if retries is None else replace(self.spec.limits, retries=retries)
+        return replace(self.spec, model=model, limits=limits)
 
     def _record_plan_change(self, change: PlanChange) -> None:
         """Record and emit a change of the plan. Raise ``JournalError``, and leave the plan unchanged then."""

@@ -64,6 +64,8 @@ class State:
         self.model = ""
         self.mode: Mode = DEFAULT_MODE
         """Which calls need the user's approval."""
+        self.effort = ""
+        """The effort that the user asked for; empty for that of the model's definition."""
         self.instructions = records.InstructionsRead()
         self.server_tools = records.ServerTools()
         self.main = AgentState(MAIN, kind=MAIN)
@@ -219,8 +221,10 @@ class State:
                 return self._apply_instructions(record, at)
             case records.ServerTools():
                 self.server_tools = record
-            case records.Model(name=name):
-                self.model = name
+            case records.Model(name=name, once=once):
+                self.model = self.model if once else name
+            case records.Effort(level=level):
+                self.effort = level
             case records.Mode(name=mode):
                 self.mode = mode
                 return [events.Notice(time=at, message=mode_sentence(mode))]

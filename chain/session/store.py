@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol, TypeAlias
 
 import trio
@@ -93,21 +94,34 @@ class FileStore:
         self._folder = state / "sessions"
 
     def check(self) -> None:
+        """Create the folder if it is missing, and write to it, as permissions alone do not show a full disk.
+
+        Raise ``SessionError``.
+        """
+        self._make_folder()
+        try:
+            with TemporaryFile(dir=self._folder, buffering=0) as probe:
+                probe.write(b"\n")
+        except OSError as error:
+            raise self._unusable(error) from None
+
+    def _make_folder(self) -> None:
         """Create the folder if it is missing, readable only by the user. Raise ``SessionError``."""
         try:
             _make_folder(self._folder)
             if self._folder.stat().st_mode & 0o077:
                 self._folder.chmod(0o700)
         except OSError as error:
-            raise SessionError(
-                f"sessions cannot be stored here: {error.strerror}; make it writable or set XDG_STATE_HOME",
-                file=self._folder,
-            ) from None
+            raise self._unusable(error) from None
+
+    def _unusable(self, error: OSError) -> SessionError:
+        why = f"sessions cannot be stored here: {error.strerror}; make it writable or set XDG_STATE_HOME"
+        return SessionError(why, file=self._folder)
 
     @asynccontextmanager
     async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session for a workspace and hold its write lock for the duration of the block."""
-        self.check()
+        self._make_folder()
         path = self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
         try:
             file = DiskFile(path, is_new=True)
@@ -122,7 +136,7 @@ class FileStore:
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
         """Open a session again. The journal is read in a worker thread, since a long one takes seconds."""
-        self.check()
+        self._make_folder()
         path, file, read = await _THREADS.run(partial(_open_and_read, self._folder, id))
         with _open_journal(path, file, read) as opened:
             yield opened

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-
 from chain.agent.spec import Shared
 from chain.errors import UserError
-from chain.journal.attachments import read_attachment
 from chain.journal.records import Rewound
 from chain.messages import user_text
 from chain.session.checkpoints import Checkpoint
@@ -42,11 +38,10 @@ class Undo:
             most = f"only the last {len(points)} can be undone" if points else "there is no run to undo"
             raise UserError(most)
         changes = [change for point in reversed(points) for change in point.changes]
-        path = journal.path
-        if changes and path is None:
+        if changes and not journal.reads_attachments:
             raise UserError("files can be restored only in a session on this machine; use /undo where it runs")
         workspace = self._shared.workspace
-        restored, left = restore_files(workspace, changes, partial(read_attachment, path or Path()))
+        restored, left = restore_files(workspace, changes, journal.read_attachment)
         for each in restored:
             # The model has to read the restored content before it edits the file again.
             self._shared.seen.digests.pop(workspace.resolve() / each, None)

@@ -17,6 +17,7 @@ from cli.acp.shown_calls import as_title, in_fence
 from cli.acp.updates import Update
 from cli.input.address import is_command
 from cli.show.answers import SERVER_PROMPT, models
+from cli.terminal.custom import FindCustom
 from cli.terminal.slash import Commands
 
 MODEL, CHAIN = "model", "chain"
@@ -26,10 +27,10 @@ MODEL, CHAIN = "model", "chain"
 class EditorOffer:
     """The options and commands of one session. Its chain was opened with ``settings``."""
 
-    def __init__(self, chain: Chain, settings: Settings) -> None:
+    def __init__(self, chain: Chain, settings: Settings, find_custom: FindCustom) -> None:
         self.settings = settings
         self._chain = chain
-        self._commands = Commands(chain, settings, has_keys=False, origin="acp")
+        self._commands = Commands(chain, settings, has_keys=False, origin="acp", find_custom=find_custom)
         self._sent_model = self._commands.model
         self._sent_commands: Sequence[tuple[str, str, str]] = ()
 

@@ -27,6 +27,7 @@ from cli.acp.turns import Pending, cancelled
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
+from cli.terminal.custom import FindCustom
 
 STEERING = "_session/steering"
 """The method that adds a line to the active run. Its requests are answered at once, those of prompts by a run."""
@@ -54,9 +55,10 @@ class EditorSession:
         kinds: Mapping[str, str],
         notify: Callable[[str], None],
         features: EditorFeatures,
+        find_custom: FindCustom,
     ) -> None:
         self.chain = chain
-        self.offer = EditorOffer(chain, settings)
+        self.offer = EditorOffer(chain, settings, find_custom)
         self.id = chain.session_id
         self.workspace = chain.workspace
         self.leaving = trio.Event()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
 from chain.concurrency.threads import Threads
 from chain.config.allowed_servers import servers_of
+from chain.config.commands import find_commands
 from chain.config.load import Settings
 from chain.config.servers import ToolServer, editor_servers
 from chain.errors import SessionError, UserError
@@ -299,12 +301,12 @@ class EditorAgent:
                     servers=[*servers, *own],
                     mode=opener.mode if id is None else None,
                 ) as chain,
-                side_door(chain, opener.state, opener.environ) as doorless,
+                side_door(chain, opener.state, opener.environ) if opener.is_kept else nullcontext("") as doorless,
             ):
                 kinds = tool_kinds(settings, opener.tools)
-                session = EditorSession(
-                    chain, settings, self._wire, kinds, self._notify, self._features or EditorFeatures()
-                )
+                features = self._features or EditorFeatures()
+                custom = partial(find_commands, settings, chain.workspace, opener.state)
+                session = EditorSession(chain, settings, self._wire, kinds, self._notify, features, custom)
                 session.servers = servers
                 if call.method == "session/load":
                     await session.send_past(sessions.told_again(opener.store, session.id))

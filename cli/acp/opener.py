@@ -39,10 +39,14 @@ class Opener:
     address: str = ""
     mode: Mode | None = None
     """The mode of sessions that are opened; ``None`` for their own."""
+    is_kept: bool = True
+    """Whether sessions are stored at all."""
 
     @property
     def store(self) -> sessions.Store:
         """The store of the sessions."""
+        if not self.is_kept:
+            return sessions.MemoryStore()
         return sessions.open_store(self.state, self.address)
 
     def settings_for(self, workspace: Path, id: str | None) -> Settings:

@@ -155,6 +155,11 @@ class _Plain:
     def name_window(self, title: str) -> None:
         """Do nothing: such a terminal has no title."""
 
+    has_clipboard = False
+
+    def copy(self, text: str) -> None:
+        """Do nothing: there are no escape sequences."""
+
     def redraw(self) -> None:
         """Do nothing: no row depends on the size."""
 

@@ -34,8 +34,9 @@ from chain.concurrency.wakeup import Wakeup
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.page import Page
+from cli.screen.page import WITHOUT_TITLE, Page
 from cli.screen.protocol import Choice, Listener, Screen
+from cli.screen.sequences import copy_sequence
 from cli.screen.shown_text import ShownText
 from cli.screen.toolkit import HeldOutput, KeyParser, SafeHistory, WholeTextCompleter, screen_size
 from cli.show.text_rows import row_count
@@ -167,6 +168,17 @@ class _Terminal:
 
     def name_window(self, title: str) -> None:
         self._in_editor(lambda: self._page.name_window(title))
+
+    @property
+    def has_clipboard(self) -> bool:
+        return not (self._output.term or "").startswith(WITHOUT_TITLE)  # they would show the sequence as text
+
+    def copy(self, text: str) -> None:
+        def write() -> None:
+            self._output.write_raw(copy_sequence(text))
+            self._output.flush()
+
+        self._in_editor(write)
 
     def redraw(self) -> None:
         # The editor's thread receives no signals.

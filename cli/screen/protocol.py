@@ -90,6 +90,13 @@ class Screen(Protocol):
     """Whether there is an editor, with keys of its own such as Esc."""
 
     @property
+    def has_clipboard(self) -> bool:
+        """Whether ``copy`` can work."""
+
+    def copy(self, text: str) -> None:
+        """Put a text on the clipboard. Whether the terminal allows that is not known."""
+
+    @property
     def width(self) -> int:
         """Columns of the terminal."""
 

@@ -41,8 +41,11 @@ _WAITS_AS = {"redirect": "line", "verbatim": "line"}
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 
-def status_rows(chain: Chain, width: int) -> list[str]:
-    """Return the rows of ``/status``: what is going on, and what was used."""
+def status_rows(chain: Chain, width: int, *, prices_of: str = "") -> list[str]:
+    """Return the rows of ``/status``: what is going on, and what was used.
+
+    ``prices_of`` is the date of the prices, if it is known.
+    """
     used = chain.state.usage
     tokens = (
         f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
@@ -50,7 +53,8 @@ def status_rows(chain: Chain, width: int) -> list[str]:
     )
     rows = [("model", chain.init.model), ("session", chain.session_id), ("tokens", tokens)]
     if used.cost_usd is not None:
-        rows.append(("cost", f"{phrases.cost(used.cost_usd)} (runs that ended)"))
+        of = f", at the prices of {prices_of}" if prices_of else ""
+        rows.append(("cost", f"{phrases.cost(used.cost_usd)} (runs that ended{of})"))
     return [chain.status(), *table(rows, width)]
 
 

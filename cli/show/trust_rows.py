@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from chain.config.commands import UntrustedCommand
 from chain.config.servers import ToolServer
 from chain.config.trust import Sensitive
 from cli.show.question_rows import visible
@@ -25,6 +26,13 @@ LOCAL = "It is a program that can do all that you can, from its start on and whe
 REMOTE = "It gets what the chain hands to its tools, and the headers above, if there are any."
 SERVER_CHOICES = "y starts it here, n never, for as long as its entry says the same; Enter goes on without it for now."
 STARTING = "Start it? [y/N]"
+
+
+COMMANDS_DANGER = (
+    "When you type such a name, what its file says goes to the model as your own words. "
+    "y trusts these files for as long as they say the same; n or Enter goes on without them."
+)
+TRUST_COMMANDS = "Trust them? [y/N] "
 
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
@@ -44,6 +52,14 @@ def server_question(server: ToolServer, width: int) -> list[str]:
     shown = [row for key, value in rows for row in _beside_or_below(_on_one_row(f"{key}:"), _on_one_row(value), width)]
     danger = REMOTE if is_remote else LOCAL
     return [*in_rows(head, width), *shown, *in_rows(danger, width), *in_rows(SERVER_CHOICES, width)]
+
+
+def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[str]:
+    """The files of commands that came with the workspace, what they could do, and the answers."""
+    width = max(width, NARROWEST)
+    head = f"{_on_one_row(str(commands[0].file.parent))} came with this folder and has the commands:"
+    names = ", ".join(f"/{command.name}" for command in commands)
+    return [*in_rows(head, width), *in_rows(f"{TRUST_INDENT}{names}", width), *in_rows(COMMANDS_DANGER, width)]
 
 
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:

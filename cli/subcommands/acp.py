@@ -8,6 +8,7 @@ from functools import partial
 
 import trio
 
+from chain.app.sessions import MemoryStore, open_new_store
 from chain.concurrency.nurseries import background_task
 from chain.concurrency.threads import Threads
 from chain.config.load import state_folder
@@ -37,9 +38,15 @@ def run(args: argparse.Namespace) -> int:
     if os.isatty(0):
         write(2, AT_TERMINAL)
     state, address = state_folder(os.environ), read_state(args)
-    traces = read_traces(state, by_default=False)
-    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address, read_mode(args))
-    opener.store.check()
+    store, note = open_new_store(state, address, keeps=not args.no_session)
+    if note:
+        write(2, f"chain: {note}\n")
+    is_kept = not isinstance(store, MemoryStore)
+    traces = read_traces(state, by_default=False) if is_kept else None
+    mode = read_mode(args)
+    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address, mode, is_kept)
+    if address:
+        store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
     stdin, stdout = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -189,8 +189,10 @@ def check(
     for key, value, shown in _values(settings):
         values[key] = value
         found.rows[key] = [f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"]
-    # With the same environment, so that a key in it is no difference.
-    environ = {name: value for name, value in settings.environ.items() if not name.startswith("CHAIN_")}
+    # With the same environment, so that a key in it is no difference; an address in it is one.
+    environ = {
+        name: value for name, value in settings.environ.items() if not name.startswith(("CHAIN_", "ANTHROPIC_BASE"))
+    }
     defaults = load_settings(config=defaults_folder() / "config.yaml", environ=environ, cwd=Path("/"))
     shipped = {key: value for key, value, _ in _values(defaults)}
     found.check_all()

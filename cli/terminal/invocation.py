@@ -12,7 +12,7 @@ from chain.config.allowed_servers import FoundServers
 from chain.text.modes import Mode
 
 if TYPE_CHECKING:
-    from chain import Tool
+    from chain import Store, Tool
     from chain.config.load import Settings
     from cli.arguments import Place
     from cli.input.moments import ScheduledLine
@@ -34,7 +34,8 @@ class Invocation:
 
     ``state`` is the folder for journals, ``traces`` that for debug traces, if any. ``tools`` are read once, when the
     prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps.
-    ``mode`` is that of the first session; ``None`` for its own.
+    ``mode`` is that of the first session; ``None`` for its own. Sessions are those of ``store``, by default of the
+    state folder; ``is_kept`` says whether it keeps them.
     """
 
     settings: Settings
@@ -47,6 +48,8 @@ class Invocation:
     tour: Tour | None = None
     servers: FoundServers = field(default_factory=FoundServers)
     mode: Mode | None = None
+    store: Store | None = None
+    is_kept: bool = True
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]

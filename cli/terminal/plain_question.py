@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from chain.config.commands import UntrustedCommand
 from chain.config.load import Settings
 from chain.config.servers import ToolServer
 from chain.errors import SessionError, UserError
@@ -72,10 +73,22 @@ def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool | None, byt
     return _ask_for_yes(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 
 
+def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool, bytes]:
+    """Whether the user trusts the commands that came with the workspace, as ``ask_for_trust`` asks."""
+    rows = trust_rows.commands_question(commands, tty.size()[0])
+    is_trusted, typed = _ask_for_yes(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
+    return bool(is_trusted), typed
+
+
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
     """Say that the file is not used, and what holds instead of it."""
     assert settings.file is not None
     _show(trust_rows.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
+
+
+def say(text: str, *, ascii: bool) -> None:
+    """Show a sentence."""
+    _show(in_rows(text, max(tty.size()[0], NARROWEST)), ascii=ascii)
 
 
 def _show(rows: Sequence[str], *, ascii: bool) -> None:

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from typing import NoReturn
 
@@ -22,7 +22,8 @@ from chain.app.whereabouts import whereabouts
 from chain.chain import Chain
 from chain.concurrency.threads import without_collector
 from chain.concurrency.wakeup import Wakeup
-from chain.errors import UserError
+from chain.config.commands import find_commands
+from chain.errors import JournalError, UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
 from chain.text.wording import counted
@@ -79,7 +80,9 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     )
 
     def door(chain: Chain) -> AbstractAsyncContextManager[str]:
-        return side_door(chain, state, os.environ) if invocation.tour is None else nullcontext("")
+        # Others find a chain by the session that it keeps.
+        has_door = invocation.tour is None and invocation.is_kept
+        return side_door(chain, state, os.environ) if has_door else nullcontext("")
 
     async with trio.open_nursery() as nursery:
         chains = Chains(nursery, settings, opens, door)
@@ -96,7 +99,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
 
 def _store_of(invocation: Invocation) -> sessions.Store:
     # A demonstration is nobody's work, and is kept nowhere.
-    return sessions.open_store(invocation.state, "" if invocation.tour else invocation.settings.state)
+    return invocation.store or sessions.open_store(invocation.state, "")
 
 
 class _Program:
@@ -161,11 +164,13 @@ class _Program:
             asked.settings,
             model=model,
             has_keys=self._screen.has_keys,
+            can_copy=self._screen.has_clipboard,
             summaries=partial(sessions.resumable, store, asked.place.workspace),
             whole_id=store.whole_id,
+            find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
         )
         session = TerminalSession(chain, commands, self, self._display)
-        session.notify(self._chains.notes(chain))
+        session.notify([*self._chains.notes(chain), *commands.custom.found.faults])
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
@@ -249,6 +254,8 @@ class _Program:
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
         if answer.edit is not None:
             self._screen.edit(answer.edit)
+        if answer.copies:
+            self._screen.copy(answer.copies)
         if answer.quit:
             self.leave()
         if answer.opening is not None:
@@ -280,6 +287,9 @@ class _Program:
             except UserError as error:
                 before.print(sanitize(str(error)), command=command)
             else:
+                if before.chain.effort and not opening.resume:
+                    with suppress(UserError, JournalError):  # the usual one will do
+                        chain.use_effort(before.chain.effort)
                 await self._chains.close(before.chain)
         if chain is None:
             self._sender.go_on(before.chain)
@@ -353,4 +363,6 @@ class _Program:
         """How the sessions can be gone on with, if they are kept, the last one last."""
         if (tour := self._invocation.tour) is not None:
             return in_rows(tour.farewell, self._screen.width)
+        if not self._invocation.is_kept:
+            return []
         return [row for id in self._used for row in resumption_rows(id, self._screen.width)]

@@ -10,19 +10,22 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
+from chain.config.commands import FoundCommands
 from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
 from chain.text.modes import MODE_MEANINGS, MODES, mode_named
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN
+from chain.text.wording import MAIN, counted
 from cli.input.address import is_command
 from cli.input.file_names import FileNames
 from cli.screen.protocol import Choice
+from cli.screen.sequences import copyable
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
@@ -30,6 +33,7 @@ from cli.show.overview import OVERVIEW_TOPICS, overview, topic
 from cli.show.session_list import chosen, session_rows
 from cli.show.table import table
 from cli.show.text_rows import NARROWEST, flat
+from cli.terminal.custom import CustomCommands, FindCustom
 from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
@@ -51,6 +55,8 @@ _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer
 
 ALL_JOBS = "all"
 """What ``/kill`` calls all jobs."""
+EFFORTS, DEFAULT_EFFORT = ("low", "medium", "high", "max"), "default"
+"""What ``/effort`` completes. A service may know other levels, and refuses those that it does not know."""
 
 CLEAN = "--clean"
 """``/new`` without the plan."""
@@ -67,7 +73,7 @@ class NextSession:
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """The answer to a command: ``text`` to show, and ``edit`` to put into the editor.
+    """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
     ``keeps``: what was typed stays there, as it was not understood. Of ``question`` the preview is shown whole, of
     ``agent`` the work. ``thinking``: whether thoughts are shown whole from now on. With an ``opening`` the text
@@ -82,6 +88,7 @@ class CommandAnswer:
     thinking: bool | None = None
     quit: bool = False
     opening: NextSession | None = None
+    copies: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +113,10 @@ class _NotUnderstood(Exception):
 class Commands:
     """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
 
-    ``origin`` is where the user's own lines are from. ``model`` is the definition that the chain was opened with, by
-    default the configured one. ``summaries`` finds the sessions to resume, ``whole_id`` the one whose id begins or ends
-    so, or raises ``UserError``.
+    ``can_copy``: it has a clipboard. ``origin`` is where the user's lines are from. ``model`` is the definition that
+    the chain was opened with, by default the configured one. ``summaries`` finds the sessions to resume, ``whole_id``
+    the one whose id begins or ends so, or raises ``UserError``. ``find_custom`` reads the custom commands, given the
+    names that they cannot have.
     """
 
     def __init__(
@@ -118,9 +126,11 @@ class Commands:
         *,
         model: str | None = None,
         has_keys: bool = True,
+        can_copy: bool = False,
         origin: Origin = "prompt",
         summaries: Callable[[], Sequence[kept.Summary]] = tuple,
         whole_id: Callable[[str], str] = str,
+        find_custom: FindCustom = lambda built_in: FoundCommands(),
     ) -> None:
         self._chain = chain
         self._settings = settings
@@ -129,6 +139,7 @@ class Commands:
         self.model = settings.chain().model if model is None else model
         """The name of the definition whose model the next run asks."""
         self._has_keys = has_keys
+        self._can_copy = can_copy
         self._origin = origin
         self._width = WIDTH
         self.files = FileNames(chain.workspace)
@@ -155,7 +166,7 @@ class Commands:
             "/help": _Command(
                 "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
             ),
-            "/status": _Command("what is going on", shows(answers.status_rows)),
+            "/status": _Command("what is going on", self._status),
             "/queue": _Command("the lines that wait", shows(answers.queue_rows)),
             "/drop": _Command("drops a waiting line", self._drop, "[L3]", lines),
             "/edit": _Command(edits, self._edit, "[L3]", lines, needs_terminal=True),
@@ -174,12 +185,16 @@ class Commands:
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
             "/mode": _Command("what asks (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
+            "/effort": _Command("how hard it thinks", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
+            "/copy": _Command("the last reply", self._copy, needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
         }
+        built_in = {name.removeprefix("/") for name in (*self._commands, *OTHER_NAMES)}
+        self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
     def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
         """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
@@ -200,6 +215,9 @@ class Commands:
         if name.startswith(SERVER_PROMPT):
             return self._prompt(name, argument)
         command = self._commands.get(name.casefold())
+        if command is None and (custom := self.custom.named(name)) is not None:
+            is_accepted, note = self.custom.submit(custom, argument)
+            return CommandAnswer(note if is_accepted else "", keeps=not is_accepted)
         if command is None:
             raise _NotUnderstood(self._unknown(name))
         if argument and not command.argument:
@@ -211,7 +229,7 @@ class Commands:
     def is_path(self, text: str) -> bool:
         """Whether a text that looks like a command begins with a path that exists, such as ``/tmp``."""
         name = text.partition(" ")[0]
-        known = {*self._commands, *OTHER_NAMES, *INSTEAD}
+        known = {*self._commands, *OTHER_NAMES, *INSTEAD, *(custom for custom, _, _ in self.custom.offered())}
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
@@ -222,8 +240,12 @@ class Commands:
         if not is_command(text):
             before, names = self.files.begun(text)
             return [Choice(before + name, name) for name in names if before + name != text]
-        offered = [(name, self._commands[name]) for name in self._offered() if name.startswith(text.casefold())]
-        found = [Choice(f"{name} ", f"{name} {each.argument}".rstrip(), each.about) for name, each in offered]
+        offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._offered()]
+        found = [
+            Choice(f"{name} ", f"{name} {argument}".rstrip(), about)
+            for name, argument, about in (*offered, *self.custom.offered())
+            if name.startswith(text.casefold())
+        ]
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _offered(self) -> list[str]:
@@ -235,7 +257,8 @@ class Commands:
     def anywhere(self) -> list[tuple[str, str, str]]:
         """The commands that need no terminal, each with how its argument is written and what it does."""
         known = [(name, self._commands[name]) for name in self._offered()]
-        return [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
+        built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
+        return [*built_in, *self.custom.offered()]
 
     def use(self, name: str) -> str:
         """Ask a model from the next run on; what people know it by. Raises ``UserError`` and ``JournalError``."""
@@ -262,7 +285,7 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._offered(), *(name for name, _ in self.prompts)]
+                known = [*self._offered(), *(n for n, _, _ in self.custom.offered()), *(n for n, _ in self.prompts)]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -271,8 +294,10 @@ class Commands:
 
     def _help(self, name: str) -> Sequence[str]:
         if not name:
-            known = [(label, about) for _, label, about in self.menu("/")]
-            return overview(known, self._width, has_keys=self._has_keys)
+            commands = [(name, self._commands[name]) for name in self._offered()]
+            known = [(f"{name} {each.argument}".rstrip(), each.about) for name, each in commands]
+            self.custom.refresh()
+            return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
         if name.casefold() not in OVERVIEW_TOPICS:
             raise _NotUnderstood(
                 f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(OVERVIEW_TOPICS)}, "
@@ -398,6 +423,39 @@ class Commands:
         self._chain.use_mode(mode)
         return CommandAnswer()  # a notice shows it
 
+    def _status(self, _: str) -> Sequence[str]:
+        price = None
+        with suppress(UserError):
+            price = self._settings.model(self.model).values.get("price")
+        return answers.status_rows(self._chain, self._width, prices_of=getattr(price, "as_of", ""))
+
+    def _effort(self, typed: str) -> CommandAnswer:
+        level = typed.casefold()
+        if not level:
+            own = self._settings.model(self.model).values.get("effort")
+            return CommandAnswer(_effort_in_words(self._chain.effort, own))
+        if not re.fullmatch("[a-z]{2,20}", level) or (near := nearest_word(level, EFFORTS)) not in ("", level):
+            hint = (
+                f"did you mean {near}?"
+                if level.isalpha() and near
+                else f"write {', '.join(EFFORTS)} or {DEFAULT_EFFORT}"
+            )
+            raise _NotUnderstood(f"there is no effort {flat(typed)[:20]}; {hint}")
+        self._chain.use_effort("" if level == DEFAULT_EFFORT else level)
+        when = "from the next run on" if self._chain.is_running else "from now on"
+        what = "that of the model's definition" if level == DEFAULT_EFFORT else level
+        return CommandAnswer(f"The effort is {what} {when}.")
+
+    def _copy(self, _: str) -> CommandAnswer:
+        reply = self._chain.last_reply
+        if not self._can_copy:
+            raise UserError("this terminal has no clipboard that chain can reach")
+        if not reply:
+            raise UserError("there is no reply yet")
+        copied, count = copyable(reply), counted(len(reply), "character")
+        some = count if copied == reply else f"the first {len(copied):,} of {count}"
+        return CommandAnswer(f"Sent to the clipboard: {some}.", copies=copied)
+
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):
             raise _NotUnderstood(f"write it as /new, which keeps the plan, or /new {CLEAN}")
@@ -438,6 +496,14 @@ class Commands:
         if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all, and a space before the / makes it text"
+
+
+def _effort_in_words(asked: str, own: object) -> str:
+    if asked:
+        return (
+            f"Effort: {asked}. /effort {DEFAULT_EFFORT} is that of the model's definition{f', {own}' if own else ''}."
+        )
+    return f"Effort: {own}, as the model's definition says." if own else "Effort: the model's own."
 
 
 def _one_of(names: Iterable[str], typed: str, what: str) -> str:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio
 from support.editor import Editor, connected, opener
 from support.gate import Gate
 
+from chain.config.load import load_settings
 from cli.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND
 from cli.outbox import ROOM
 
@@ -321,3 +323,20 @@ async def test_only_the_whole_id_deletes(editor: Editor, tmp_path: Path) -> None
     for part in (session[:-1], session[-6:], f"../sessions/{session}"):
         await editor.call("session/delete", sessionId=part)
     assert [each["sessionId"] for each in (await editor.call("session/list"))["sessions"]] == [session]
+
+
+async def test_a_command_of_the_users_own_is_offered_and_its_run_answers_it(tmp_path: Path) -> None:
+    use = opener(tmp_path / "home", "rules: [{when: {user: Greet Ada}, text: Good day.}, {text: Hello.}]")
+    config, environ = tmp_path / "home/config.yaml", {"HOME": str(tmp_path / "home")}
+    use = replace(use, read_settings=lambda cwd: load_settings(config=config, environ=environ, cwd=cwd))
+    folder = tmp_path / "home/.config/chain/commands"
+    folder.mkdir(parents=True)
+    (folder / "greet.md").write_text("---\ndescription: Greets\n---\nGreet $1")
+    async with connected(use) as editor:
+        await editor.initialize()
+        session = await editor.new(tmp_path)
+        await editor.until(lambda: editor.updates("available_commands_update"))
+        offered = editor.updates("available_commands_update")[-1]["availableCommands"]
+        assert {"name": "greet", "description": "Greets", "input": {"hint": "[...]"}} in offered
+        assert (await editor.result(editor.prompt(session, "/greet Ada")))["stopReason"] == "end_turn"
+        assert "Good day." in editor.text()

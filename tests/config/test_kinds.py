@@ -101,7 +101,7 @@ agents:
 @pytest.mark.parametrize("text", ["max_kept: '${NONE}'", "reviewer: {description: '${NONE}'}"])
 def test_a_missing_variable_is_an_error_only_when_its_value_is_needed(at: Setting, text: str) -> None:
     got = at.named(f"agents:\n  {text}")
-    assert got.chain().max_iterations == 50
+    assert got.chain().max_iterations == 100
     assert got.kind("explore") == SHIPPED["explore"]
     with pytest.raises(ConfigError, match=r"mine\.yaml:2: .*the environment variable NONE is not set"):
         _ = got.agents

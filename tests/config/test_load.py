@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def test_the_built_in_values_are_those_of_the_shipped_file(at: Setting) -> None:
     assert (built_in.inbox_size, built_in.tool_timeout_s, built_in.tool_result_limit) == (10, 60.0, 30000)
     chain = built_in.chain()
     assert (chain.name, chain.model, chain.tools) == ("default", "claude", GROUPS)
-    assert (chain.max_iterations, chain.timeout_s, chain.budget) == (50, 1800.0, Budget())
+    assert (chain.max_iterations, chain.timeout_s, chain.budget) == (100, None, Budget())
 
 
 def test_the_limits_in_the_comments_of_the_shipped_file_are_the_real_ones(at: Setting) -> None:
@@ -117,7 +118,7 @@ def test_a_definition_with_another_provider_replaces_the_shipped_one(at: Setting
 def test_a_chain_of_a_new_name_takes_the_rest_from_the_shipped_default(at: Setting) -> None:
     got = at.named("chains: {review: {tools: [files]}, other: {}}")
     assert got.chain("review").tools == ("files",)
-    assert got.chain("review").max_iterations == 50
+    assert got.chain("review").max_iterations == 100
     assert set(got.chain_names) == {"default", "review", "other"}
 
 
@@ -275,7 +276,7 @@ def test_secrets_are_not_in_a_repr(at: Setting) -> None:
 def test_flags_beat_environment_beats_file_beats_defaults(at: Setting) -> None:
     text = "models: {default: offline}\nchains: {default: {max_iterations: 3}, other: {}}\ntools: {allow: [a]}"
     environ = {"CHAIN_MODEL": "claude", "CHAIN_CHAIN": "other", "CHAIN_MAX_ITERATIONS": "4", "CHAIN_ALLOW": "b, c"}
-    assert at.named("").chain().max_iterations == 50
+    assert at.named("").chain().max_iterations == 100
 
     def seen(got: Settings) -> tuple[object, ...]:
         return got.chain().model, got.chain().name, got.chain().max_iterations, got.allow
@@ -647,3 +648,28 @@ def test_any_yaml_is_read_or_refused_as_a_mistake_of_the_user(
                 got.model(name)
         except ConfigError:
             continue  # any other exception fails the test
+
+
+def test_the_longest_reply_is_a_default_where_no_file_names_it(at: Setting) -> None:
+    assert at.named("").model("claude").values["max_tokens"] == 32_000
+    named = "models: {definitions: {claude: {max_tokens: 100}}}"
+    assert at.named(named).model("claude").values["max_tokens"] == 100
+
+
+@pytest.mark.parametrize(
+    ("keys", "price"),
+    [
+        ("effort: low", (2.0, 10.0, 0.2, 2.5)),
+        ("model: claude-sonnet-5-5", (2.0, 10.0, 0.2, 2.5)),
+        ("model: another", None),
+        ("base_url: 'http://localhost:1'", None),
+        ("price: {input: 4, output: 20}", (4.0, 20.0, 0.4, 5.0)),
+        ("model: another, price: {input: 4, output: 20, as_of: 2026-01-02}", (4.0, 20.0, 0.4, 5.0)),
+    ],
+)
+def test_a_price_holds_for_one_model_of_one_service(at: Setting, keys: str, price: tuple[float, ...] | None) -> None:
+    settings = at.named(f"models: {{definitions: {{claude: {{{keys}}}}}}}", KEY)
+    found = settings.model("claude").values["price"]
+    assert (None if found is None else astuple(found)[:4]) == price
+    if "price" in keys:
+        assert astuple(found)[4] == ("2026-01-02" if "as_of" in keys else "")

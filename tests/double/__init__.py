@@ -31,7 +31,7 @@ repeatable input that was read from the cache.
 
 from .cache import Account, PromptCache, reuse
 from .continuity import Conversations
-from .models import NEWER, OLDER
+from .models import NEWER, OLDER, SHORT
 from .rules import Issued, Policy, check, check_messages
 from .serving import Double, RulesBroken, Script, Seen, serve
 from .steps import (
@@ -55,6 +55,7 @@ from .steps import (
 __all__ = [
     "NEWER",
     "OLDER",
+    "SHORT",
     "Account",
     "Conversations",
     "Cut",

@@ -31,6 +31,9 @@ NEWER = "claude-opus-5-5"
 OLDER = "claude-sonnet-4-6"
 """A model that takes ``temperature``, in the API version before 2026-10-21, and refuses the system role."""
 
+SHORT = "claude-3-haiku-20240307"
+"""A model with short replies."""
+
 # Boundaries, from https://platform.claude.com/docs/en/about-claude/models/migration-guide and the page on
 # mid-conversation system messages: sampling and thinking budgets went with 4.7; the system role came with Opus 4.8, and
 # for Sonnet 5.5 it is not known.
@@ -44,5 +47,6 @@ MODELS: dict[str, Features] = {
         max_tokens=64_000,
     ),
     "claude-sonnet-4-5": Features(sampling=True, thinking=("enabled", "disabled"), efforts=(), max_tokens=64_000),
+    SHORT: Features(sampling=True, thinking=("disabled",), efforts=(), max_tokens=4_096),
 }
 """The models that the double knows, one for each difference between them; any other name is answered with 404."""

@@ -260,7 +260,8 @@ class Double:
         return self._refusal(seen)
 
     def _model(self, name: str) -> dict[str, Any]:
-        known = {"max_input_tokens": self._policy.window} if self._policy.window else {}
+        most = {"max_input_tokens": self._policy.window, "max_tokens": MODELS[name].max_tokens}
+        known = most if self._policy.window else {}
         return {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z", **known}
 
     def _refusal(self, seen: Seen) -> Step:

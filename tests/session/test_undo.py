@@ -16,6 +16,7 @@ from support.examples import trying
 
 from chain import events
 from chain.app.open import open_chain
+from chain.app.sessions import MemoryStore, Store
 from chain.chain import Chain
 from chain.errors import UserError
 from chain.journal.records import FileChanged
@@ -47,13 +48,14 @@ class Place:
     id: str = ""
 
     @asynccontextmanager
-    async def open(self, resume: str = "") -> AsyncIterator[Chain]:
+    async def open(self, resume: str = "", *, store: Store | None = None) -> AsyncIterator[Chain]:
         chosen = settings(allow="write_file")
         self.model = Recorder(ScriptedModel.parse(RULES))
         async with open_chain(
             chosen,
             workspace=self.workspace,
             state=self.state,
+            store=store,
             model=self.model,
             resume=resume,
             interactive=True,
@@ -226,3 +228,11 @@ def test_no_change_of_anybody_else_is_lost(
         assert (name in restored) == (kept < len(versions))
         assert (name in left) == any(by_agent and is_undone for _, by_agent, is_undone in versions[:kept])
     assert restore_files(folder, changes, contents.get)[0] == []
+
+
+async def test_undo_works_in_a_session_that_is_kept_nowhere(place: Place) -> None:
+    async with place.open(store=MemoryStore()) as chain:
+        await ask(chain, "set a a1")
+        chain.undo.undo()
+        assert place.files() == {"a": "a0"}
+    assert not place.state.exists()

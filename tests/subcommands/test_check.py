@@ -183,11 +183,12 @@ def test_a_missing_variable_is_a_problem_also_of_a_model_that_no_chain_uses(fold
 
 
 def test_a_cost_limit_without_a_price_is_a_problem(folder: Path) -> None:
-    text = CONFIG + "    budget: {max_cost_usd: 1}\n"
+    unpriced = CONFIG.replace("    offline:", "    claude: {model: another}\n    offline:")
+    text = unpriced + "    budget: {max_cost_usd: 1}\n"
     lines, ok = check(read(folder, text))
     assert not ok
     assert "chains.default.budget.max_cost_usd: it cannot hold without a price" in problems(lines)[0]
-    priced = text.replace("    offline:", "    claude: {price: {input: 3, output: 15}}\n    offline:")
+    priced = text.replace("another}", "another, price: {input: 3, output: 15}}")
     lines, ok = check(read(folder, priced))
     assert ok
     assert any("input 3, output 15, cache_read 0.3" in line for line in lines)
@@ -312,14 +313,15 @@ def test_every_allowance_is_explained_or_is_a_problem_and_never_both(folder: Pat
 
 
 def test_a_problem_stands_below_the_value_that_is_to_be_mended(folder: Path) -> None:
-    text = CONFIG + "    tools: [filse]\n    budget: {max_cost_usd: 1}\n"
+    text = CONFIG.replace("    offline:", "    claude: {model: another}\n    offline:")
+    text += "    tools: [filse]\n    budget: {max_cost_usd: 1}\n"
     (folder / "handler.yaml").unlink()
     rows, ok = check(read(folder, text))
     assert not ok
     for row, words in {
-        f"chains.default.interruption_prompt: {folder / 'handler.yaml'}  (config.yaml:7)": "No such file",
-        "chains.default.tools: filse  (config.yaml:9)": "did you mean files?",
-        "chains.default.budget.max_cost_usd: 1.0  (config.yaml:10)": "without a price",
+        f"chains.default.interruption_prompt: {folder / 'handler.yaml'}  (config.yaml:8)": "No such file",
+        "chains.default.tools: filse  (config.yaml:10)": "did you mean files?",
+        "chains.default.budget.max_cost_usd: 1.0  (config.yaml:11)": "without a price",
     }.items():
         first = below(rows, row)[0]
         assert first.startswith("problem: ")
@@ -351,10 +353,10 @@ def test_what_differs_from_the_defaults_comes_first(folder: Path) -> None:
 
 
 def test_a_value_that_is_written_as_the_default_is_does_not_differ(folder: Path) -> None:
-    rows, ok = check(read(folder, "chains: {default: {max_iterations: 50, timeout_s: 5}}\n"))
+    rows, ok = check(read(folder, "chains: {default: {max_iterations: 100, timeout_s: 5}}\n"))
     assert ok
     assert differing(rows) == ["chains.default.timeout_s"]
-    assert "chains.default.max_iterations: 50  (config.yaml:1)" in rows
+    assert "chains.default.max_iterations: 100  (config.yaml:1)" in rows
 
 
 def test_where_all_is_as_the_defaults_are_there_is_one_group(folder: Path) -> None:

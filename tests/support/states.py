@@ -25,7 +25,8 @@ def fingerprint(state: State) -> object:
     """Everything in a state that may change, and of what only grows how long it is."""
     lines = state.lines
     return (
-        (state.model, state.mode, state.instructions, state.server_tools, state.draft, state.session, state.query),
+        (state.model, state.mode, state.effort, state.instructions, state.server_tools),
+        (state.draft, state.session, state.query),
         (state.is_running, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
         (state.runs, state.first_query, state.changed),
         [(point.query, len(point.history[0][0]), tuple(point.changes)) for point in state.checkpoints],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from chain import __version__, events
 from chain.app.open import open_chain
 from chain.config.load import Settings, load_settings
 from chain.lines.parse import STOP_PHRASES
+from chain.messages import Message, Text, Usage
+from chain.model import Delta, Reply, Request
 from chain.plan import Task
 from chain.tools.mcp.servers import ServerView
 from chain.tools.tool import Tool, ToolContext, tool
@@ -97,7 +99,7 @@ async def busy(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Comman
         yield session, commands
         gate.open.set()
         await session.chain.wait_idle()
-        check_invariants(session, max_iterations=50)
+        check_invariants(session, max_iterations=100)
 
 
 def rows(answer: CommandAnswer) -> list[str]:
@@ -111,7 +113,7 @@ LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TE
 KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Tab", "Ctrl-R", "Ctrl-O")
 
 
-@pytest.mark.parametrize(("width", "most"), [(40, 43), (80, 24), (120, 22), (200, 22)])
+@pytest.mark.parametrize(("width", "most"), [(40, 45), (80, 24), (120, 22), (200, 22)])
 async def test_help_has_every_command_kind_of_line_and_key(tmp_path: Path, width: int, most: int) -> None:
     async with opened(tmp_path) as (_, commands):
         answer = commands.run("/help", width=width)
@@ -437,7 +439,7 @@ NOT_UNDERSTOOD = {
     "/exit now": "/quit has no argument",
     "/tood": "there is no /tood; did you mean /todo?",
     "/foo": "there is no /foo; /help lists all, and a space before the / makes it text",
-    "/copy": "there is no /copy; /help lists all, and a space before the / makes it text",
+    "/paste": "there is no /paste; /help lists all, and a space before the / makes it text",
     "/": "there is no /; /help lists all, and a space before the / makes it text",
     "/status now": "/status has no argument",
     "/drop L3 L4": "write it as /drop [L3]",
@@ -526,3 +528,79 @@ async def test_the_menu_keeps_the_row_of_a_command_that_is_typed_in_full(tmp_pat
         assert commands.menu("/help") == [("/help ", "/help [TOPIC]", "more: lines or keys")]
         assert commands.menu("/help ") == []
         assert commands.completions("/help ") == ["/help lines", "/help keys"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "effort", "says"),
+    [
+        ("high", "high", "The effort is high from now on."),
+        ("MAX", "max", "The effort is max from now on."),
+        ("xhigh", "xhigh", "The effort is xhigh from now on."),
+        ("default", "", "The effort is that of the model's definition from now on."),
+        ("", "low", "Effort: low. /effort default is that of the model's definition."),
+        ("hihg", "low", "there is no effort hihg; did you mean high?"),
+        ("5", "low", "there is no effort 5; write low, medium, high, max or default"),
+    ],
+)
+async def test_effort(tmp_path: Path, typed: str, effort: str, says: str) -> None:
+    async with opened(tmp_path) as (session, commands):
+        commands.run("/effort low")
+        answer = commands.run(f"/effort {typed}")
+        assert (answer.text, session.chain.effort) == (says, effort)
+        assert "/effort medium" in commands.completions("/effort m")
+
+
+async def test_copy_takes_the_last_reply_as_far_as_it_fits(tmp_path: Path) -> None:
+    settings = configured(tmp_path)
+    long = "ü" * 50_000
+    rules = f"rules: [{{when: {{user: long}}, text: {long}}}, {{text: '**Short**'}}]"
+    async with open_session(rules, tools=[danger], use=settings, interactive=True) as session:
+        commands = Commands(session.chain, settings, can_copy=True)
+        assert commands.run("/copy").text == "there is no reply yet"
+        await session.run("hello")
+        assert commands.run("/copy") == CommandAnswer("Sent to the clipboard: 9 characters.", copies="**Short**")
+        await session.run("long")
+        answer = commands.run("/copy")
+        assert answer.copies == "ü" * 37_497
+        assert answer.text == "Sent to the clipboard: the first 37,497 of 50,000 characters."
+        assert "no clipboard" in Commands(session.chain, settings).run("/copy").text
+
+
+async def test_copy_during_a_run_takes_the_reply_of_the_one_before(tmp_path: Path) -> None:
+    gate = Gate()
+    rules = "rules: [{when: {user: go, step: 1}, tools: [{name: wait, input: {}}]}, {text: One.}]"
+    async with open_session(rules, tools=[gate.tool, danger], use=configured(tmp_path), interactive=True) as session:
+        await session.run("hello")
+        session.chain.submit("go")
+        await gate.started.wait()
+        assert session.chain.last_reply == "One."
+        gate.open.set()
+        await session.chain.wait_idle()
+
+
+class Costly:
+    """A model whose replies cost a quarter of a dollar each."""
+
+    name = "costly"
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        return Reply(Message("assistant", (Text("Done."),)), "end_turn", Usage(10, 5, cost_usd=0.25))
+
+    async def prepare(self) -> None:
+        """Do nothing."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(("as_of", "prices"), [(", as_of: 2026-11-28", ", at the prices of 2026-11-28"), ("", "")])
+async def test_cost_is_in_dollars_with_the_date_of_the_prices(tmp_path: Path, as_of: str, prices: str) -> None:
+    definition = f"{{provider: anthropic, model: m, api_key: k, price: {{input: 2, output: 10{as_of}}}}}"
+    (tmp_path / "config.yaml").write_text(
+        f"models: {{default: mine, definitions: {{mine: {definition}}}}}\nchains: {{default: {{tools: []}}}}"
+    )
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    async with open_session(Costly(), use=settings, interactive=True) as session:
+        await session.run("hello")
+        answer = Commands(session.chain, settings).run("/cost", width=120)
+    assert rows(answer)[-1] == f"  cost     $0.2500 (runs that ended{prices})"

@@ -1,9 +1,10 @@
 """The Anthropic Messages API as a ``Model``.
 
 A request is encoded in ``encoding`` and sent by ``connection``; its stream is parsed in ``stream``. Nothing is retried
-here. Keys, address and headers come from the configuration alone; only proxies are taken from environment variables
-such as ``HTTPS_PROXY``. The client is built in a thread, by ``prepare`` or by the first call, since that takes 0.1 s; a
-call that is cancelled meanwhile does not wait for the thread.
+here, except that a default ``max_tokens`` is lowered to what the service allows. Keys, address and headers come from
+the configuration alone; only proxies are taken from environment variables such as ``HTTPS_PROXY``. The client is built
+in a thread, by ``prepare`` or by the first call, since that takes 0.1 s; a call that is cancelled meanwhile does not
+wait for the thread.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ MAX_MODEL = 64 * 1024
 MOST_ASKS = 3
 """Requests beside which the service is asked for the window, as long as each is over first."""
 
+REPLY_SHARE = 4
+"""A default ``max_tokens`` is at most the window divided by this: some servers count it as part of the prompt."""
+
+SAFE_MAX_TOKENS = 8192
+"""What nearly every model allows."""
+
 SAMPLING_VERSION = "2023-06-01"
 """The API version of a request that sets ``temperature``: later versions have no such parameter, whatever the model."""
 
@@ -61,8 +68,9 @@ class AnthropicModel:
         self._client: Client | None = None
         self._building = threading.Lock()
         self._context_window = parameters.context_window
-        self._asks_left = 0 if parameters.context_window else MOST_ASKS
-        """How often the service may still be asked for the window."""
+        self._asks_left = MOST_ASKS if parameters.adapts_max_tokens or not parameters.context_window else 0
+        """How often the service may still be asked for the window and for the longest reply."""
+        self._use_window(parameters.context_window)
 
     @property
     def window(self) -> Window | None:
@@ -78,6 +86,8 @@ class AnthropicModel:
 
     async def _answer(self, client: Client, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         encoder: Encoder = request.memory.setdefault(self, Encoder(self._parameters))
+        encoder.parameters = self._parameters
+        sent = self._parameters.max_tokens
         body = encoder.encode(request)
         with trio.move_on_after(self._service.timeout_s):
             try:
@@ -85,6 +95,8 @@ class AnthropicModel:
                 model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
                 return replace(reply, message=replace(reply.message, model=model), usage=self._priced(reply.usage))
             except RequestRefused as error:
+                if request.overrides.max_tokens is None and await self._has_lowered(client, error, sent):
+                    return await self._answer(client, request, on_delta)
                 is_long = isinstance(error, failures.TooLong)
                 given = request.overrides.given if error.status in (400, 422) else ()
                 if refused := error.names(p for p in given if p == "max_tokens" or not is_long):
@@ -123,10 +135,40 @@ class AnthropicModel:
         # Whatever goes wrong, the window stays unknown.
         with suppress(failures.BadStatus, failures.Unreached, OSError, ValueError, KeyError, TypeError):
             answer = json.loads(await client.get(f"/v1/models/{quote(self.name, safe='')}", MAX_MODEL))
-            tokens = answer["max_input_tokens"]
+            longest, tokens = answer.get("max_tokens"), answer.get("max_input_tokens")
+            if isinstance(longest, int) and longest > 0:
+                self._lower(longest)
             if isinstance(tokens, int) and tokens > 0:
-                self._context_window = tokens
+                self._use_window(tokens)
         self._asks_left = 0
+
+    def _use_window(self, tokens: int) -> None:
+        """Note the window, unless it is known. A default ``max_tokens`` has at most a share of it."""
+        self._context_window = self._context_window or tokens
+        if self._context_window:
+            self._lower(max(self._context_window // REPLY_SHARE, 1))
+
+    def _lower(self, longest: int) -> None:
+        if self._parameters.adapts_max_tokens and longest < self._parameters.max_tokens:
+            self._parameters = replace(self._parameters, max_tokens=longest)
+
+    async def _has_lowered(self, client: Client, error: RequestRefused, sent: int) -> bool:
+        """Lower a default ``max_tokens`` that the service refuses. Return whether it is less than the ``sent`` one.
+
+        Most services say what they allow if they are asked for the model. Else ``SAFE_MAX_TOKENS`` is tried.
+        """
+        if not self._parameters.adapts_max_tokens or error.status not in (400, 413, 422):
+            return False
+        if isinstance(error, failures.TooLong):
+            self._use_window(error.window)
+        elif "max_tokens" in str(error):
+            if self._asks_left:
+                await self._ask_window(client)
+            if self._parameters.max_tokens == sent:
+                self._lower(SAFE_MAX_TOKENS)
+        else:
+            return False
+        return self._parameters.max_tokens < sent
 
     async def prepare(self) -> None:
         """Build the client before the first call, while the user is typing. Raise ``ModelError``."""

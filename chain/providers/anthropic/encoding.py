@@ -38,7 +38,8 @@ class Encoder:
     """Encodes the requests of one conversation with one model."""
 
     def __init__(self, parameters: Parameters) -> None:
-        self._parameters = parameters
+        self.parameters = parameters
+        """Of these, ``max_tokens`` may change from request to request."""
         self._count = 0
         self._last: Message | None = None
         self._open: list[tuple[Role, list[bytes]]] = []
@@ -56,7 +57,7 @@ class Encoder:
         return b"".join([*parts, b"}"])
 
     def _head(self, request: Request) -> dict[str, Any]:
-        own, one_call = self._parameters, request.overrides
+        own, one_call = self.parameters, request.overrides
         temperature = _first(one_call.temperature, own.temperature)
         effort = _first(one_call.effort, own.effort)
         head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _LATER}
@@ -84,7 +85,7 @@ class Encoder:
         for _, blocks in [turn for turn in turns if turn[0] == "user"][-MARKED_ENDS:]:
             blocks[-1] = _marked(blocks[-1])
         tail = [dumps(text) for text in request.tail]
-        if not self._parameters.system_messages:
+        if not self.parameters.system_messages:
             turns[-1][1].extend(b'{"type":"text","text":%s}' % text for text in tail)
             tail = []
         return [
@@ -103,7 +104,7 @@ class Encoder:
             self._count, self._open, self._settled = 0, [], bytearray()
         for message in messages[self._count :]:
             self._count, self._last = self._count + 1, message
-            blocks = [dumps(sent_form(b)) for b in _sent(message, self._parameters.model)]
+            blocks = [dumps(sent_form(b)) for b in _sent(message, self.parameters.model)]
             if not blocks:
                 continue
             if not self._open or self._open[-1][0] != message.role:

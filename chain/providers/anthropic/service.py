@@ -47,7 +47,10 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What requests carry: ``None`` is not sent, nor ``context_window`` (0: unknown); ``extra_body`` only adds."""
+    """What requests carry: ``None`` is not sent, nor ``context_window`` (0: unknown); ``extra_body`` only adds.
+
+    ``adapts_max_tokens``: ``max_tokens`` is a default, which is lowered to what the service allows.
+    """
 
     model: str
     max_tokens: int
@@ -58,6 +61,7 @@ class Parameters:
     system_messages: bool = False
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     context_window: int = 0
+    adapts_max_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,8 @@ class Price:
     output: float
     cache_read: float
     cache_write: float
+    as_of: str = ""
+    """The date of the prices, as it is written."""
 
     def of(self, usage: Usage) -> float:
         """Return the price of this many tokens in US dollars."""

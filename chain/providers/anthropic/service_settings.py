@@ -13,8 +13,8 @@ from chain.providers.anthropic.service import IDLE_TIMEOUT_S, REPLY_TIMEOUT_S, P
 if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel
 
-MAX_TOKENS = 8192
-"""Long enough for a long answer with a file in it, short enough to stream well within the time of a reply."""
+MAX_TOKENS = 32_000
+"""Long enough for thoughts and a long file, short enough to stream within the time of a reply."""
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 """Holds the key of a definition that names neither a key nor an address."""
@@ -52,6 +52,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         system_messages=get("system_messages", Node.boolean, False),
         extra_body=get("extra_body", values.json, dict[str, Any]()),
         context_window=definition.context_window,
+        adapts_max_tokens="max_tokens" not in definition.keys,
     )
     price = get("price", _price, None)
     found = {each.name: getattr(part, each.name) for part in (parameters, service) for each in fields(part)}
@@ -69,7 +70,9 @@ def read_anthropic(definition: Definition) -> ModelSettings:
     if base_url is not None:
         shown["base_url"] = service.label
     if price is not None:
-        shown["price"] = ", ".join(f"{kind} {dollars:g}" for kind, dollars in asdict(price).items())
+        dollars = {kind: value for kind, value in asdict(price).items() if kind != "as_of"}
+        shown["price"] = ", ".join(f"{kind} {value:g}" for kind, value in dollars.items())
+        shown["price"] += f", as of {price.as_of}" if price.as_of else ""
 
     def model() -> AnthropicModel:
         from chain.providers.anthropic.client import AnthropicModel
@@ -105,9 +108,10 @@ def _price(node: Node) -> Price:
     keys = node.mapping([each.name for each in fields(Price)])
     if not {"input", "output"} <= keys.keys():
         raise node.error("needs input and output, in US dollars per million tokens")
+    as_of = Node.text(keys.pop("as_of")) if "as_of" in keys else ""
     price = {key: value.number() for key, value in keys.items()}
     shares = {"cache_read": price["input"] * CACHE_READ_PRICE, "cache_write": price["input"] * CACHE_WRITE_PRICE}
-    return Price(**{**shares, **price})
+    return Price(**{**shares, **price}, as_of=as_of)
 
 
 KEYS = (
@@ -121,8 +125,11 @@ PROVIDER = Provider(
     needed="model",
     # A request can name servers that the service then calls on its own.
     sensitive=("api_key", "base_url", "extra_headers", "extra_body"),
+    of_model=("price",),
     free=("thinking", "extra_body", "extra_headers"),
     key="api_key",
     address="base_url",
     usual=f"${{{KEY_VARIABLE}}}",
+    address_variable="ANTHROPIC_BASE_URL",
+    key_variable="ANTHROPIC_AUTH_TOKEN",
 )

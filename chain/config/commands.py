@@ -1,0 +1,194 @@
+"""Custom commands: prompts in Markdown files that the user starts with a slash and the name of the file.
+
+Those in the folder ``commands`` of the user's configuration are the user's own. Those in ``.chain/commands`` of a
+workspace may come from anybody: each is offered only while the user trusts its content (``trust``), and not parsed
+before. The user's own wins over one of the workspace, and a built-in command wins over both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from chain.config import trust, yamlfile
+from chain.config.load import Settings
+from chain.config.yamlfile import Node
+from chain.errors import ConfigError, UnreadableFile, did_you_mean
+from chain.regular_file import FLAGS, regular_file
+
+WORKSPACE_FOLDER = Path(".chain", "commands")
+
+MAX_COMMAND_BYTES = 64 * 1024
+"""Bytes of a file. A longer text, with its arguments, would exceed the limit of a line."""
+
+MAX_COMMANDS = 100
+"""Files of a folder that are read, in the order of their names, so that a folder with many holds nobody up."""
+
+_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,39}", re.ASCII)
+_FENCE = "---"
+_FIELD = re.compile(r"\$(?:(?P<all>ARGUMENTS)(?!\w)|(?P<number>[1-9])(?!\d))", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomCommand:
+    """A command: ``name`` without the slash, ``model`` that of a definition, empty for the one in use."""
+
+    name: str
+    file: Path
+    body: str
+    description: str = ""
+    model: str = ""
+
+    @property
+    def has_fields(self) -> bool:
+        """Whether the text says where arguments go."""
+        return _FIELD.search(self.body) is not None
+
+    def expand(self, arguments: str) -> str:
+        """Return the text with the arguments filled in. Without a field for them they follow as a paragraph.
+
+        ``$1`` to ``$9`` are words, quoted as in a shell. What is filled in is not searched for fields.
+        """
+        arguments = arguments.strip()
+        try:
+            words = shlex.split(arguments)
+        except ValueError:  # an apostrophe
+            words = arguments.split()
+
+        def value(found: re.Match[str]) -> str:
+            if found["all"]:
+                return arguments
+            place = int(found["number"])
+            return words[place - 1] if place <= len(words) else ""
+
+        text = _FIELD.sub(value, self.body)
+        return text if self.has_fields or not arguments else f"{text}\n\n{arguments}"
+
+
+@dataclass(frozen=True, slots=True)
+class UntrustedCommand:
+    """A file of the workspace that the user did not trust yet."""
+
+    name: str
+    file: Path
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCommands:
+    """The commands by name, those that need the user's trust, and a sentence on each file that cannot be used."""
+
+    commands: tuple[CustomCommand, ...] = ()
+    untrusted: tuple[UntrustedCommand, ...] = ()
+    faults: tuple[str, ...] = ()
+
+
+def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Collection[str] = ()) -> FoundCommands:
+    """Return the commands of the user and of a workspace. Reads the disk.
+
+    ``built_in`` are the names, without the slash, that no file can have. ``state`` has what the user trusts.
+    """
+    found, untrusted, faults = dict[str, CustomCommand](), list[UntrustedCommand](), list[str]()
+    own = settings.config_folder
+    places = [(own / "commands", False)] if own is not None else []
+    for folder, is_foreign in (*places, (workspace / WORKSPACE_FOLDER, True)):
+        try:
+            files = _files(folder, workspace if is_foreign else None)
+        except ConfigError as error:
+            faults.append(str(error))
+            continue
+        for file in files:
+            try:
+                name = _checked_name(file, built_in, found)
+                text = _read(file, is_foreign=is_foreign)
+                if is_foreign and not trust.is_trusted(digest := _digest(name, text), state):
+                    untrusted.append(UntrustedCommand(name, file, digest))
+                    continue
+                found[name] = _parse(settings, name, file, text)
+            except ConfigError as error:
+                faults.append(str(error))
+    return FoundCommands(tuple(found[name] for name in sorted(found)), tuple(untrusted), tuple(faults))
+
+
+def trust_commands(commands: Collection[UntrustedCommand], state: Path) -> None:
+    """Store that the user trusts these files as they are. Raise ``UserError`` if it cannot be stored."""
+    for command in commands:
+        trust.remember(command.digest, state)
+
+
+def _files(folder: Path, workspace: Path | None) -> list[Path]:
+    """Return the files of a folder, which must not lead out of the ``workspace``. Raise ``ConfigError``."""
+    try:
+        names = sorted(entry.name for entry in _entries(folder) if entry.name.endswith(".md"))
+        if names and workspace is not None and not folder.resolve().is_relative_to(workspace.resolve()):
+            raise ConfigError("leads out of the workspace, so its commands are not read", file=folder)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", file=folder) from None
+    if len(names) > MAX_COMMANDS:
+        raise ConfigError(f"has {len(names)} commands, and the limit is {MAX_COMMANDS}; remove some", file=folder)
+    return [folder / name for name in names]
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        yield from entries
+
+
+def _checked_name(file: Path, built_in: Collection[str], found: Collection[str]) -> str:
+    name = file.stem.casefold()
+    shown = yamlfile.printable(file.name)
+    if not _NAME.fullmatch(name):
+        why = "a command has up to 40 letters of a-z, digits, _ and -"
+        raise ConfigError(f"{shown} cannot be a command: {why}; rename it", file=file.parent)
+    if name in built_in:
+        raise ConfigError(f"/{name} is a command of chain, which comes first; rename the file to use it", file=file)
+    if name in found:
+        raise ConfigError(f"/{name} is your own command already; rename the file to use it", file=file)
+    return name
+
+
+def _read(file: Path, *, is_foreign: bool) -> str:
+    try:
+        with regular_file(os.open(file, FLAGS | (os.O_NOFOLLOW if is_foreign else 0))) as opened:
+            raw = opened.read(MAX_COMMAND_BYTES + 1)
+    except OSError as error:
+        raise UnreadableFile(f"cannot be read: {error.strerror or error}", file=file) from None
+    if len(raw) > MAX_COMMAND_BYTES:
+        raise ConfigError(f"is larger than {MAX_COMMAND_BYTES // 1024} kB, the limit for a command", file=file)
+    try:
+        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8 text; save it as UTF-8", file=file, line=line) from None
+
+
+def _digest(name: str, text: str) -> str:
+    return hashlib.sha256(f"command {name}\n{text}".encode(errors="surrogatepass")).hexdigest()
+
+
+def _parse(settings: Settings, name: str, file: Path, text: str) -> CustomCommand:
+    """Parse a file: front matter in YAML between two lines ``---``, if there is any, then the text."""
+    head, body = Node(None, str(file), 1, ""), text
+    first, _, rest = text.partition("\n")
+    if first.rstrip() == _FENCE:
+        rows = rest.split("\n")
+        end = next((n for n, row in enumerate(rows) if row.rstrip() == _FENCE), None)
+        if end is None:
+            raise ConfigError(f"the front matter has no end: add a line {_FENCE} after it", file=file, line=1)
+        # An empty row in place of the fence, so that lines are counted as in the file.
+        head, body = yamlfile.parse("\n".join(["", *rows[:end]]), str(file)), "\n".join(rows[end + 1 :])
+    keys = head.mapping(("description", "model"))
+    given = {key: node.text().strip() for key, node in keys.items() if node.value is not None}
+    model, names = given.get("model", ""), settings.model_names
+    if model and model not in names:
+        hint = did_you_mean(model, names, f"the models are {', '.join(names)}", 0.5)
+        raise keys["model"].error(f"there is no model {model!r:.60}: {hint}")
+    if not body.strip():
+        raise ConfigError("has no text; write what the model is to do", file=file)
+    return CustomCommand(name, file, body.strip(), given.get("description", ""), model)

@@ -1,0 +1,59 @@
+"""A store in memory: its sessions are gone when they are closed."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from chain.errors import SessionError
+from chain.journal.file import MemoryFile
+from chain.journal.journal import Journal
+from chain.session.listing import Summary
+from chain.session.state import State
+from chain.session.store import OpenSession
+
+
+class MemoryStore:
+    """A ``Store`` without a disk, in which no session can be found again."""
+
+    def check(self) -> None:
+        """Do nothing: memory can always be used."""
+
+    @asynccontextmanager
+    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
+        """Create a session."""
+        id, state = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}", State()
+        journal = Journal(MemoryFile(), id=id)
+        journal.connect(state.apply, emit=lambda event: None)
+        yield OpenSession(journal, state)
+
+    def resume(self, id: str) -> NoReturn:
+        """Raise ``SessionError``, as all methods do that look for a session."""
+        raise SessionError(f"there is no session {id:.60}: with --no-session none is kept")
+
+    def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
+        """Return no sessions."""
+        return []
+
+    def find(self, id: str) -> Summary:
+        """Raise ``SessionError``."""
+        self.resume(id)
+
+    def whole_id(self, id: str) -> str:
+        """Raise ``SessionError``."""
+        self.resume(id)
+
+    def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
+        """Raise ``SessionError``."""
+        self.resume(id)
+
+    def kept(self, id: str, digest: str) -> bytes | None:
+        """Return ``None``."""
+        return None
+
+    def delete(self, id: str) -> None:
+        """Do nothing: there is nothing to delete."""

@@ -1,0 +1,85 @@
+"""Custom commands at a prompt: which there are, and how one becomes a line or the query of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from chain.config.commands import CustomCommand, FoundCommands
+from chain.errors import UserError
+from cli.show.table import table
+from cli.show.text_rows import flat
+
+if TYPE_CHECKING:
+    from chain import Chain, Model, Settings
+    from chain.events import Origin
+
+UNTRUSTED = "{} came with this folder, and you do not trust it as it is now; chain asks about it when it starts."
+FindCustom: TypeAlias = Callable[[Collection[str]], FoundCommands]
+"""Reads the custom commands, given the names that they cannot have (``find_commands``)."""
+
+NO_DESCRIPTION = "a command of your own"
+
+
+class CustomCommands:
+    """The custom commands of one session. ``find`` reads their files."""
+
+    def __init__(self, chain: Chain, settings: Settings, find: Callable[[], FoundCommands], origin: Origin) -> None:
+        self._chain = chain
+        self._settings = settings
+        self._find = find
+        self._origin = origin
+        self._models: dict[str, Model] = {}
+        """The models that commands named, by definition. The chain closes them."""
+        self.found = find()
+
+    def refresh(self) -> None:
+        """Read the files again."""
+        self.found = self._find()
+
+    def offered(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the name of each command with its slash, how its argument is written, and what it does."""
+        for command in self.found.commands:
+            yield f"/{command.name}", "[...]", flat(command.description) or NO_DESCRIPTION
+
+    def help_rows(self, width: int) -> list[str]:
+        """Return what ``/help`` says of them; nothing if there are none."""
+        rows = table([(name, about) for name, _, about in self.offered()], width)
+        untrusted = [UNTRUSTED.format(f"/{command.name}") for command in self.found.untrusted]
+        return [*(["Your commands:"] if rows else []), *rows, *untrusted, *self.found.faults]
+
+    def named(self, name: str) -> CustomCommand | None:
+        """Return the command that was typed, as its file is now; ``None`` if there is none.
+
+        Raise ``UserError`` if its content is not trusted.
+        """
+        folded = name.removeprefix("/").casefold()
+        self.refresh()
+        if any(command.name == folded for command in self.found.untrusted):
+            raise UserError(UNTRUSTED.format(f"/{folded}"))
+        return next((command for command in self.found.commands if command.name == folded), None)
+
+    def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
+        """Submit the text of a command. Return whether it was accepted, and a sentence to show, if any.
+
+        Raise ``UserError`` if its model cannot be used.
+        """
+        # A line that begins with a space is text, whatever it looks like.
+        text = f" {command.expand(arguments)}"
+        if not text.strip():
+            raise UserError(f"/{command.name} needs an argument: nothing is left of its text without one")
+        if not command.model or self._chain.is_running:
+            answer = self._chain.submit(text, local=False, origin=self._origin)
+            is_line = command.model and answer.what == "queued"
+            note = f"The active run keeps its model; {command.model} answers only runs of /{command.name}."
+            return answer.what != "refused", note if is_line else ""
+        definition = self._settings.model(command.model)
+        if command.model not in self._models:
+            # Imported late, since the first prompt does not need it.
+            from chain.app.open import build_model
+
+            self._models[command.model] = build_model(definition, interactive=True)
+        answer = self._chain.submit_with_model(
+            text, self._models[command.model], retries=definition.retries, origin=self._origin
+        )
+        return answer.what != "refused", f"{command.model} ({definition.label}) answers this run."

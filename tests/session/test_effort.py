@@ -1,0 +1,122 @@
+"""The effort that the user asks for: from which call on it is sent, and what follows when a service refuses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import trio
+from support import Session, at, open_session, settings
+from support.models import look
+from support.replays import check_replays
+from support.trees import tree_settings
+
+from chain import events
+from chain.app.open import open_chain
+from chain.errors import ParameterRefused
+from chain.journal.records import Effort, Entry, Model
+from chain.messages import Message, Text, ToolCall
+from chain.model import Delta, Reply, Request
+from chain.session.restored_state import RestoredState
+
+
+class Picky:
+    """A model that calls a tool once in each run, and refuses some efforts."""
+
+    name = "picky"
+
+    def __init__(self, *refused: str, tool: str = "look") -> None:
+        self._refused = refused
+        self._tool = tool
+        self._calls = 0
+
+    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+        await trio.lowlevel.checkpoint()
+        if request.overrides.effort in self._refused:
+            raise ParameterRefused("unknown effort", ["effort"])
+        tools = {tool.name for tool in request.tools}
+        if request.messages[-1].results or self._tool not in tools:
+            return Reply(Message("assistant", (Text("Done."),)), "end_turn")
+        self._calls += 1
+        call = ToolCall(f"c{self._calls}", self._tool, {} if self._tool == "look" else {"task": "look around"})
+        return Reply(Message("assistant", (call,)), "tool_use")
+
+    async def prepare(self) -> None:
+        """Do nothing."""
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def efforts(session: Session) -> list[str | None]:
+    return [request.overrides.effort for request in session.model.requests]
+
+
+async def test_an_effort_holds_from_the_next_run_on() -> None:
+    async with open_session(Picky(), tools=[look]) as session:
+        at(session, events.ToolCall, lambda: session.chain.use_effort("high"))
+        await session.run("one")
+        await session.run("two")
+        session.chain.use_effort("")
+        await session.run("three")
+    assert efforts(session) == [None, None, "high", "high", None, None]
+    check_replays(session)
+
+
+async def test_an_effort_that_the_service_refuses_is_left_out_for_the_run_with_one_notice() -> None:
+    async with open_session(Picky("max"), tools=[look]) as session:
+        session.chain.use_effort("max")
+        await session.run("one")
+        assert [event.message for event in session.of(events.Notice)] == [
+            "the service refused the effort max, so this run goes on without; see /effort"
+        ]
+        await session.run("two")
+    assert efforts(session) == ["max", None, None] * 2
+    check_replays(session)
+
+
+async def test_the_effort_of_a_handler_prompt_comes_first() -> None:
+    handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low}"
+    async with open_session(Picky("low"), tools=[look], use=settings(handler=handler)) as session:
+        session.chain.use_effort("high")
+        at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
+        await session.run("one")
+    assert efforts(session) == ["high", "low", None, "high"]
+    assert "config: the service refused effort" in session.of(events.Notice)[0].message
+    check_replays(session)
+
+
+async def test_agents_below_are_asked_for_it_too() -> None:
+    async with open_session(Picky(tool="agent"), tools=[look], use=tree_settings()) as session:
+        session.chain.use_effort("high")
+        await session.run("one")
+        assert session.of(events.AgentStarted)
+    assert set(efforts(session)) == {"high"}
+    assert len(efforts(session)) > 2
+    check_replays(session)
+
+
+async def test_a_resumed_session_has_it_still(tmp_path: Path) -> None:
+    use = settings()
+    assert use.file is not None
+    async with open_chain(use, workspace=tmp_path, state=tmp_path / "state", model=Picky()) as chain:
+        chain.use_effort("high")
+        id = chain.session_id
+    async with open_chain(use, workspace=tmp_path, state=tmp_path / "state", model=Picky(), resume=id) as chain:
+        assert chain.effort == "high"
+
+
+def test_a_session_that_is_read_again_says_which_model_and_effort_were_asked_for() -> None:
+    state, told = RestoredState(), list[str]()
+    for seq, record in enumerate(
+        [Model("one"), Model("two", once=True), Effort("high"), Effort("")],
+        start=1,
+    ):
+        told += [event.message for event in state.read(Entry(seq, 1.0, record)) if isinstance(event, events.Notice)]
+    assert told == [
+        "one answers from the next run on.",
+        "two answers this run.",
+        "The effort is high from the next run on.",
+        "The effort is that of the model's definition from the next run on.",
+    ]
+    assert (state.model, state.effort) == ("one", "")

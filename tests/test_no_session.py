@@ -1,0 +1,76 @@
+"""Sessions that are kept nowhere: by ``--no-session``, or since the state folder cannot be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.program import call_program, environ
+from support.terminal import Start, idle, send
+
+from chain.app.sessions import MemoryStore
+from chain.errors import SessionError
+
+pytest_plugins = ["support.terminal"]
+
+RUN = ("-p", "list the files", "--model", "offline")
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_run_keeps_nothing_on_the_disk(tmp_path: Path, work: Path) -> None:
+    variables = environ(tmp_path, {"CHAIN_TRACE": "1"})
+    done = call_program(*RUN, "--no-session", cwd=work, environ=variables)
+    assert (done.returncode, "chain -r" in done.stderr) == (0, False)
+    assert done.stdout
+    assert not files(tmp_path)
+    kept = call_program(*RUN, cwd=work, environ=variables)
+    assert kept.stdout == done.stdout
+    assert files(tmp_path)
+
+
+def test_a_state_folder_that_cannot_be_written_gives_a_notice(tmp_path: Path, work: Path) -> None:
+    (tmp_path / "file").touch()
+    variables = environ(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "file"), "CHAIN_TRACE": "1"})
+    done = call_program(*RUN, cwd=work, environ=variables)
+    assert done.returncode == 0
+    assert "nothing of this session is kept: " in done.stderr
+    assert "make it writable or set XDG_STATE_HOME" in " ".join(done.stderr.split())
+    assert not [path for path in files(tmp_path) if path.name != "file"]
+
+
+@pytest.mark.parametrize("option", [["-c"], ["-r", "abcd"]])
+def test_a_session_cannot_be_continued_and_not_kept(tmp_path: Path, work: Path, option: list[str]) -> None:
+    done = call_program(*RUN, "--no-session", *option, cwd=work, environ=environ(tmp_path, {}))
+    assert done.returncode == 2
+    assert "--no-session keeps nothing" in done.stderr
+
+
+def test_at_a_prompt_nothing_is_kept_and_the_exit_names_no_session(start: Start, tmp_path: Path) -> None:
+    screen = idle(start("--no-session", env={"CHAIN_TRACE": "1"}))
+    send(screen, "hello").until("✓ done")
+    send(screen, "/new").until("begins afresh")
+    send(idle(screen), "/resume").until("There is no other session here.")
+    send(screen, "/quit")
+    assert screen.wait() == 0
+    assert screen.left_behind == []
+    assert "chain -r" not in screen.everything
+    assert not files(tmp_path / "state")
+
+
+async def test_a_store_without_a_disk_finds_no_session(tmp_path: Path) -> None:
+    store = MemoryStore()
+    store.check()
+    async with store.begin(tmp_path) as opened:
+        assert opened.journal.path is None
+        assert not store.summaries()
+        with pytest.raises(SessionError, match="none is kept"):
+            store.whole_id(opened.journal.id)
