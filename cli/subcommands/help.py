@@ -11,9 +11,9 @@ from cli.command_output import looks, show, show_pages, spelled
 FOLDER = Path(__file__).parent.parent / "help"
 
 TOPICS = (
-    *("lines", "keys", "terminal", "moments", "tools", "mcp", "agents", "handler-prompts", "configuration", "models"),
-    *("context", "sessions", "side-door", "machines", "editors", "events", "exit-codes", "files", "library"),
-    "benchmark",
+    *("lines", "keys", "terminal", "moments", "tools", "sandbox", "mcp", "agents", "handler-prompts"),
+    *("configuration", "models", "context", "sessions", "side-door", "machines", "editors", "events"),
+    *("exit-codes", "files", "library", "benchmark"),
 )
 """In the order in which somebody who is new needs them."""
 

@@ -277,7 +277,7 @@ def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypa
     assert (
         "  a command cannot change config.yaml, config/chain, state/chain, which chain uses outside the sandbox. So it "
         "cannot create, move or delete files directly in the workspace, config, state; let it use another folder, or "
-        "see chain help tools"
+        "see chain help sandbox"
     ) in shown
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
     shown, ok = check(read(folder, strict, environ=home))

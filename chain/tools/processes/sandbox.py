@@ -133,7 +133,7 @@ class Sandbox:
         needed, folders = (_named(each, workspace.resolve()) for each in both)
         return (
             f"A command cannot change {needed}, which chain uses outside the sandbox. So it cannot create, move or "
-            f"delete files directly in {folders}; let it use another folder, or see chain help tools"
+            f"delete files directly in {folders}; let it use another folder, or see chain help sandbox"
         )
 
     def refusal(self, command: str, output: str) -> str:
@@ -142,7 +142,7 @@ class Sandbox:
         said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
         held = (name for name in _SIGNS if name in self.held)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
-        return f"[sandbox: {name} denied; see chain help tools]" if name else ""
+        return f"[sandbox: {name} denied; see chain help sandbox]" if name else ""
 
     @property
     def fence(self) -> Fence | None:
