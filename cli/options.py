@@ -26,7 +26,8 @@ Usage:
 Commands:
   acp                     work in an editor, by the Agent Client Protocol; chain
                           help editors says how one is set up
-  check                   check the configuration, and show what is in it
+  check                   check the configuration, and show what differs from
+                          the defaults
   completion SHELL        what completes all this in bash, zsh or fish; chain
                           help completion says where it goes
   demo                    see what an interruption does; needs no key
@@ -98,9 +99,9 @@ What chain sessions export writes:
 What it shows:
   --no-color              no colours
   --ascii                 ASCII characters only
-  -v, --verbose           a row for each thing that happens at a prompt, none
-                          updated; the sessions that a worker takes; and the
-                          traceback of an error
+  -v, --verbose           a row for each event, none updated; all values that
+                          chain check finds; the sessions that a worker takes;
+                          the traceback of an error
   --version               the version
   -h, --help              this help
 

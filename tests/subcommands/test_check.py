@@ -1,8 +1,9 @@
-"""`chain check`: every value with where it is from, no secret among them, and every problem."""
+"""`chain check`: values with where they are from, no secret among them, and every problem."""
 
 import os
 import socket
 from collections.abc import Mapping
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,7 +13,10 @@ import pytest
 from chain.config.load import Settings, load_settings
 from chain.session.store import FileStore
 from chain.tools.processes.probe import probe
-from cli.subcommands.check import check, check_servers, check_service
+from cli.subcommands.check import check as check_configuration
+from cli.subcommands.check import check_servers, check_service
+
+check = partial(check_configuration, is_verbose=True)
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -360,9 +364,30 @@ def test_a_value_that_is_written_as_the_default_is_does_not_differ(folder: Path)
 def test_where_all_is_as_the_defaults_are_there_is_one_group(folder: Path) -> None:
     rows, ok = check(load_settings(config=None, environ={"HOME": str(folder), **KEY}, cwd=folder))
     assert ok
-    assert [row for row in rows if row.endswith("defaults are:") or row.startswith("Different")] == [
-        "As the defaults are:"
-    ]
+    assert [row for row in rows if row == "Defaults:" or row.startswith("Different")] == ["Defaults:"]
+
+
+def test_without_v_only_differences_problems_and_notes_are_shown(folder: Path) -> None:
+    (folder / "handler.yaml").unlink()
+    rows, ok = check_configuration(read(folder), workspace=folder)
+    assert not ok
+    assert differing(rows)[-2:] == ["chains.default.interruption_prompt", "chains.default.max_iterations"]
+    assert not any(row.startswith("models.definitions.claude.") for row in rows)
+    (hidden,) = [row for row in rows if row.endswith(" default values not shown; chain check -v shows all")]
+    everything, _ = check(read(folder), workspace=folder)
+    assert int(hidden.split()[0]) > 40
+    assert len(everything) > len(rows)
+    assert rows[-1] == everything[-1] == f"1 problem: {problems(rows)[0]}"
+
+
+def test_without_v_a_default_is_shown_with_a_note(folder: Path) -> None:
+    (folder / "AGENTS.md").write_bytes(b"\xff")
+    rows, ok = check_configuration(read(folder), workspace=folder)
+    assert ok
+    assert below(rows, "instructions: AGENTS.md, CLAUDE.md  (default)")[0].startswith("  note: AGENTS.md is left out")
+    (folder / "AGENTS.md").write_text("Use make.")
+    rows, _ = check_configuration(read(folder), workspace=folder)
+    assert not any(row.startswith("instructions: ") for row in rows)
 
 
 AGENTS = """\
