@@ -135,7 +135,7 @@ class _CheckResult:
             self.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
         if chain.budget.max_cost_usd is not None and not model.tells_costs:
             limit = f"{place}.budget.max_cost_usd"
-            hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
+            hint = f"a cost limit needs a price: set models.definitions.{model.name}.price"
             self.problem(limit, str(settings.error(limit, hint)))
 
     def check_kind(self, name: str) -> None:
@@ -161,12 +161,12 @@ class _CheckResult:
             self.problem(place, str(error))
             return
         if not self.groups["shell"]:
-            self.rows[place].append("  the shell is left out here: it needs Linux")
+            self.rows[place].append("  there is no shell on this system: it needs Linux")
             self.noted.add(place)
             return
-        fenced = [f"  fenced in: {', '.join(held)}"] if held else []
+        fenced = [f"  protections: {', '.join(held)}"] if held else []
         closed = [f"  {closed_to[0].lower()}{closed_to[1:]}"] if closed_to else []
-        self.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
+        self.rows[place] += [*fenced, *(f"  not protected: {sentence}" for sentence in open_to), *closed]
         self.noted |= {place} if open_to or closed else set()
 
 
@@ -248,7 +248,7 @@ async def check_servers(settings: Settings, workspace: Path, state: Path, named:
         views = await try_servers(settings, found.allowed, workspace, state)
         for view in views:
             has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
-            rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'has nothing'}")
+            rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'not available'}")
             if view.state != "ready":
                 problems[f"mcp.{view.name}"] = [view.error]
                 rows.append(f"problem: {view.error}")

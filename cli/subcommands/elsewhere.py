@@ -38,7 +38,7 @@ def visit_session(
     address = read_state(args)
     workspace = Path("/") if args.session else whole_path(args.workspace)  # a session has its own
     if needs_state and not address:
-        raise UserError(f"{needs_state} needs --state; chain help machines says more")
+        raise UserError(f"{needs_state} needs --state; see chain help machines")
     try:
         if address:
             from chain.app.remote import remote_session

@@ -38,7 +38,7 @@ def index() -> list[str]:
     """Return the rows that list the topics, each with the first sentence of its page."""
     width = max(map(len, TOPICS))
     rows = [f"  {topic:<{width}}  {_sentence(_source(topic))}" for topic in TOPICS]
-    return ["chain help TOPIC shows a topic; the beginning of its name is enough.", "", *rows]
+    return ["chain help TOPIC shows a topic; the start of its name is enough.", "", *rows]
 
 
 def read_topic(words: str) -> str:

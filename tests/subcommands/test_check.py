@@ -190,7 +190,7 @@ def test_a_cost_limit_without_a_price_is_a_problem(folder: Path) -> None:
     text = CONFIG + "    budget: {max_cost_usd: 1}\n"
     lines, ok = check(read(folder, text))
     assert not ok
-    assert "chains.default.budget.max_cost_usd: it cannot hold without a price" in problems(lines)[0]
+    assert "chains.default.budget.max_cost_usd: a cost limit needs a price" in problems(lines)[0]
     priced = text.replace("    offline:", "    claude: {price: {input: 3, output: 15}}\n    offline:")
     lines, ok = check(read(folder, priced))
     assert ok
@@ -262,14 +262,14 @@ def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None
     shown, ok = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
     assert ok
     assert below(shown, "tools.shell.sandbox: off  (config.yaml:9)")[:5] == [
-        "  not fenced in: a command can write wherever you can, and read the keys in this program's environment",
-        "  not fenced in: a command can use the network",
-        "  not fenced in: a command can have your other programs act for it, by their Unix sockets",
-        "  not fenced in: a command can send signals to your other processes, and set their limits and priorities",
-        "  not fenced in: a command can use your terminals and other devices, and so read what you type",
+        "  not protected: a command can write wherever you can, and read the keys in this program's environment",
+        "  not protected: a command can use the network",
+        "  not protected: a command can have your other programs act for it, by their Unix sockets",
+        "  not protected: a command can send signals to your other processes, and set their limits and priorities",
+        "  not protected: a command can use your terminals and other devices, and so read what you type",
     ]
     shown, _ = check(read(folder, f"{CONFIG}tools: {{shell: {{network: true}}}}\n"))
-    assert "  not fenced in: a command can use the network" in shown
+    assert "  not protected: a command can use the network" in shown
 
 
 @pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
@@ -323,7 +323,7 @@ def test_a_problem_stands_below_the_value_that_is_to_be_mended(folder: Path) -> 
     for row, words in {
         f"chains.default.interruption_prompt: {folder / 'handler.yaml'}  (config.yaml:7)": "No such file",
         "chains.default.tools: filse  (config.yaml:9)": "did you mean files?",
-        "chains.default.budget.max_cost_usd: 1.0  (config.yaml:10)": "without a price",
+        "chains.default.budget.max_cost_usd: 1.0  (config.yaml:10)": "needs a price",
     }.items():
         first = below(rows, row)[0]
         assert first.startswith("problem: ")
@@ -487,7 +487,7 @@ async def test_the_servers_are_those_of_the_workspace_that_was_given(folder: Pat
     work.mkdir()
     (work / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "/no/such/program"}}}')
     rows, faults = await check_servers(read(folder), work, folder / "state", ["near"])
-    assert "mcp.near: has nothing" in rows
+    assert "mcp.near: not available" in rows
     assert list(faults) == ["mcp.near"]
 
 
@@ -500,7 +500,7 @@ async def test_no_server_is_started_for_a_workspace_in_which_no_session_would_be
 
 
 def test_servers_are_started_without_a_key_but_with_no_other_problem(folder: Path) -> None:
-    near = lambda: (["mcp.near: has nothing", "problem: it ended"], {"mcp.near": ["it ended"]})  # noqa: E731
+    near = lambda: (["mcp.near: not available", "problem: it ended"], {"mcp.near": ["it ended"]})  # noqa: E731
     rows, ok = check(read(folder, environ={}), start_servers=near)
     assert not ok
     assert problems(rows) == ["no API key: set ANTHROPIC_API_KEY or use --model offline", "it ended"]
