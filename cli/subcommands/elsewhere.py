@@ -66,4 +66,4 @@ def check_format(args: argparse.Namespace, *formats: str) -> None:
     """Raise ``UserError`` if the command does not have the output format."""
     if args.output_format not in formats:
         name = f"chain {args.command} has no --output-format {args.output_format}"
-        raise UserError(f"{name}; chain help side-door says what")
+        raise UserError(f"{name}; see chain help side-door")
