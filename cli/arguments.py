@@ -106,10 +106,10 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
     store = sessions.open_store(state, address)
     if vars(args)["continue"]:
         if args.resume is not None:
-            raise UserError("--continue and --resume contradict each other; leave one out")
+            raise UserError("--continue and --resume cannot be used together")
         found = sessions.latest(store, given := whole_path(args.workspace))
         if found is None:
-            raise UserError(f"no session of {given.resolve()} is kept; begin one without --continue")
+            raise UserError(f"there is no session in {given.resolve()}; start one without --continue")
     elif not args.resume:
         raise UserError("--resume needs the id of a session; chain sessions list shows them")
     else:
@@ -117,17 +117,17 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
     workspace = Path(found.workspace)
     if not (found.workspace and workspace.is_dir()):
         given = whole_path(args.workspace)
-        gone = f"The workspace of the session, {found.workspace or 'which is not on record'}, is gone"
-        return Place(given, found.id, (f"{gone}; it goes on in {given.resolve()}.",))
+        gone = f"The workspace of the session, {found.workspace or 'which is not recorded'}, no longer exists"
+        return Place(given, found.id, (f"{gone}; it continues in {given.resolve()}.",))
     if args.workspace and whole_path(args.workspace).resolve() != workspace.resolve():
-        raise UserError(f"the session {found.id} works in {workspace}; leave --workspace out")
+        raise UserError(f"session {found.id} works in {workspace}; leave --workspace out")
     return Place(workspace, found.id)
 
 
 def check_query(query: str) -> None:
     """Raise ``UserError`` for a query that is empty or too long."""
     if not query.strip():
-        raise UserError("the query is empty; write what the chain is to do")
+        raise UserError("the query is empty; write a task")
     if len(query) > MAX_LINE:
         raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
 
@@ -157,15 +157,15 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 
     if args.stdin and args.no_stdin:
-        raise UserError("--stdin and --no-stdin contradict each other; leave one out")
+        raise UserError("--stdin and --no-stdin cannot be used together")
     if args.input_format == "stream-json":
         if args.stdin or args.no_stdin:
             name = "--stdin" if args.stdin else "--no-stdin"
-            raise UserError(f"{name} needs --input-format text: stream-json is what standard input holds")
+            raise UserError(f"{name} needs --input-format text")
         return None
     if args.stdin:
         if query is None and not args.print:
-            raise UserError("--stdin needs a query: it appends what standard input holds to the query")
+            raise UserError("--stdin needs a query to which it appends standard input")
         return math.inf
     if not args.print or args.no_stdin or not is_piped(0):
         return None

@@ -30,12 +30,12 @@ from cli.show.text_rows import flat
 OUTPUT_GRACE_S = 1.0
 """How long the output may still take after a signal: its reader may have stopped reading."""
 
-WAITED = f"no query came on standard input within {FIRST_BYTE_S:.0f} s, so the lines from before begin a run"
+WAITED = f"no query on standard input within {FIRST_BYTE_S:.0f} s; starting a run with the waiting lines"
 UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 MAX_SHOWN_WAITING = 200
 """Characters that are shown of a line that waits from before."""
-NO_ANSWER = 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'
+NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1","text":"y"}'
 
 
 @dataclass(frozen=True, slots=True)

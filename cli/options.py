@@ -19,98 +19,95 @@ from chain.version import VERSION
 
 HELP = """\
 Usage:
-  chain [QUERY]    a prompt: give it a task, and keep typing while it works
-  chain -p QUERY   one run, then the end; what is piped in goes with the query
+  chain [QUERY]    open a prompt: give it a task, and type while it works
+  chain -p QUERY   run once and exit; piped input is appended to the query
   chain < lines    the first line is the query, later ones are interruptions
-  chain COMMAND    one of these commands
+  chain COMMAND    run one of these commands
 
 Commands:
-  acp                     work in an editor, by the Agent Client Protocol; chain
-                          help editors says how one is set up
-  check                   check the configuration, and show what is in it
-  completion SHELL        what completes all this in bash, zsh or fish; chain
-                          help completion says where it goes
-  demo                    see what an interruption does; needs no key
-  explain LINE            what the chain would make of a line
-  help [TOPIC]            the reference: lines, keys, moments, tools, agents and
-                          more
+  acp                     work in an editor that speaks the Agent Client
+                          Protocol; see chain help editors
+  check                   check the configuration, and show what differs from
+                          the defaults
+  completion SHELL        print the completion for bash, zsh or fish; see chain
+                          help completion
+  demo                    try an interruption; needs no key
+  explain LINE            show what a line would do
+  help [TOPIC]            show the reference: lines, keys, moments, tools,
+                          agents and more
   init [DIR]              write config.yaml and prompts/, to change them
-  replay ID               compare a session with the prompts of today
-  send LINE               send a line to a chain that runs in another terminal
-  sessions [WHAT]         what is kept: list (the default), show ID, export ID,
-                          delete ID
-  watch                   see what a chain does that runs in another terminal
-  worker                  run the sessions of a Redis that machines share; chain
-                          help machines says how
+  replay ID               compare a session with today's prompts
+  send LINE               send a line to a running chain
+  sessions [WHAT]         list (the default), show ID, export ID or delete ID
+  watch                   watch a running chain
+  worker                  run sessions that machines share in a Redis; see chain
+                          help machines
 
 One run, without a prompt:
-  -p, --print             run the query and end: the answer goes to standard
+  -p, --print             run the query and exit: the answer goes to standard
                           output, progress to standard error
-  --no-stdin              leave standard input alone; a loop that reads its list
-                          from there needs it, or the first run gets the rest:
+  --no-stdin              do not read standard input; needed in loops such as
                           while read -r f; do chain -p "$f" --no-stdin; done
-  --stdin                 wait for what is piped in, however long it takes; else
-                          the run begins without it if nothing comes for 3 s
+  --stdin                 wait for piped input; by default the run starts
+                          without it if nothing comes for 3 s
   --output-format FORMAT  text: the answer (the default); json: the result as an
-                          object; stream-json: each event as an object on a row
+                          object; stream-json: one event a row
   --input-format FORMAT   text (the default) or stream-json: lines as objects
 
-Going on with an earlier session:
-  -c, --continue          the latest one of this workspace
-  -r, --resume [ID]       this one: the beginning or the end of an ID will do;
-                          without one a terminal shows a list to choose from
+Resume a session:
+  -c, --continue          the latest session of this workspace
+  -r, --resume [ID]       the session with this ID, or the start or end of one;
+                          without an ID, choose from a list at a terminal
   --no-session            store nothing of this session on the disk
 
-Lines that are typed for you:
+Scripted lines:
   --say LINE              a line at a moment: '@iteration 2 todo: add x', or for
                           an agent: '@tool explore @to explore-1 look closer';
                           may be repeated
   --script FILE           a file of such lines
 
-What it works with:
+Settings of a run:
   --model NAME            a model of the configuration; offline needs no key
-  --workspace DIR         the folder that the tools work in; by default this one
+  --workspace DIR         the folder of the tools; by default the current one
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
-  --mode MODE             ask (edits and commands ask first; the default),
-                          accept-edits (edits in the workspace do not ask) or
-                          read-only (no edits, no commands)
-  --mcp SERVER            starts a server that .mcp.json names; may be repeated
+  --mode MODE             ask (the default), accept-edits (no approval for edits
+                          in the workspace) or read-only (no edits, no commands)
+  --mcp SERVER            start a server that .mcp.json names; may be repeated
   --max-iterations N      the most model calls in a run
-  --config FILE           the configuration; chain help configuration says which
-                          it is by default
+  --config FILE           the configuration; see chain help configuration
   --chain NAME            a chain of the configuration
-  --state URL             keep sessions in a Redis: redis://HOST/DB
+  --state URL             store sessions in a Redis: redis://HOST/DB
 
-Which running chain chain send and chain watch mean:
-  --session ID            the one of this session; by default the only one that
-                          runs in this workspace
-  --wait                  chain send waits until it is known what became of it
-  --new                   chain send begins a session, with --state
-  --answers               chain watch answers questions by what is typed, with
+Options of chain send and chain watch:
+  --session ID            the session; by default the only one that runs in this
+                          workspace
+  --wait                  chain send waits until the outcome is known
+  --new                   chain send creates a session, with --state
+  --answers               chain watch answers questions with what you type, with
                           --state
 
-What chain worker takes on:
-  -n, --at-once N         so many sessions at the same time (1)
-  --only DIR              those that work in this folder
-  --keep AGE              delete sessions in which nothing happened for so long,
-                          such as 30d or 12h
+Options of chain worker:
+  -n, --at-once N         run up to N sessions at the same time (1)
+  --only DIR              only sessions of this workspace
+  --keep AGE              delete sessions that were not used for this long, such
+                          as 30d or 12h
 
-What chain sessions export writes:
-  --format FORMAT         md (the default), json, or html: a page to look at
+Options of chain sessions export:
+  --format FORMAT         md (the default), json or html
   --output FILE           a new file, instead of standard output
 
-What it shows:
+Output:
   --no-color              no colours
   --ascii                 ASCII characters only
-  -v, --verbose           a row for each thing that happens at a prompt, none
-                          updated; the sessions that a worker takes; and the
-                          traceback of an error
-  --version               the version
-  -h, --help              this help
+  -v, --verbose           a row for each event, none updated; all values that
+                          chain check finds; the sessions that a worker runs;
+                          the traceback of an error
+  --version               show the version
+  -h, --help              show this help
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done, but a line
-did not get through, 4 a limit was reached, 130 interrupted, 143 terminated.
+was not delivered, 4 a limit was reached, 130 interrupted, 143 terminated.
 """
 
 _OWN = {
@@ -310,5 +307,5 @@ def _mistake(error: argparse.ArgumentError, parser: argparse.ArgumentParser) -> 
     if action is None:
         return f"{error}; see chain --help"
     if action.nargs == 0:
-        return f"{name} takes no value; chain --help says what it does"
+        return f"{name} takes no value; see chain --help"
     return f"{name} needs a value: {name} {action.metavar}"

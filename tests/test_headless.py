@@ -903,7 +903,7 @@ async def test_json_answers_a_question_and_a_line_never_does(tmp_path: Path) -> 
         await stage.until("line_refused", id="Q1")
         await stage.until("line_queued", id="l1")
         assert [(e.id, e.reason) for e in stage.session.of(events.LineRefused)][:2] == [
-            ("l2", 'a line never answers a question; write {"type":"answer","id":"Q1","text":"y"}'),
+            ("l2", 'a line does not answer a question; write {"type":"answer","id":"Q1","text":"y"}'),
             ("Q2", "there is no question Q2"),
         ]
         assert stage.session.chain.questions.open_id == "Q1"

@@ -53,7 +53,7 @@ def test_a_line_from_another_terminal_is_in_when_send_ends_and_is_seen_by_who_wa
         screen.open_gate("a")
         out, err = sending.communicate()
         assert (sending.returncode, err) == (0, "")
-        assert out.startswith("L2 is in: main, iteration 1")
+        assert out.startswith("L2 was delivered: main, iteration 1")
         idle(screen)
         assert "todo: add x" not in (screen.editor or ""), "it is not the prompt's own"
         assert states(screen)["todo: add x"] == "delivered"

@@ -308,8 +308,8 @@ def journals_have(screen: Screen, text: str) -> bool:
 def test_what_cannot_be_resumed_is_said(start: Start) -> None:
     for arguments, says in (
         (["-r", "nothing"], "there is no session 'nothing'; chain sessions list shows all sessions"),
-        (["-c"], "is kept; begin one without --continue"),
-        (["-c", "-r", "x"], "--continue and --resume contradict each other; leave one out"),
+        (["-c"], "; start one without --continue"),
+        (["-c", "-r", "x"], "--continue and --resume cannot be used together"),
     ):
         screen = start(*arguments)
         assert screen.wait() == 2

@@ -24,7 +24,7 @@ from cli.input.stdin import Lines
 from cli.outbox import ROOM, Outbox
 from cli.writing import write_all
 
-AT_TERMINAL = "chain acp speaks with an editor, in JSON; chain help editors says how one is set up. Ctrl-D ends it.\n"
+AT_TERMINAL = "chain acp speaks JSON with an editor; see chain help editors. Press Ctrl-D to end it.\n"
 
 _OF_THE_EDITOR = ("workspace", "continue", "resume", "say", "script", "no_stdin", "stdin")
 """Options for what an editor decides."""
@@ -60,7 +60,7 @@ def check_options(args: argparse.Namespace) -> None:
     """Raise ``UserError`` for an option that would mean nothing."""
     for name in _OF_THE_EDITOR:
         if vars(args)[name] not in (None, False, []):
-            raise UserError(f"--{name.replace('_', '-')} is not for chain acp: the editor decides that")
+            raise UserError(f"--{name.replace('_', '-')} cannot be used with chain acp: the editor decides that")
 
 
 class _EditorProcess:

@@ -1,4 +1,4 @@
-"""``chain check``: shows every value with its source, each problem at the key to fix, and a verdict."""
+"""``chain check``: shows values that differ from the defaults, each problem at the key to fix, and a verdict."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     store = open_store(state, "" if settings.asked else settings.state)
     where = whole_path(args.workspace)
     servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
-    rows, is_good = check(settings, store, args.tools, workspace=where, start_servers=servers)
+    rows, is_good = check(settings, store, args.tools, workspace=where, start_servers=servers, is_verbose=args.verbose)
     if is_good:
         more, is_good = trio.run(check_service, settings)
         rows += more
@@ -69,6 +69,8 @@ class _CheckResult:
         self.groups = tool_groups(settings)
         self.rows: dict[str, list[str]] = {}
         self.problems: dict[str, list[str]] = {}
+        self.noted = set[str]()
+        """Keys whose rows have a note that matters even if the value is the default."""
 
     def problem(self, key: str, text: str) -> None:
         """Add a problem, unless it is known: chains share models and prompts."""
@@ -114,6 +116,7 @@ class _CheckResult:
         read = read_instructions(self.workspace, settings.instructions, settings.config_folder)
         self.rows["instructions"] += [f"  read here: {name}" for name in read.files]
         self.rows["instructions"] += [f"  note: {fault}" for fault in read.faults]
+        self.noted |= {"instructions"} if read.faults else set()
         for name in settings.kind_names:
             self.check_kind(name)
         self.attempt("agents", lambda: settings.agents)  # the limits; the kinds are checked
@@ -132,7 +135,7 @@ class _CheckResult:
             self.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
         if chain.budget.max_cost_usd is not None and not model.tells_costs:
             limit = f"{place}.budget.max_cost_usd"
-            hint = f"it cannot hold without a price: give models.definitions.{model.name} a price"
+            hint = f"a cost limit needs a price: set models.definitions.{model.name}.price"
             self.problem(limit, str(settings.error(limit, hint)))
 
     def check_kind(self, name: str) -> None:
@@ -158,11 +161,13 @@ class _CheckResult:
             self.problem(place, str(error))
             return
         if not self.groups["shell"]:
-            self.rows[place].append("  the shell is left out here: it needs Linux")
+            self.rows[place].append("  there is no shell on this system: it needs Linux")
+            self.noted.add(place)
             return
-        fenced = [f"  fenced in: {', '.join(held)}"] if held else []
+        fenced = [f"  protections: {', '.join(held)}"] if held else []
         closed = [f"  {closed_to[0].lower()}{closed_to[1:]}"] if closed_to else []
-        self.rows[place] += [*fenced, *(f"  not fenced in: {sentence}" for sentence in open_to), *closed]
+        self.rows[place] += [*fenced, *(f"  not protected: {sentence}" for sentence in open_to), *closed]
+        self.noted |= {place} if open_to or closed else set()
 
 
 def check(
@@ -172,12 +177,14 @@ def check(
     *,
     workspace: Path | None = None,
     start_servers: Callable[[], ServerRows] = lambda: ([], {}),
+    is_verbose: bool = False,
 ) -> tuple[list[str], bool]:
     """Check configuration, prompts and models. Return the rows to show, differences first, and whether all is well.
 
-    ``workspace`` is the current folder by default. Check also that the ``store`` can store sessions, if there is one.
-    Show nothing of a file that is not trusted, since its values may contain any environment variable. Start the servers
-    only if the only problem is a missing API key.
+    Unless ``is_verbose``, default values without a problem or a note are only counted. ``workspace`` is the current
+    folder by default. Check also that the ``store`` can store sessions, if there is one. Show nothing of a file that is
+    not trusted, since its values may contain any environment variable. Start the servers only if the only problem is a
+    missing API key.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -204,11 +211,14 @@ def check(
     keys = dict.fromkeys([*found.rows, *found.problems])
     differ = [key for key in keys if key in found.problems or (key, values[key]) not in shipped.items()]
     same = [key for key in keys if key not in differ]
+    noted = [] if is_verbose else [key for key in same if key in found.noted]
     first = "Different from the defaults, or with a problem:" if found.problems else "Different from the defaults:"
-    for title, group in ((first, differ), ("As the defaults are:", same)):
+    for title, group in ((first, differ), ("Defaults:", same if is_verbose else []), ("Defaults to note:", noted)):
         rows += ["", title] if group else []
         for key in group:
             rows += [*found.rows.get(key, ()), *(f"problem: {text}" for text in found.problems.get(key, ()))]
+    if not is_verbose:
+        rows += ["", f"{counted(len(same) - len(noted), 'default value')} not shown; chain check -v shows all"]
     served, faults = start_servers() if all(key.endswith(".api_key") for key in found.problems) else ([], {})
     problems = found.problems | faults
     return [*rows, *([""] if served else []), *served, "", *_verdict(problems)], not problems
@@ -240,7 +250,7 @@ async def check_servers(settings: Settings, workspace: Path, state: Path, named:
         views = await try_servers(settings, found.allowed, workspace, state)
         for view in views:
             has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
-            rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'has nothing'}")
+            rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'not available'}")
             if view.state != "ready":
                 problems[f"mcp.{view.name}"] = [view.error]
                 rows.append(f"problem: {view.error}")

@@ -141,7 +141,7 @@ def _folder() -> Iterator[Path]:
                 path.write_text(text, encoding="utf-8")
         except OSError as error:
             why = error.strerror or str(error)
-            raise UserError(f"the demonstration needs a temporary folder: {why}; set TMPDIR to one with room") from None
+            raise UserError(f"the demo needs a temporary folder: {why}; set TMPDIR to one with room") from None
         yield folder
 
 

@@ -38,7 +38,7 @@ def visit_session(
     address = read_state(args)
     workspace = Path("/") if args.session else whole_path(args.workspace)  # a session has its own
     if needs_state and not address:
-        raise UserError(f"{needs_state} needs --state; chain help machines says more")
+        raise UserError(f"{needs_state} needs --state; see chain help machines")
     try:
         if address:
             from chain.app.remote import remote_session
@@ -66,4 +66,4 @@ def check_format(args: argparse.Namespace, *formats: str) -> None:
     """Raise ``UserError`` if the command does not have the output format."""
     if args.output_format not in formats:
         name = f"chain {args.command} has no --output-format {args.output_format}"
-        raise UserError(f"{name}; chain help side-door says what")
+        raise UserError(f"{name}; see chain help side-door")

@@ -19,19 +19,19 @@ MAX_SHOWN_LINE = 200
 """Characters of a line that are repeated in a row: enough to know it by."""
 
 _STOP = (
-    "the run ends: a reply that streams is cut and what there is of it kept, a running tool finishes, the others are "
-    "skipped, and what was found so far is shown"
+    "ends the run: cancels the reply but keeps its text, lets a running tool finish, skips the other tools, and shows "
+    "what was found"
 )
 _URGENCY = {
-    "next": "the model gets it at the next safe point, and nothing is cut or skipped",
-    "urgent": "the running tool finishes, the tools that have not started are skipped, then the model gets it",
-    "now": "the reply that streams is cut, or the tools that run are, and the model gets it at once",
+    "next": "the model reads it at the next safe point; nothing is cancelled or skipped",
+    "urgent": "skips the tools that have not started, then the model reads it",
+    "now": "cancels the reply or the running tools, and the model reads it at once",
 }
 _ADDRESSED = (
-    "if it is at work, else refused; a stop ends it alone, with the agents that it started, and a handler prompt of "
-    "its kind may rule otherwise"
+    "if it is active, else refused; a stop ends only this agent and those that it started, and the handler prompt of "
+    "its kind may have other rules"
 )
-_LOCAL = "a command: answered at once, if there is one of that name, and never seen by the model; in a pipe it is text"
+_LOCAL = "a command of the terminal, which the model never reads; in a pipe it is text"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,24 +64,24 @@ def _kind(found: Explanation) -> str:
         name = f"{line.urgency} {name}"
     if found.problem:
         return f"{name}, but it would be refused"
-    return name if line == found.typed else f"{name}, by a rule; by itself it is a {found.typed.kind} line"
+    return name if line == found.typed else f"{name}, by a rule; without it a {found.typed.kind} line"
 
 
 def _while_active(found: Explanation) -> str:
     line = found.line
     if found.problem:
-        return f"refused, and it stays in the editor: {found.problem}"
+        return f"refused, and stays in the editor: {found.problem}"
     match line.kind:
         case "blank":
-            return "nothing happens"
+            return "nothing"
         case "local":
             return _LOCAL
         case "stop":
             return _STOP
         case "follow-up":
-            return f"it waits for the run to end, and is the query of the next one: {_shortened(line.message)}"
+            return f"becomes the query of the next run: {_shortened(line.message)}"
         case _ if not found.situation.remaining:
-            return "it waits for the next run, as one of a single iteration has no call left that could answer it"
+            return "waits for the next run, since a run of one iteration has no model call left to answer it"
         case _:
             return "; ".join([_URGENCY[line.urgency], *_besides(found)])
 
@@ -90,35 +90,35 @@ def _besides(found: Explanation) -> Iterator[str]:
     """What else happens with a line that the model gets."""
     line = found.line
     if line.command is not None and found.todo_direct:
-        yield "code does it on the plan, and the model is told so"
+        yield "changes the plan without the model, which is informed"
     elif line.command is not None:
-        yield "the model is to do it with its plan tools, since the handler prompt says todo: model"
+        yield "the model changes the plan with its tools, because the handler prompt has todo: model"
     if line.adjustment is not None:
-        yield f"a running tool that asks for guidance gets {line.adjustment.type}: {_shortened(line.adjustment.value)}"
+        yield f"a running tool that accepts guidance gets {line.adjustment.type}: {_shortened(line.adjustment.value)}"
     if line.kind == "context":
-        yield "it is something to know, not a change of course"
+        yield "it is information, not a new instruction"
     if line.kind == "verbatim":
-        yield "the space before it makes it text, whatever it looks like"
+        yield "the leading space makes it text"
 
 
 def _while_idle(found: Explanation) -> str:
     """Rules have no say here: they are for interruptions."""
     line = found.typed
     if found.problem:
-        return "likewise"
+        return "the same"
     match line.kind:
         case "blank":
-            return "nothing happens"
+            return "nothing"
         case "stop":
-            return "nothing happens: there is nothing to stop"
+            return "nothing: no run to stop"
         case "local":
-            return "likewise"
+            return "the same"
         case "todo":
-            return "done on the plan at once, without the model"
+            return "changes the plan at once, without the model"
         case "question" if line.message.casefold() == "status":
             return "answered at once, without the model"
         case _:
-            return f"it starts a run, and is its query: {_shortened(line.message)}"
+            return f"starts a run with this query: {_shortened(line.message)}"
 
 
 def _at_a_prompt(text: str) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _at_a_prompt(text: str) -> Iterator[str]:
     if command := bare_command(text):
         yield f"at a prompt, instead: the command {command}"
     elif interrupts_nothing(text):
-        yield "at a prompt with no run active, instead: it stays in the editor, since there is nothing to interrupt"
+        yield "at a prompt with no run active, instead: stays in the editor, since there is nothing to interrupt"
 
 
 def _rule(found: Explanation) -> Iterator[str]:
@@ -134,14 +134,14 @@ def _rule(found: Explanation) -> Iterator[str]:
         yield f"problem: {found.mistake}; the built-in handler prompt is used"
     where = found.file or "the built-in handler prompt"
     if not found.is_ruled:
-        yield "rule: none, as rules see only what the model could get in mid-task"
+        yield "rule: none, since rules apply only to lines that the model reads during a run"
     elif (rule := found.rule) is not None:
         place = f"{found.rules.index(rule) + 1} of {len(found.rules)} in {where}:{rule.line}"
         yield f"rule: {place}, action {rule.action}: {rule.pattern.pattern}"
     elif found.rules:
         yield f"rule: none of {counted(len(found.rules), 'rule')} in {where} matches"
     else:
-        yield f"rule: none, as {where} has no rules"
+        yield f"rule: none, since {where} has no rules"
 
 
 def _told(found: Explanation) -> Iterator[str]:
@@ -152,11 +152,11 @@ def _told(found: Explanation) -> Iterator[str]:
     skipped = f", {at.skipped[0]} skipped" if at.skipped else ""
     left = f"{counted(at.remaining, 'model call')} left"
     yield ""
-    yield f"The model would get, for example in iteration {at.iteration} (point {at.point}, {left}{skipped}):"
+    yield f"The model would read, for example in iteration {at.iteration} (point {at.point}, {left}{skipped}):"
     yield from _indented(composed.text)
     if composed.post_prompt:
         yield ""
-        yield "Its instructions for the one call that answers, beside the system prompt:"
+        yield "Instructions for the call that answers, after the system prompt:"
         yield from _indented(composed.post_prompt)
     if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.given.items()):
         yield ""
@@ -165,9 +165,9 @@ def _told(found: Explanation) -> Iterator[str]:
     if composed.resume is None:
         yield "A reply without tool calls may end the run."
     elif at.remaining < 2:
-        yield "A reply without tool calls ends the run, since no call is left after it."
+        yield "A reply without tool calls ends the run, since no model call is left."
     else:
-        yield "A reply without tool calls does not end the run: the task goes on after it, with the message"
+        yield "After a reply without tool calls the task continues with the message:"
         yield from _indented(composed.resume)
 
 

@@ -11,9 +11,9 @@ from cli.command_output import looks, show, show_pages, spelled
 FOLDER = Path(__file__).parent.parent / "help"
 
 TOPICS = (
-    *("lines", "keys", "terminal", "moments", "tools", "mcp", "agents", "handler-prompts", "configuration", "models"),
-    *("context", "sessions", "side-door", "machines", "editors", "events", "exit-codes", "files", "library"),
-    "benchmark",
+    *("lines", "keys", "terminal", "moments", "tools", "sandbox", "mcp", "agents", "handler-prompts"),
+    *("configuration", "models", "context", "sessions", "side-door", "machines", "editors", "events"),
+    *("exit-codes", "files", "library", "benchmark"),
 )
 """In the order in which somebody who is new needs them."""
 
@@ -38,7 +38,7 @@ def index() -> list[str]:
     """Return the rows that list the topics, each with the first sentence of its page."""
     width = max(map(len, TOPICS))
     rows = [f"  {topic:<{width}}  {_sentence(_source(topic))}" for topic in TOPICS]
-    return ["chain help TOPIC shows a topic; the beginning of its name is enough.", "", *rows]
+    return ["chain help TOPIC shows a topic; the start of its name is enough.", "", *rows]
 
 
 def read_topic(words: str) -> str:

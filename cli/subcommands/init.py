@@ -35,4 +35,4 @@ def init(folder: Path) -> list[str]:
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror}", file=target) from None
     wrote = (f"wrote {target}" for target in targets)
-    return [*wrote, f"Edit these files, then run `chain check` in {folder.resolve()} to see the values in force."]
+    return [*wrote, f"Edit these files, then run `chain check` in {folder.resolve()} to check them."]

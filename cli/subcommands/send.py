@@ -17,7 +17,7 @@ from cli.subcommands.elsewhere import Reach, check_format, visit_session
 if TYPE_CHECKING:
     from cli.door.visit import Visit
 
-_GONE = "the chain ended before it said what became of the line"
+_GONE = "the chain ended before the outcome of the line was known"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     if not line.strip():
         raise UserError("chain send needs a line, for example: chain send 'todo: add check the SKU'")
     if args.new and args.session:
-        raise UserError("--new and --session contradict each other; leave one out")
+        raise UserError("--new and --session cannot be used together")
     check_format(args, "text")
     return visit_session(
         args,
@@ -74,7 +74,7 @@ def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple
             if is_new:
                 say(f"Session {session.id}.")
             if known.state == "queued" and not wait:
-                say(f"{id} waits for main in the session {session.id}.")
+                say(f"{id} waits for main in session {session.id}.")
                 return 0, ""
             known = await session.outcome(id) if known.state == "queued" else known
             return _tell_outcome({**asdict(known), "id": id}, say)
@@ -87,11 +87,11 @@ def _tell_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple
     reason = row.get("reason") or ""
     match row["state"]:
         case "handled":
-            say(reason or f"{row['id'] or 'It'} was done.")
+            say(reason or f"{row['id'] or 'It'} was carried out.")
         case "delivered" if row.get("point") == Point.START:
             say(f"{row['id']} has started a run.")
         case "delivered":
-            say(f"{row['id']} is in: {row.get('agent', 'main')}, iteration {row.get('iteration', 0)}.")
+            say(f"{row['id']} was delivered: {row.get('agent', 'main')}, iteration {row.get('iteration', 0)}.")
         case "refused":
             return 1, reason
         case state:

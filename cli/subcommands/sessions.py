@@ -56,7 +56,7 @@ def _read_words(args: argparse.Namespace) -> tuple[str, str]:
         raise UserError(f"{name} is for chain sessions export; a run has --output-format")
     if what not in ACTIONS:
         near = nearest_word(what, ACTIONS)
-        hint = f"did you mean chain sessions {near}?" if near else f"the words are {', '.join(ACTIONS)}"
+        hint = f"did you mean chain sessions {near}?" if near else f"write one of {', '.join(ACTIONS)}"
         raise UserError(f"there is no chain sessions {what!r:.60}; {hint}")
     if what == "list" and ids:
         raise UserError("chain sessions list has no arguments")
@@ -69,7 +69,7 @@ def list_rows(args: argparse.Namespace, store: sessions.Store) -> list[str]:
     """Return the rows of ``list``."""
     found = store.summaries()
     if not found:
-        return ["No session is kept yet."]
+        return ["There are no sessions yet."]
     home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
     folder = ""
     with suppress(FileNotFoundError):  # the current folder was removed
@@ -99,7 +99,9 @@ def write_export(args: argparse.Namespace, store: sessions.Store, id: str, repor
     chosen = next((each for each in sessions.FORMATS if each == wanted), None)
     if chosen is None:
         formats = ", ".join(sessions.FORMATS)
-        raise UserError(f"there is no format {wanted!r:.60}; name one by --format: {formats}", file=Path(output or ""))
+        raise UserError(
+            f"there is no format {wanted!r:.60}; choose one with --format: {formats}", file=Path(output or "")
+        )
     pieces = sessions.export(store, id, chosen, report)
     if output is None:
         return next(filter(None, map(partial(try_to_write, 1), pieces)), "")
@@ -113,7 +115,7 @@ def write_export(args: argparse.Namespace, store: sessions.Store, id: str, repor
                 path.unlink(missing_ok=True)  # half a document is none
                 raise
     except FileExistsError:
-        raise UserError("is there already; name another file, or remove it first", file=path) from None
+        raise UserError("already exists; name another file, or remove it first", file=path) from None
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror}", file=path) from None
     return ""
@@ -123,7 +125,7 @@ def delete_if_sure(args: argparse.Namespace, store: sessions.Store, id: str) -> 
     """Delete a session if the user agrees on standard input. Return the exit code. Raise ``SessionError``."""
     session = store.find(id)
     if session.is_open:
-        raise UserError(f"the session {session.id} is open in another process; end that first")
+        raise UserError(f"session {session.id} is open in another process; close it there first")
     write(2, f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] ")
     answer = sys.stdin.buffer.readline(MAX_CONFIRMATION)
     if not answer.endswith(b"\n"):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cli.door.visit import Visit
     from cli.show.renderer import Renderer
 
-GOES_ON = "Another process goes on with {session}."
+GOES_ON = "Another process continues session {session}."
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +47,7 @@ def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object
     for row in chain([visit.init], visit.rows()):
         write(row_of(row) if renderer is None else _shown_row(row, renderer))
     if visit.was_killed:
-        raise UserError(f"the chain was killed; chain -r {visit.session} goes on with its session")
+        raise UserError(f"the chain was killed; resume its session with: chain -r {visit.session}")
     return 0, ""
 
 

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     def leave(number: int) -> None:
         worker.leave()
-        fail("handing over what runs")
+        fail("handing the sessions over")
 
     trio.run(serve)
     return 0

@@ -55,7 +55,7 @@ async def test_without_waiting_it_ends_when_the_line_is_safe(tmp_path: Path) -> 
     async with open_session(THREE_TOOLS, tools=gates.tools) as session, open_door(session, tmp_path) as door:
         await begin(session, gates, "a")
         assert await sent(door.path, "use the other file") == (0, "L2 waits for main.")
-        assert await sent(door.path, "stop") == (0, "L3 was done.")
+        assert await sent(door.path, "stop") == (0, "L3 was carried out.")
         await finish(session, gates)
 
 
@@ -71,7 +71,11 @@ async def test_a_line_without_room_is_a_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("then", "code", "said"),
-    [("", 0, "L2 is in: main, iteration 1"), ("stop", 3, "the line was returned"), ("drop", 3, "the line was dropped")],
+    [
+        ("", 0, "L2 was delivered: main, iteration 1"),
+        ("stop", 3, "the line was returned"),
+        ("drop", 3, "the line was dropped"),
+    ],
 )
 async def test_it_waits_and_says_what_became_of_the_line(then: str, code: int, said: str, tmp_path: Path) -> None:
     gates = Gates()
@@ -140,7 +144,7 @@ def killed(tmp_path: Path) -> Visit:
 
 
 def test_watch_says_that_its_chain_was_killed(killed: Visit) -> None:
-    with killed, pytest.raises(UserError, match=f"the chain was killed; chain -r {ID} goes on"):
+    with killed, pytest.raises(UserError, match=f"the chain was killed; resume its session with: chain -r {ID}"):
         watch(killed, None, [].append)
 
 

@@ -1,8 +1,9 @@
-"""`chain check`: every value with where it is from, no secret among them, and every problem."""
+"""`chain check`: values with where they are from, no secret among them, and every problem."""
 
 import os
 import socket
 from collections.abc import Mapping
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,7 +13,10 @@ import pytest
 from chain.config.load import Settings, load_settings
 from chain.session.store import FileStore
 from chain.tools.processes.probe import probe
-from cli.subcommands.check import check, check_servers, check_service
+from cli.subcommands.check import check as check_configuration
+from cli.subcommands.check import check_servers, check_service
+
+check = partial(check_configuration, is_verbose=True)
 
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 
@@ -187,7 +191,7 @@ def test_a_cost_limit_without_a_price_is_a_problem(folder: Path) -> None:
     text = unpriced + "    budget: {max_cost_usd: 1}\n"
     lines, ok = check(read(folder, text))
     assert not ok
-    assert "chains.default.budget.max_cost_usd: it cannot hold without a price" in problems(lines)[0]
+    assert "chains.default.budget.max_cost_usd: a cost limit needs a price" in problems(lines)[0]
     priced = text.replace("another}", "another, price: {input: 3, output: 15}}")
     lines, ok = check(read(folder, priced))
     assert ok
@@ -259,14 +263,14 @@ def test_what_fences_commands_in_is_said_and_what_does_not(folder: Path) -> None
     shown, ok = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
     assert ok
     assert below(shown, "tools.shell.sandbox: off  (config.yaml:9)")[:5] == [
-        "  not fenced in: a command can write wherever you can, and read the keys in this program's environment",
-        "  not fenced in: a command can use the network",
-        "  not fenced in: a command can have your other programs act for it, by their Unix sockets",
-        "  not fenced in: a command can send signals to your other processes, and set their limits and priorities",
-        "  not fenced in: a command can use your terminals and other devices, and so read what you type",
+        "  not protected: a command can write wherever you can, and read the keys in this program's environment",
+        "  not protected: a command can use the network",
+        "  not protected: a command can have your other programs act for it, by their Unix sockets",
+        "  not protected: a command can send signals to your other processes, and set their limits and priorities",
+        "  not protected: a command can use your terminals and other devices, and so read what you type",
     ]
     shown, _ = check(read(folder, f"{CONFIG}tools: {{shell: {{network: true}}}}\n"))
-    assert "  not fenced in: a command can use the network" in shown
+    assert "  not protected: a command can use the network" in shown
 
 
 @pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
@@ -278,7 +282,7 @@ def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypa
     assert (
         "  a command cannot change config.yaml, config/chain, state/chain, which chain uses outside the sandbox. So it "
         "cannot create, move or delete files directly in the workspace, config, state; let it use another folder, or "
-        "see chain help tools"
+        "see chain help sandbox"
     ) in shown
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
     shown, ok = check(read(folder, strict, environ=home))
@@ -321,7 +325,7 @@ def test_a_problem_stands_below_the_value_that_is_to_be_mended(folder: Path) -> 
     for row, words in {
         f"chains.default.interruption_prompt: {folder / 'handler.yaml'}  (config.yaml:8)": "No such file",
         "chains.default.tools: filse  (config.yaml:10)": "did you mean files?",
-        "chains.default.budget.max_cost_usd: 1.0  (config.yaml:11)": "without a price",
+        "chains.default.budget.max_cost_usd: 1.0  (config.yaml:11)": "needs a price",
     }.items():
         first = below(rows, row)[0]
         assert first.startswith("problem: ")
@@ -362,9 +366,30 @@ def test_a_value_that_is_written_as_the_default_is_does_not_differ(folder: Path)
 def test_where_all_is_as_the_defaults_are_there_is_one_group(folder: Path) -> None:
     rows, ok = check(load_settings(config=None, environ={"HOME": str(folder), **KEY}, cwd=folder))
     assert ok
-    assert [row for row in rows if row.endswith("defaults are:") or row.startswith("Different")] == [
-        "As the defaults are:"
-    ]
+    assert [row for row in rows if row == "Defaults:" or row.startswith("Different")] == ["Defaults:"]
+
+
+def test_without_v_only_differences_problems_and_notes_are_shown(folder: Path) -> None:
+    (folder / "handler.yaml").unlink()
+    rows, ok = check_configuration(read(folder), workspace=folder)
+    assert not ok
+    assert differing(rows)[-2:] == ["chains.default.interruption_prompt", "chains.default.max_iterations"]
+    assert not any(row.startswith("models.definitions.claude.") for row in rows)
+    (hidden,) = [row for row in rows if row.endswith(" default values not shown; chain check -v shows all")]
+    everything, _ = check(read(folder), workspace=folder)
+    assert int(hidden.split()[0]) > 40
+    assert len(everything) > len(rows)
+    assert rows[-1] == everything[-1] == f"1 problem: {problems(rows)[0]}"
+
+
+def test_without_v_a_default_is_shown_with_a_note(folder: Path) -> None:
+    (folder / "AGENTS.md").write_bytes(b"\xff")
+    rows, ok = check_configuration(read(folder), workspace=folder)
+    assert ok
+    assert below(rows, "instructions: AGENTS.md, CLAUDE.md  (default)")[0].startswith("  note: AGENTS.md is left out")
+    (folder / "AGENTS.md").write_text("Use make.")
+    rows, _ = check_configuration(read(folder), workspace=folder)
+    assert not any(row.startswith("instructions: ") for row in rows)
 
 
 AGENTS = """\
@@ -464,7 +489,7 @@ async def test_the_servers_are_those_of_the_workspace_that_was_given(folder: Pat
     work.mkdir()
     (work / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "/no/such/program"}}}')
     rows, faults = await check_servers(read(folder), work, folder / "state", ["near"])
-    assert "mcp.near: has nothing" in rows
+    assert "mcp.near: not available" in rows
     assert list(faults) == ["mcp.near"]
 
 
@@ -477,7 +502,7 @@ async def test_no_server_is_started_for_a_workspace_in_which_no_session_would_be
 
 
 def test_servers_are_started_without_a_key_but_with_no_other_problem(folder: Path) -> None:
-    near = lambda: (["mcp.near: has nothing", "problem: it ended"], {"mcp.near": ["it ended"]})  # noqa: E731
+    near = lambda: (["mcp.near: not available", "problem: it ended"], {"mcp.near": ["it ended"]})  # noqa: E731
     rows, ok = check(read(folder, environ={}), start_servers=near)
     assert not ok
     assert problems(rows) == ["no API key: set ANTHROPIC_API_KEY or use --model offline", "it ended"]

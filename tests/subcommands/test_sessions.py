@@ -144,7 +144,7 @@ def test_an_export_makes_a_new_file_of_the_kind_that_its_name_says(
     assert path.stat().st_mode & 0o077 == 0
     again = chain(kept, *words)
     assert again.returncode == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     assert path.read_text(encoding="utf-8") == before
 
 

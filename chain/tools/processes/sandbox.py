@@ -134,7 +134,7 @@ class Sandbox:
         needed, folders = (_named(each, workspace.resolve()) for each in both)
         return (
             f"A command cannot change {needed}, which chain uses outside the sandbox. So it cannot create, move or "
-            f"delete files directly in {folders}; let it use another folder, or see chain help tools"
+            f"delete files directly in {folders}; let it use another folder, or see chain help sandbox"
         )
 
     @property
@@ -165,7 +165,7 @@ class Sandbox:
         held = (name for name in _SIGNS if name in self.held)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
         key = ESCALATION_KEYS["network" if name in self.escalations else "outside"]
-        hint = f"approve with {key}" if can_approve else "see chain help tools"
+        hint = f"approve with {key}" if can_approve else "see chain help sandbox"
         return f"{DENIED_BY_SANDBOX}{name} denied; {hint}]" if name else ""
 
     @property

@@ -414,7 +414,7 @@ async def test_the_files_of_this_program_in_the_workspace_are_not_a_command_s(sh
     assert shown.protections[0] == "writes"
     assert shown.text.splitlines()[0] == (
         "A command cannot change chain/sessions, which chain uses outside the sandbox. So it cannot create, move or "
-        "delete files directly in the workspace, chain; let it use another folder, or see chain help tools."
+        "delete files directly in the workspace, chain; let it use another folder, or see chain help sandbox."
     )
     assert "exit code 1" in await shell_.run("touch chain/sessions/new || mv chain away || touch new")
     assert await shell_.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
@@ -457,7 +457,7 @@ SIGNS = {
 @pytest.mark.parametrize("output", SIGNS)
 def test_what_the_sandbox_seems_to_have_refused_is_named_if_it_refuses_that(output: str) -> None:
     said = Sandbox(ShellRules(), ALL).refusal("make", output)
-    assert said == (f"[sandbox: {SIGNS[output]} denied; see chain help tools]" if SIGNS[output] else "")
+    assert said == (f"[sandbox: {SIGNS[output]} denied; see chain help sandbox]" if SIGNS[output] else "")
     assert Sandbox(ShellRules(), NOTHING).refusal("make", output) == ""
     # With the network allowed only Unix sockets are refused.
     others = Sandbox(ShellRules(network=True), ALL._replace(writes=False)).refusal("make", output)
@@ -470,7 +470,7 @@ def test_a_command_that_was_to_reach_an_address_and_said_nothing_names_the_netwo
 
 @needs_writes
 async def test_a_command_that_the_sandbox_made_fail_ends_with_what_it_refused(shell_: Shell) -> None:
-    why = "[sandbox: writes denied; see chain help tools]"
+    why = "[sandbox: writes denied; see chain help sandbox]"
     output = await shell_.output("touch ../x || false")
     assert output.summary[:2] == ("exit 1", why)
     assert (await shell_.run("touch ../x")).endswith(f": Permission denied\nexit code 1\n{why}")
