@@ -74,7 +74,7 @@ def test_a_chain_that_is_killed_is_said_to_be_and_its_session_can_be_resumed(sta
         screen.wait()
         _, watched = watching.communicate()
         _, sent = sending.communicate()
-    assert (watching.returncode, "the chain was killed; chain -r " in watched) == (1, True)
+    assert (watching.returncode, "the chain was killed; resume its session with: chain -r " in watched) == (1, True)
     assert (sending.returncode, "the chain ended before" in sent) == (1, True)
     again = idle(start("-c"))
     assert done(tmp_path, "send", "todo: add x")[0] == 0

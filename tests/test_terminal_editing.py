@@ -341,6 +341,8 @@ def test_tab_completes_and_a_menu_says_what_commands_do(screen: Screen) -> None:
     screen.type("/")
     screen.until(lambda s: any(row.strip().startswith("/status ") and "what is going on" in row for row in s.menu))
     screen.type("mo")
+    screen.until(lambda s: [" ".join(row.split()[:2]) for row in s.menu] == ["/model [NAME]", "/mode [MODE]"])
+    screen.type("del")
     screen.until(lambda s: [" ".join(row.split()[:2]) for row in s.menu] == ["/model [NAME]"])
     screen.type(" ")
     screen.until(lambda s: s.menu == [])

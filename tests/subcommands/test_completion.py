@@ -59,7 +59,7 @@ def bash(home: Path, *words: str) -> list[str]:
     ("words", "offered"),
     [
         (("se",), ["send", "sessions"]),
-        (("--no",), ["--no-stdin", "--no-color"]),
+        (("--no",), ["--no-stdin", "--no-session", "--no-color"]),
         (("--output-format", "j"), ["json"]),
         (("-p", "--model", "li"), ["little"]),
         (("-p", "--model", "=", "li"), ["little"]),  # as bash splits --model=li
