@@ -16,7 +16,7 @@ from support.steered import Steered
 from chain.errors import ToolError
 from chain.plan import Plan
 from chain.tools import file_tree, files
-from chain.tools.files import TOOLS, _date, list_files, read_file, search_files
+from chain.tools.files import TOOLS, _change_date, list_files, read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolContext
 
@@ -143,7 +143,7 @@ async def test_of_very_many_names_the_first_are_shown_whatever_their_order_on_th
         (workspace / "many" / f"folder-{n:02}").mkdir()
     rows = (await use(workspace, list_files, path="many")).splitlines()
     assert [row.partition(":")[0] for row in rows[1:6]] == [f"many/0{n}.txt" for n in range(5)]
-    assert rows[-1] == "Only the first 5 files were looked at; give a folder inside for the others."
+    assert rows[-1] == "Only the first 5 files were read; give a subfolder for the others."
     (workspace / "tree").mkdir()
     for n in range(9):
         (workspace / "tree" / f"{n}").mkdir()
@@ -564,5 +564,5 @@ def test_all_of_them_only_look() -> None:
 
 
 def test_a_date_that_no_calendar_has_spoils_nothing() -> None:
-    assert _date(99999999999999.0) == "date unknown"
-    assert _date(0.0) == "changed 1970-01-01 00:00:00 UTC"
+    assert _change_date(99999999999999.0) == "date unknown"
+    assert _change_date(0.0) == "changed 1970-01-01 00:00:00 UTC"
