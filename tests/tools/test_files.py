@@ -555,7 +555,7 @@ async def test_a_long_search_tells_how_far_it_is(workspace: Path, monkeypatch: p
 
 async def test_more_files_than_the_limit_are_said_to_be_left(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tree, "MAX_TREE_ENTRIES", 3)
-    assert "Only the first 3 files were looked at" in await use(workspace, search_files, pattern="x")
+    assert "Only the first 3 files were read" in await use(workspace, search_files, pattern="x")
 
 
 def test_all_of_them_only_look() -> None:
