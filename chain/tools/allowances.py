@@ -77,7 +77,7 @@ def is_of_servers(tool: str) -> bool:
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:
-    """Read an allowance as a user writes it. Raises ``UserError`` for one that could never allow anything."""
+    """Read an allowance as a user writes it. Raise ``UserError`` for one that could never allow anything."""
     form = _FORM.fullmatch(text.strip())
     if form is None:
         raise UserError(f"{text!r:.80} is not a tool, nor a tool with a pattern such as edit_file(docs/*)")

@@ -421,7 +421,7 @@ def tool(
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
     ``subject`` is that of its previews, or of what it asks while it runs.
-    Raises ``TypeError`` for a function that a model could not call, or not know how to.
+    Raise ``TypeError`` for a function that a model could not call, or not know how to.
     """
 
     def make(function: ToolFunction) -> FunctionTool:
