@@ -33,7 +33,7 @@ class Hunk:
         text = "".join(f"{self.rows[n][1:]}\n" for n in self._rows_of(sign))
         return text[:-1] if sign in self.unended else text
 
-    def shown(self) -> Iterator[tuple[RowKind, str]]:
+    def rows_with_kinds(self) -> Iterator[tuple[RowKind, str]]:
         """Yield the rows of the text form, each with its kind."""
         counts = (len(self._rows_of(sign)) for sign in "-+")
         old, new = (str(at) if n == 1 else f"{at},{n}" for at, n in zip((self.old, self.new), counts, strict=True))
@@ -66,13 +66,13 @@ class FileDiff:
         """The path and the number of added and removed lines."""
         return f"{self.path} {self.counts}"
 
-    def shown(self) -> Iterator[tuple[RowKind, str]]:
+    def rows_with_kinds(self) -> Iterator[tuple[RowKind, str]]:
         """Yield the rows of the text form, each with its kind."""
         yield "plain", self.head
         for hunk in self.hunks:
-            yield from hunk.shown()
+            yield from hunk.rows_with_kinds()
 
     @property
     def text(self) -> str:
         """The text form."""
-        return "\n".join(row for _, row in self.shown())
+        return "\n".join(row for _, row in self.rows_with_kinds())

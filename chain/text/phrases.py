@@ -163,13 +163,13 @@ def compacted(event: events.Compaction) -> str:
     return f"Conversation compacted {sizes}: {_WHY_COMPACTED[event.by]}"
 
 
-Remarkable: TypeAlias = (
+RemarkEvent: TypeAlias = (
     events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt | events.Compaction
 )
 """Events that front ends show as remarks, next to what the agents do."""
 
 
-def remark(event: Remarkable) -> tuple[str, str]:
+def remark(event: RemarkEvent) -> tuple[str, str]:
     """Return the kind of a remark (``note``, ``error``, or ``back`` for a line returned to its sender) and its text."""
     match event:
         case events.Error():

@@ -41,7 +41,7 @@ async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
 def agent_tools(kinds: Iterable[tuple[str, str]]) -> tuple[Tool, ...]:
     """Return a tool for each kind of agent, given by name and description, and ``agent_ask``.
 
-    An empty description stands for the built-in one.
+    An empty description is replaced by the built-in one.
     """
     return (*(_delegation_tool(kind, description or _BUILT_IN[kind]) for kind, description in kinds), agent_ask)
 

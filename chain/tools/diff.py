@@ -81,7 +81,7 @@ def change(path: str, text: FileText, edit: Edit) -> Change:
     """Return the new content of a file and the difference. Raise ``ToolError`` if the edit cannot be made."""
     match edit:
         case Whole(given):
-            new = text.adapted(given.removeprefix("\ufeff") if text.mark else given)
+            new = text.adapt_line_ends(given.removeprefix("\ufeff") if text.mark else given)
         case Replacement():
             new = _apply_replacement(path, text, edit)
     if "\0" in new:
@@ -97,7 +97,7 @@ def change(path: str, text: FileText, edit: Edit) -> Change:
 
 
 def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
-    body, old, new = text.body, text.adapted(edit.old), text.adapted(edit.new)
+    body, old, new = text.body, text.adapt_line_ends(edit.old), text.adapt_line_ends(edit.new)
     if old == new:
         raise ToolError(f"old_string and new_string are the same, since the lines of {path} end with CR LF.")
     count = body.count(old)

@@ -46,7 +46,7 @@ class _PathSubject(Subject):
     def note(self, pattern: str | None) -> str:
         if pattern is None:
             return "; what runs or is trusted outside of the sandbox has to be named"
-        return "; * stands for slashes too" if "*" in pattern else ""
+        return "; * matches slashes too" if "*" in pattern else ""
 
 
 PATHS = _PathSubject()

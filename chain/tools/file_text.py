@@ -50,7 +50,7 @@ class FileText:
         """Whether the file has ends of lines and all of them are CR LF."""
         return 0 < self.body.count("\n") == self.body.count("\r\n")
 
-    def adapted(self, text: str) -> str:
+    def adapt_line_ends(self, text: str) -> str:
         """Return the model's text with the ends of lines of this file; unchanged if those are mixed."""
         return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
 
@@ -61,7 +61,7 @@ class FileText:
         ends = f"lines {first_of([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
         found = {
             f"{name} with a byte order mark": bool(self.mark),
-            f"it is not {name}, and \ufffd stands for what could not be read": self.is_damaged,
+            f"it is not {name}, and \ufffd replaces bytes that could not be decoded": self.is_damaged,
             "the lines end with CR LF" if self.is_crlf else ends: bool(crlf),
         }
         return [note for note, holds in found.items() if holds]

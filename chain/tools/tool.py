@@ -154,7 +154,7 @@ UNASKED = Preview("", "", "")
 class Asking:
     """Lets a running tool ask the user. The time limits of the call and of the run are paused meanwhile.
 
-    In this base class nobody can be asked.
+    In this base class, no user is available.
     """
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
@@ -162,7 +162,7 @@ class Asking:
         raise ToolError(NOBODY_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Return whether the call may do this. Returns at once if an allowance covers it or nobody can be asked."""
+        """Ask the user to approve. Return at once if an allowance covers the call, or if no user is available."""
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
@@ -472,7 +472,7 @@ def delegates(tool: Tool) -> bool:
 
 
 def may_run_beside_others(tool: Tool) -> bool:
-    """Return whether calls of a tool may run beside their neighbours: it only reads or delegates, and asks nothing."""
+    """Return whether calls of a tool can run in parallel: it only reads or delegates, and needs no approval."""
     return (delegates(tool) or tool.read_only) and not tool.needs_approval
 
 

@@ -396,7 +396,7 @@ async def test_text_that_is_not_utf8_is_read_and_says_so(workspace: Path) -> Non
     (workspace / "old.txt").write_bytes("Größe\r\n".encode("latin-1"))
     text = await use(workspace, read_file, path="old.txt")
     assert text == (
-        "old.txt: 1 line, 1 word, 7 bytes; it is not UTF-8, and � stands for what could not be read; "
+        "old.txt: 1 line, 1 word, 7 bytes; it is not UTF-8, and � replaces bytes that could not be decoded; "
         "the lines end with CR LF\nGr��e"
     )
 

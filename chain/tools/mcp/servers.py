@@ -383,7 +383,7 @@ class ManagedServer:
         if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]
-        with suppress(ToolError), trio.CancelScope() as scope:  # nobody can answer, or the user stops
+        with suppress(ToolError), trio.CancelScope() as scope:  # no user is available, or the user stops
             call.asking.append(scope)
             async with self._asking:
                 return await content.answer_of(self.server.name, message, schema, url, call.context.asking.choose)

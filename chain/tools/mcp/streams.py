@@ -202,7 +202,7 @@ class _Body(httpx2.AsyncByteStream):
         except ValueError:
             row = b"{}"  # the client reports it
         if len(row) > MAX_SMALL:
-            traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes beside its result")
+            traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes besides its result")
         return b"\n".join([*others, b"data: " + row, b"", b""]) if self._is_events else row
 
 
@@ -217,7 +217,7 @@ async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tupl
     )
     async with (
         client,
-        # The server is not told that the session ends: waiting for its answer could delay the end.
+        # The session is not terminated at the server: waiting for the answer could delay the end.
         streamable_http_client(
             address.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES, terminate_on_close=False
         ) as (read, write),

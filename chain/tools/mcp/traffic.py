@@ -97,7 +97,7 @@ class Traffic:
             await trio.sleep_until(self._since + 1)
 
     async def record_read(self, holder: object, size: int, cost: int) -> None:
-        """Spend the cost of a read and note how many bytes its reader holds. Raise ``OverBoundError``."""
+        """Spend the cost of a read, and record how many bytes its reader stores. Raise ``OverBoundError``."""
         self.incomplete_bytes[holder] = size
         if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_HELD:
             self.exceed(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_HELD:,} at once")

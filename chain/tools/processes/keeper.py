@@ -127,7 +127,7 @@ class Keeper:
         watch(control)
         while (status := dict(reap()).get(first)) is None and not _is_closed(control):
             wait(None)
-        # From here on the kernel reaps. A fork storm leaves more dead processes than can be listed while it goes on.
+        # From here on the kernel reaps, because a fork storm leaves more dead processes than can be listed meanwhile.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         if status is not None and not has_namespace:
             _report_end(control, status, children)
